@@ -142,7 +142,7 @@ RELEASE := build/release
 release: ## Commit, tag and make VERSION (DRY_RUN=1, SIGN=KEY)
 ifdef DRY_RUN
 	@rm -rf $(RELEASE)/clone && git clone --quiet . $(RELEASE)/clone
-	@$(MAKE) --no-print-directory -C $(RELEASE)/clone release DRY_RUN=
+	@SERIES=$(CURDIR)/build/series $(MAKE) --no-print-directory -C $(RELEASE)/clone release DRY_RUN=
 else
 	@mkdir -p $(RELEASE)
 	$(PYTHON) packaging/release.py "$(VERSION)" >$(RELEASE)/notes.md

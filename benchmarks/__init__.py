@@ -1,4 +1,4 @@
-"""What a delta costs, measured: `python -m benchmarks` prints it beside a direct reader and a bare aiohttp relay."""
+"""What Headrace costs, measured beside peers: `python -m benchmarks.entrances`, `.memory`, `.waiting` and others."""
 
 import os
 

@@ -25,8 +25,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.grpc_stream import QUERY
-from benchmarks.processes import stack
+from benchmarks.processes import simulated_suite
 from headrace.client import Client
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
@@ -34,6 +33,7 @@ from services.runtime.process.transport import get_transport
 from services.runtime.rpc.channels import open_channel
 from services.runtime.rpc.push_stream import push_messages
 
+QUERY = "/headrace.v1.AgentService/Query"
 MODEL = "bench-64x30ms"
 KEYS = {"a": "key-of-tenant-a-in-this-benchmark", "b": "key-of-tenant-b-in-this-benchmark"}
 PAUSE_S = 0.1
@@ -53,10 +53,10 @@ async def main(runs: int, questions: int, quota: dict[str, int]) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         os.environ.update({"HEADRACE_AUTH": "api_key", "HEADRACE_AUTH_API_KEYS_FILE": str(_keys_file(folder))})
-        async with stack(folder, [MODEL], quota=quota) as it, Client(it.grpc, token=KEYS["b"]) as b:
+        async with simulated_suite(folder, [MODEL], quota=quota) as address, Client(address, token=KEYS["b"]) as b:
             await _ask(b, WARM_UP)
             quiet = await _ask(b, questions)
-            rush = asyncio.create_task(_rush_of_its_own(it.grpc, runs))
+            rush = asyncio.create_task(_rush_of_its_own(address, runs))
             rushed = await _ask(b, questions, until=rush)
             ended = await rush
     Console(width=120).print(_table(quiet, rushed, runs, ended))

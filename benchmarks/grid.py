@@ -30,3 +30,8 @@ class Grid:
         rules = " | ".join(":--" if column.startswith("<") else "--:" for column in self.columns)
         rows = "".join(f"| {' | '.join(row)} |\n" for row in self.rows)
         return f"## {self.title}\n\n| {names} |\n| {rules} |\n{rows}"
+
+
+def us(value: float) -> str:
+    """Return microseconds with as many digits as mean something."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"

@@ -8,12 +8,10 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from services.runtime.process.transport import VARIABLE
 
 STARTED = re.compile(r"http://\S+")
 GRPC = re.compile(r"grpc (\S+)")
@@ -21,31 +19,21 @@ START_TIMEOUT_S = 300.0
 """A first start with 100,000 chats reads them all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """Where everything listens, and the process ids by service."""
-
-    upstream: str
-    """The simulator's chat completions."""
-    grpc: str
-    pids: dict[str, int]
-
-
 @asynccontextmanager
-async def stack(
+async def simulated_suite(
     folder: Path,
     models: list[str],
     *,
     agents: Mapping[str, Any] | None = None,
     quota: Mapping[str, int] | None = None,
-    script: list[Any] | None = None,
-) -> AsyncGenerator[Stack]:
-    """A simulator and a suite that asks it."""
-    async with (
-        simulating(folder, script) as (base_url, simulator),
-        suite(folder, base_url, models, agents=agents, quota=quota) as (grpc, pids),
-    ):
-        yield Stack(f"{base_url}/chat/completions", grpc, {"simulator": simulator} | pids)
+) -> AsyncGenerator[str]:
+    """Start a simulator and a suite that asks it; yield the orchestrator's address."""
+    async with simulating(folder) as (base_url, _):
+        starting = starting_suite(
+            folder, base_url, models, agents=agents, quota=quota, form="--one-process", environment={}
+        )
+        async with starting as suite:
+            yield suite.grpc
 
 
 @asynccontextmanager
@@ -70,29 +58,6 @@ class RunningSuite:
 
 
 @asynccontextmanager
-async def suite(
-    folder: Path,
-    base_url: str,
-    models: list[str],
-    *,
-    agents: Mapping[str, Any] | None = None,
-    quota: Mapping[str, int] | None = None,
-    transport: str = "",
-    form: str = "--one-process",
-) -> AsyncGenerator[tuple[str, dict[str, int]]]:
-    """Where the orchestrator of a suite listens, and the process ids by service.
-
-    It has an agent for each of `models` whose key is the model's name, and further `agents` by key. `quota` is that of
-    the provider. `transport` is how its services talk; empty: as the environment says. `form` is the option of
-    `headrace up` that says which of them share a process.
-    """
-    environment = {VARIABLE: transport} if transport else {}
-    starting = starting_suite(folder, base_url, models, agents=agents, quota=quota, form=form, environment=environment)
-    async with starting as running:
-        yield running.grpc, running.pids
-
-
-@asynccontextmanager
 async def starting_suite(
     folder: Path,
     base_url: str,
@@ -103,7 +68,10 @@ async def starting_suite(
     form: str,
     environment: Mapping[str, str],
 ) -> AsyncGenerator[RunningSuite]:
-    """As `suite`, with `environment` beside our own. A configuration that is there already is taken as it is."""
+    """Start `headrace up` with `form`, and an agent for each of `models` whose key is the model's name.
+
+    `agents` are more, by key; `quota` is the provider's. A configuration that `folder` already has is left as it is.
+    """
     if not (folder / "config").exists():
         configure(folder / "config", base_url, models, quota)
     for key, agent in (agents or {}).items():
@@ -137,21 +105,6 @@ def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str
     if quota:
         provider["quota"] = quota
     (folder / "providers.json").write_text(json.dumps({"providers": [provider]}))
-
-
-@asynccontextmanager
-async def gateway(folder: Path, model: str) -> AsyncGenerator[tuple[str, dict[str, int]]]:
-    """The gateway alone before the simulator: its address, and the process ids by service."""
-    async with AsyncExitStack() as processes:
-        base_url, simulator = await processes.enter_async_context(simulating(folder))
-        configure(folder, base_url, [model])
-        address = f"unix:{folder}/gateway.sock"
-        settings = {"HEADRACE_LLM_GATEWAY_LISTEN": address, "HEADRACE_CONFIG_DIR": str(folder)}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services.llm_gateway", env=os.environ | settings, stderr=asyncio.subprocess.DEVNULL
-        )
-        processes.push_async_callback(_stop, process)
-        yield address, {"simulator": simulator, "llm_gateway": process.pid}
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
-"""Gives the checkout a version: where it is written, and the section of CHANGELOG.md, whose text is printed.
+"""Sets the checkout's version and moves the notes in changes/ to CHANGELOG.md: `python packaging/release.py VERSION`.
 
-`python packaging/release.py VERSION`; `make release` then makes the files of it, commits, and sets the tag.
+It prints the notes. `make release` then builds the files, commits, and sets the tag.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ PLACES = {
     "deploy/kubernetes/components/backup/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
     "docs/operating/install.md": r"registry.example/headrace(?::|, (?:newTag|tag): )([\d.]+)",
 }
-"""What stands around the version in each file, wherever it is. The OpenAPI document and the chart are made of these."""
+"""The text around the version in each file. The OpenAPI document and the chart are made from these."""
 
-UNRELEASED = "## Unreleased\n"
+CHANGES = "changes/*.md"
+"""A file per change, with at most two sentences of Markdown."""
 
 
 class CannotRelease(Exception):
@@ -47,13 +48,13 @@ def set_version(version: str) -> str:
     """Write the version everywhere; return the notes of the release. Nothing is written if something is wrong."""
     check_version(version, read_version())
     check_checkout(version)
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    notes = take_notes(changelog)
+    before, notes, after = split_changelog(version)
     texts = {name: replace_version(name, version) for name in PLACES}
-    heading = f"{UNRELEASED}\n## {version} ({datetime.datetime.now(datetime.UTC):%Y-%m-%d})\n"
-    texts["CHANGELOG.md"] = changelog.replace(UNRELEASED, heading, 1)
+    texts["CHANGELOG.md"] = f"{before}## {version} ({datetime.datetime.now(datetime.UTC):%Y-%m-%d})\n\n{notes}\n{after}"
     for name, text in texts.items():
         (ROOT / name).write_text(text)
+    for change in ROOT.glob(CHANGES):
+        change.unlink()
     return notes
 
 
@@ -64,8 +65,8 @@ def read_version() -> str:
 def check_version(version: str, now: str) -> None:
     if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", version):
         raise CannotRelease(f"{version!r} is no version: MAJOR.MINOR.PATCH, as 0.2.0")
-    if [*map(int, version.split("."))] <= [*map(int, now.split("."))]:
-        raise CannotRelease(f"{version} does not come after {now}, which the project has")
+    if [*map(int, version.split("."))] < [*map(int, now.split("."))]:
+        raise CannotRelease(f"{version} comes before {now}, which the project has")
 
 
 def check_checkout(version: str) -> None:
@@ -79,13 +80,19 @@ def run_git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def take_notes(changelog: str) -> str:
-    """Return what stands under Unreleased."""
-    _, found, rest = changelog.partition(UNRELEASED)
-    notes = re.split(r"^## ", rest, maxsplit=1, flags=re.M)[0].strip()
-    if not found or not notes:
-        raise CannotRelease("CHANGELOG.md has nothing under Unreleased: say what users notice")
-    return notes
+def split_changelog(version: str) -> tuple[str, str, str]:
+    """Return CHANGELOG.md before the release's section, the notes of that section, and all that follows it.
+
+    The notes are what a section for the version already says, and the changes.
+    """
+    before, *sections = re.split(r"^(?=## )", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
+    heading = f"## {version}\n"
+    own = sections.pop(0).removeprefix(heading).strip() if sections and sections[0].startswith(heading) else ""
+    changes = [change.read_text().strip().replace("\n", "\n  ") for change in sorted(ROOT.glob(CHANGES))]
+    notes = "\n\n".join(filter(None, (own, "\n".join(f"- {change}" for change in changes))))
+    if not notes:
+        raise CannotRelease("changes/ is empty: say what users notice")
+    return before, notes, "".join(f"\n{section}" if not at else section for at, section in enumerate(sections))
 
 
 def replace_version(name: str, version: str) -> str:

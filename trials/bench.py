@@ -1,4 +1,4 @@
-"""Measure all entrances and both transports beside their peers, the facades, memory, runs, the start: [PART…]."""
+"""Measure entrances beside their peers, memory, waiting runs, fair use, replicas: [PART…]."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import shutil
 
 from trials.support.commands import make, run_python, worst
 
-PARTS = {
-    name: "benchmarks" if name == "transports" else f"benchmarks.{name}"
-    for name in ("entrances", "transports", "facades", "memory", "runs", "start", "forms", "replicated")
-}
+PARTS = ("entrances", "memory", "waiting", "fair_use", "replicated")
 
 
 def main(arguments: list[str]) -> int:
-    """With --write, and `entrances` or `transports`, the part's page in docs is written: some 20 minutes each."""
-    options = ["--write", "docs"] if "--write" in arguments else []
+    """With `entrances --write`, docs/performance.md is written, in some 20 minutes."""
     names = [name for name in arguments if name != "--write"] or [*PARTS]
     if shutil.which("go"):
         make("build/gateway")
-    return worst(run_python(PARTS[name], *options) for name in names)
+    options = {"entrances": ["--write", "docs"]} if "--write" in arguments else {}
+    return worst(run_python(f"benchmarks.{name}", *options.get(name, [])) for name in names)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 STAMP = re.compile(rb"@(\d+)@")
@@ -56,3 +58,9 @@ class Stream:
             self._has_first = True
             arrivals.firsts_ms.append((now_s - self._asked_s) * 1000)
             arrivals.asks_ms.append(int(stamps[0][1]) / 1e6 - self._asked_s * 1000)
+
+
+def percentile_ms(values_s: Sequence[float], percent: int) -> float:
+    """Return a percentile of `values_s` in milliseconds; 0 of none."""
+    rank = math.ceil(len(values_s) * percent / 100) - 1
+    return sorted(values_s)[rank] * 1000 if rank >= 0 else 0.0

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from benchmarks.arrivals import percentile_ms
+from benchmarks.entrances.arrivals import percentile_ms
 
 WRITES = 200
 LINE = b"x" * 1023 + b"\n"

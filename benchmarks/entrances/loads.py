@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from benchmarks.entrances.measuring import DELTAS, Load, Measuring
 from benchmarks.entrances.reader import Seen
 from benchmarks.entrances.ways import LONG, REACT, SHORT, SILENT, Way
-from benchmarks.figures import us
-from benchmarks.grid import Grid
+from benchmarks.grid import Grid, us
 
 SHORT_RUNS = (Load(SHORT, 1, 0.1), Load(SHORT, 16, 0.1))
 REACT_RUNS = (Load(REACT, 1, 0.3), Load(REACT, 16, 0.3))

@@ -10,65 +10,65 @@ from benchmarks.grid import Grid
 HEAD = """\
 # Performance
 
-What runs and deltas cost and wait at each entrance of the suite, beside peers in the same run, everything on one
-machine. Written by `python -m trials bench entrances --write`, which takes about {minutes:.0f} minutes; no way that was
-measured is left out.
-What a delta costs on each transport, on steady streams and flat out: [transports](performance-transports.md).
+The cost and latency of runs and deltas at each entrance of the suite, compared with peers in the same session, all on
+one machine. `python -m trials bench entrances --write` writes this page in about {minutes:.0f} minutes; it omits no
+measured way.
 """
 
 LEFT = """\
 ## Where it goes, and what is left
 
-* **A run's CPU**: the table of samples above. It is flat: no function of ours has 2 % of it. What is left is the
-  number of steps between a question and its end: a plain run is four calls between services, two appends to a log
-  that no peer keeps, three log lines and some thirty events.
-* **The first delta** waits for what the hand-written server's waits for, for the query's `fdatasync`, and for the
-  Python of the steps before the model is asked: "the first delta by step" says how long for each.
-* **The slowest deltas of 160 streams**: in one process a run that begins or ends shares the loop with the streams
-  beside it, some milliseconds of Python in callbacks of less than one. Where several come together, all streams wait
-  for them; the longest single stalls, collections of garbage, are gone since ended runs leave none. With `--split` a
-  run that begins has another core, for more CPU a delta: the form for many streams on one machine.
-* **The Go gateway** is a process of its own that a delta wakes up. Of its time, its own code and the JSON have 3 %,
-  grpc-go's receiving 11 %, writing to sockets 15 %; Go's scheduler has 23 % and its monitor thread, which each waking
-  up wakes, 22 % (perf, 40 streams, 2026-11). Half of the embedded facade's cost, the aim, is what a relay in C takes
-  that does nothing but read and write (docs/decisions/0009: 16 µs at 40 streams).
-* **1,000 silent streams**: each is some 650 Python objects with 60 KB, the largest piece of which is 4 KB
-  (tracemalloc): four tasks with 36 coroutines below them, ten context managers, three calls with their headers, a run
-  with its parts. SSE has fewer calls on sockets. Less needs fewer layers.
-* **Replicas**: `python -m benchmarks.replicated` keeps each process to a core. On two cores the reader, the provider
-  and memory share them, so runs/s grow less there than each replica's own CPU says.
-* **At rest** most is modules: with nothing but them a Python has 89 MB for the services, 70 MB for tools (HTTP
-  client, contract, definitions, pictures), and `up` itself has 17 MB. Tools stays apart: it starts what models ask
-  for. No module has more than 7 MB, and trimming the heap or dropping debug tables gives 1 MB together.
-* **1,000 agents**: their files are looked at for changes every 2 s, which is the CPU at rest above that of 10; at ten
-  runs a second it is a quarter of a millisecond a run.
+* **A run's CPU**: see the table of samples above. The profile is flat: none of our functions takes 2 %. The rest is
+  the number of steps between a question and its end: a plain run makes four calls between services and two appends to
+  a log (which no peer keeps), and writes three log lines and some thirty events.
+* **The first delta** waits for the same things as the hand-written server's, plus the query's `fdatasync` and the
+  Python code of the steps before the model is called. "The first delta by step" shows how long each takes.
+* **The slowest deltas of 160 streams**: in one process, a run that begins or ends shares the event loop with the
+  other streams, and takes some milliseconds of Python in callbacks of less than one each. If several coincide, all
+  streams wait for them. The longest single stalls, garbage collections, are gone since ended runs leave no garbage.
+  With `--split`, a run that begins uses another core, at more CPU per delta: use it for many streams on one machine.
+* **The Go gateway** is a separate process that each delta wakes up. Its own code and JSON take 3 % of its time,
+  receiving in grpc-go 11 %, writing to sockets 15 %; Go's scheduler takes 23 %, and its monitor thread, woken each
+  time, 22 % (perf, 40 streams, 2026-11). The aim, half of the embedded facade's cost, is what a relay in C needs that
+  only reads and writes (docs/decisions/0009: 16 µs at 40 streams).
+* **1,000 silent streams**: each has some 650 Python objects in 60 KB, with the largest piece 4 KB (tracemalloc): four
+  tasks with 36 coroutines below them, ten context managers, three calls with their headers, and a run with its parts.
+  SSE has fewer calls on sockets. A smaller footprint needs fewer layers.
+* **Replicas**: `python -m benchmarks.replicated` pins each process to a core. On two cores the reader, the provider
+  and memory share them, so runs/s grow less than each replica's own CPU suggests.
+* **At rest**, modules take most of the memory: a Python process with only the imports has 89 MB for the services and
+  70 MB for tools (HTTP client, contract, definitions, pictures), and `up` itself has 17 MB. Tools remains a separate
+  process because it starts commands for models. No module takes more than 7 MB; trimming the heap and dropping debug
+  tables together save 1 MB.
+* **1,000 agents**: the orchestrator checks their files for changes every 2 s, which explains the CPU at rest above
+  that of 10 agents; at ten runs a second this is a quarter of a millisecond per run.
 * Machines differ more than versions do: compare ways within a page, not pages.
 """
 
 METHOD = """\
 ## How it is taken
 
-* All ways stand before one provider, run for the whole time and are asked in turn, {rounds} round(s) of
-  {window:.0f} s for each load, after {warm:.0f} s that are not counted. CPU is what the operating system has
-  charged **all processes** of the way in that window: for a suite `headrace up`, tools, the Go gateway and
-  PostgreSQL too; the provider and the reader are not in it.
-* Each stream asks again as soon as its answer has ended, in a new chat: the figures have beginnings and ends of
-  runs in them. The provider stamps each delta; "late" is from there to the reader, and so are the waits of the two
-  processes' own loops. The first delta is counted from the question, the provider's own time included.
+* All ways use the same provider, run throughout, and take turns: {rounds} round(s) of {window:.0f} s for each load,
+  after {warm:.0f} s that are not counted. CPU is what the operating system charged **all processes** of the way in
+  that window: for a suite this includes `headrace up`, tools, the Go gateway and PostgreSQL, but not the provider and
+  the reader.
+* Each stream asks again in a new chat as soon as its answer has ended, so the figures include beginnings and ends of
+  runs. The provider stamps each delta; "late" is the time from the stamp to the reader, including waits in these two
+  processes' own loops. The first delta is measured from the question and includes the provider's own time.
 * **gRPC**, **SSE**, **OpenAI face** and **Go gateway** are entrances of one suite in its default form, one process;
-  the Go gateway is a process beside it. **split** is a process for each service. **FastAPI + httpx** is what one
-  writes oneself (`benchmarks/peers/programs`): its short runs and streams pass the provider's stream on, its REACT
-  runs are a loop with one tool in the process. **LangGraph** is its ready-made agent behind FastAPI. **LiteLLM** is
-  its proxy at its fastest. None of the peers stores anything; the suite has each query on disk before it asks the
-  model.
-* A dash stands where no run began, or none ended, in the window. Reader and provider have their part of the same
-  cores. Where a way is behind 33 deltas/s a stream, a core is full.
-* Chats are copies of a short one. The first start with them has no index: it serves
-  when those that were changed last are in it, and makes the rest behind.
-* "The first delta by step": the provider stamps its first delta as soon as it is asked; until then is the first step,
-  and its p50 and p99 are of other runs than those of the whole. Samples of the suite's process are py-spy's, of the
-  thread that has the interpreter, each counted for the innermost part that it is in.
-* Bifrost is no peer here: its Go module could not be had from the module proxy.
+  the Go gateway is an additional process. **split** has one process per service. **FastAPI + httpx** is a
+  hand-written server (`benchmarks/peers/programs`): for short runs and streams it forwards the provider's stream, and
+  its REACT runs are a loop with one tool in the process. **LangGraph** is its ready-made agent behind FastAPI.
+  **LiteLLM** is its proxy in its fastest configuration. None of the peers stores anything; the suite has each query
+  on disk before it calls the model.
+* A dash means that no run began, or none ended, in the window. Reader and provider share the same cores. If a way
+  delivers fewer than 33 deltas/s per stream, a core is full.
+* Chats are copies of a short one. The first start with them has no index: it serves as soon as the index has the most
+  recently changed chats, and adds the others in the background.
+* "The first delta by step": the provider stamps its first delta as soon as it is called, which ends the first step.
+  The p50 and p99 of a step and of the whole come from different runs. Samples of the suite's process come from
+  py-spy, for the thread that holds the interpreter, and count for the innermost part they are in.
+* Bifrost is not among the peers: the module proxy did not have its Go module.
 """
 
 

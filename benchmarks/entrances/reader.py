@@ -18,9 +18,8 @@ from typing import Any, TypeAlias
 
 import uvloop
 
-from benchmarks.arrivals import percentile_ms
 from benchmarks.cpu import cpu_us, rss_mb
-from benchmarks.entrances.arrivals import Arrivals, Stream
+from benchmarks.entrances.arrivals import Arrivals, Stream, percentile_ms
 from benchmarks.entrances.http_reader import HttpReader
 from headrace.v1 import agent_pb2
 from services.runtime.rpc.channels import open_channel

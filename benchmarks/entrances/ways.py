@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import postgresql
-from benchmarks.facades import GATEWAY, starting_facade
+from benchmarks.entrances.gateway import GATEWAY, starting_gateway
 from benchmarks.peers import litellm
 from benchmarks.peers.environment import Unavailable, install, read_version
 from benchmarks.processes import RunningSuite, services_of, started, starting_suite
@@ -102,8 +102,7 @@ async def _open_suites(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:
     chat = f"{one.http}/v1/chat/completions"
     ways.ways.append(Way(name="OpenAI face", url=chat, react_url=chat, pids=one.pids))
     if GATEWAY.exists():
-        starting = starting_facade("GATEWAY", _find_peers(one), [str(GATEWAY)])
-        pid, url = await stack.enter_async_context(starting)
+        pid, url = await stack.enter_async_context(starting_gateway(_find_peers(one)))
         ways.ways.append(_over_sse("Go gateway", replace(one, http=url, pids=one.pids | {"Go gateway": pid})))
     else:
         ways.missing.append(
@@ -111,6 +110,8 @@ async def _open_suites(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:
         )
     split = await open_suite("split", "--split")
     ways.ways += [_over_grpc("gRPC, split", split), _over_sse("SSE, split", split)]
+    grpcio = await open_suite("grpcio", "--split", HEADRACE_TRANSPORT="grpcio")
+    ways.ways.append(_over_grpc("gRPC, split, grpcio", grpcio))
     if postgresql.programs() is None:
         ways.missing.append("PostgreSQL is left out: it is not on this machine.")
         return

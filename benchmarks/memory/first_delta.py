@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.asking import time_first_delta
 from benchmarks.memory.lines import PROSE
 from benchmarks.memory.tables import table
-from benchmarks.processes import stack
+from benchmarks.processes import simulated_suite
 from headrace.client import Client
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ async def _measure(folder: Path) -> dict[str, list[float]]:
     """Return the times of each way."""
     times: dict[str, list[float]] = {CALM: [], DUE: [], "being compacted": []}
     agents = {FILLER: _make_agent(1.0), CALM: _make_agent(1.0), DUE: _make_agent(0.5)}
-    async with stack(folder, [MODEL, SUMMARY_MODEL], agents=agents) as suite, Client(suite.grpc) as client:
+    suite = simulated_suite(folder, [MODEL, SUMMARY_MODEL], agents=agents)
+    async with suite as address, Client(address) as client:
         for number in range(WARM_UP + ROUNDS):
             calm_ms, _ = await time_first_delta(client, CALM, await _fill(client))
             due_ms, chat_id = await time_first_delta(client, DUE, await _fill(client))

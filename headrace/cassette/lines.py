@@ -16,7 +16,7 @@ VERSION = 1
 Kind: TypeAlias = Literal["call", "answer", "end", "received", "event"]
 
 KINDS: tuple[Kind, ...] = ("call", "answer", "end", "received", "event")
-"""The lines of the tape, by the member that names them."""
+"""The lines of a cassette, by the member that names them."""
 
 LINES_MAX = 500_000
 
@@ -26,7 +26,7 @@ class CassetteError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class TapeLine:
+class CassetteLine:
     number: int
     """Of the line in the file, from 1."""
     at: int
@@ -71,7 +71,7 @@ class Cassette:
     """The version that the run was pinned to: its number (`version`), and the tools and skills that it has."""
     withheld: str = ""
     """The scope that its reader lacked: definitions, files and code are not in it; empty: it is whole."""
-    tape: list[TapeLine] = field(default_factory=list[TapeLine])
+    recorder: list[CassetteLine] = field(default_factory=list[CassetteLine])
 
     @property
     def run_id(self) -> str:
@@ -79,7 +79,7 @@ class Cassette:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [line.given["event"] for line in self.tape if line.kind == "event"]
+        return [line.given["event"] for line in self.recorder if line.kind == "event"]
 
 
 def read_cassette(lines: Iterable[str | bytes]) -> Cassette:
@@ -128,7 +128,7 @@ def _take_line(cassette: Cassette, pool: PoolReader, number: int, given: dict[st
     cassette.withheld = given.get("withheld") or cassette.withheld
     kind: Kind | None = next((name for name in KINDS if name in given), None)
     if kind is not None:
-        cassette.tape.append(TapeLine(number, given["at"], kind, pool.put_back(given)))
+        cassette.recorder.append(CassetteLine(number, given["at"], kind, pool.put_back(given)))
     elif "value" in given:
         pool.add(given["value"], given["json"])
     elif "agent" in given:

@@ -1,4 +1,4 @@
-"""The RPCs that a tape names, and the types of their messages."""
+"""The RPCs that a cassette names, and the types of their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leads the orchestrator through a tape: line by line, it says what was heard and waits for what was said.
+"""Leads the orchestrator through a cassette: line by line, it gives what came in and waits for what went out.
 
 So a replay has the order of the recording, and the same events come of it. Its time is the recorded one: silences are
 jumped over, and timers ring as they did.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headrace.cassette.lines import Cassette, TapeLine
+from headrace.cassette.lines import Cassette, CassetteLine
 from headrace.cassette.methods import load_answer, load_request
 from headrace.v1 import agent_pb2
 from services.replay.heard import (
@@ -66,13 +66,13 @@ class Conductor:
         self._received = 0
 
     async def follow(self, tell: Tell, stop_at: int = 0) -> int:
-        """Follow the tape to its end, or to the event `stop_at`; return the number of the last event.
+        """Follow the cassette to its end, or to the event `stop_at`; return the number of the last event.
 
         Raises:
             Difference: The orchestrator says something else.
         """
         seq = 0
-        for line in self._cassette.tape:
+        for line in self._cassette.recorder:
             await self._clock.go_to(line.at, self._speed)
             match line.kind:
                 case "call":
@@ -96,7 +96,7 @@ class Conductor:
             raise Difference(f"after the last line: the replay goes on with {extra.get('type')} (event {extra['seq']})")
         return seq
 
-    async def _expect_event(self, line: TapeLine) -> int:
+    async def _expect_event(self, line: CassetteLine) -> int:
         recorded = line.given["event"]
         if not await self._try(lambda: bool(self._heard.events)):
             raise Difference(
@@ -112,7 +112,7 @@ class Conductor:
         self._on_event(event)
         return recorded["seq"]
 
-    async def _expect_call(self, line: TapeLine) -> None:
+    async def _expect_call(self, line: CassetteLine) -> None:
         method = line.given["method"]
         wanted = drop_members(line.given.get("request"), UNCOMPARED)
         if not await self._try(lambda: self._find(method, wanted) is not None):
@@ -139,14 +139,14 @@ class Conductor:
             return f"; {self._heard.calls[0].method} is called"
         return "; the orchestrator says nothing"
 
-    async def _say_answer(self, line: TapeLine) -> None:
+    async def _say_answer(self, line: CassetteLine) -> None:
         number, method = self._known(line)
         self._answers[number] = self._answers.get(number, 0) + 1
         self._calls.say(number, _load(line, load_answer, method, line.given["message"]))
         wanted = self._answers[number]
         await self._wait(line, lambda: self._heard.answers.get(number, 0) >= wanted or number in self._heard.ended)
 
-    async def _say_end(self, line: TapeLine) -> None:
+    async def _say_end(self, line: CassetteLine) -> None:
         number, _ = self._known(line)
         if "error" in line.given:
             self._calls.say(number, _load(line, lambda _, told: make_error(told), "", line.given["error"]))
@@ -156,12 +156,12 @@ class Conductor:
             self._calls.say(number, END)
         await self._wait(line, lambda: number in self._heard.ended)
 
-    def _known(self, line: TapeLine) -> tuple[int, str]:
+    def _known(self, line: CassetteLine) -> tuple[int, str]:
         if line.call not in self._numbers:
             raise Difference(f"line {line.number}: no line before it has the call {line.call}")
         return self._numbers[line.call]
 
-    async def _wait(self, line: TapeLine, is_there: Callable[[], bool]) -> None:
+    async def _wait(self, line: CassetteLine, is_there: Callable[[], bool]) -> None:
         if not await self._try(is_there):
             what = line.given["received"] if line.kind == "received" else f"{line.kind} of call {line.call}"
             raise Difference(f"line {line.number}: the orchestrator does not take {what}{self._say_waiting()}")
@@ -186,7 +186,7 @@ class Conductor:
         return False
 
 
-def _load(line: TapeLine, load: Callable[[str, Any], Any], method: str, given: Any) -> Any:
+def _load(line: CassetteLine, load: Callable[[str, Any], Any], method: str, given: Any) -> Any:
     try:
         return load(method, given)
     except ValueError as error:
@@ -204,7 +204,7 @@ class ReplayLoop(asyncio.SelectorEventLoop):
 
 
 class ReplayClock:
-    """The wall clock stands at the line of the tape that is next; the other clock is the loop's."""
+    """The wall clock shows the time of the cassette's next line; the other clock is the loop's."""
 
     def __init__(self, loop: ReplayLoop, began_at_ms: int) -> None:
         self._loop = loop
@@ -226,7 +226,7 @@ class ReplayClock:
         self._began_s = self._loop.time()
 
     async def go_to(self, at_ms: int, speed: float) -> None:
-        """Let the time of the tape come: at once, or at `speed` times the recorded pace."""
+        """Wait for the time of the next line: at once, or at `speed` times the recorded pace."""
         self.at_ms = max(self.at_ms, at_ms)
         missing_s = self._began_s + at_ms / 1000 - self._loop.time()
         if missing_s <= 0:

@@ -1,4 +1,4 @@
-"""What the orchestrator says in a replay, as its own tape notes it, and how that differs from the recording."""
+"""What the orchestrator says in a replay, as its recorder has it, and how that differs from the cassette."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.cassette.methods import dump, parse_request
 from headrace.v1 import agent_pb2
-from services.orchestrator.peers.tape import WITHOUT_REQUEST, Entry
+from services.orchestrator.peers.recorder import WITHOUT_REQUEST, Entry
 from services.runtime.formats import json_form
 from services.runtime.telemetry.masking import MASK, mask_secrets
 

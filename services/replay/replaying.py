@@ -16,11 +16,11 @@ from headrace.cassette.lines import Cassette
 from headrace.cassette.methods import load_request
 from headrace.v1 import agent_pb2
 from services.orchestrator.ids import RUN_IDS
-from services.orchestrator.peers.tape import LISTENER
+from services.orchestrator.peers.recorder import LISTENER
 from services.replay.conductor import Conductor, ReplayClock, ReplayLoop
 from services.replay.heard import Difference, Heard
 from services.replay.house import House, find_identity, opening_house, serve
-from services.replay.scripted_peers import ScriptedCalls, answer_beside, serving_peers
+from services.replay.scripted_peers import ScriptedCalls, answer_setup_calls, serving_peers
 from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.local.network import NETWORK, LocalNetwork
@@ -42,7 +42,7 @@ async def _replay(cassette: Cassette, speed: float, stop_at: int, on_event: OnEv
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ReplayLoop), "a replay has a loop of its own"
     heard, clock = Heard(), ReplayClock(loop, cassette.header["at"])
-    calls = ScriptedCalls(heard, answer_beside(cassette))
+    calls = ScriptedCalls(heard, answer_setup_calls(cassette))
     NETWORK.set(LocalNetwork())
     CLOCK.set(clock)
     RUN_IDS.set([cassette.run_id])

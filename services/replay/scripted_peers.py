@@ -147,7 +147,7 @@ async def serving_peers(calls: ScriptedCalls, serve: Callable[[str], ServerSetti
         yield
 
 
-def answer_beside(cassette: Cassette) -> dict[str, Message | HeadraceError]:
+def answer_setup_calls(cassette: Cassette) -> dict[str, Message | HeadraceError]:
     """Return the answers to what is asked before there is a run: which tools there are, and its version's number."""
     version = cassette.version or {}
     unknown = Unsupported("the version does not say it")

@@ -18,11 +18,11 @@ class CredentialNeeded(Exception):
 class InputNeeded(Exception):
     """The call's server asks a person, and continues once they answer."""
 
-    def __init__(self, asks: Sequence[common_pb2.InputNeed], course: str) -> None:
-        """`course` is the state that the tool gets back when the call continues; it is kept with the call."""
+    def __init__(self, asks: Sequence[common_pb2.InputNeed], resume_state: str) -> None:
+        """`resume_state` is the state that the tool gets back when the call continues; it is kept with the call."""
         super().__init__(f"{len(asks)} questions to a person")
         self.asks = asks
-        self.course = course
+        self.resume_state = resume_state
 
 
 class ToolFailed(Exception):

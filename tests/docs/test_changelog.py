@@ -1,18 +1,22 @@
-"""CHANGELOG.md is what somebody reads before an upgrade: short, each change once, what is to be done first."""
+"""CHANGELOG.md and the changes of the next release are what somebody reads before an upgrade: they are short."""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 
 from tests.deploy.manifests import ROOT
 
-NOTES_BYTES_MAX = 24_000
-"""Ten minutes of reading. Over it, merge lines of one subject, and leave out what no user notices."""
+SENTENCES_MAX = 2
+WORDS_MAX = 60
 
 
-def test_the_next_release_is_short_and_says_everything_once() -> None:
-    _, _, notes = (ROOT / "CHANGELOG.md").read_text().partition("\n## Unreleased\n")
-    notes, _, _ = notes.partition("\n## ")
-    assert len(notes.encode()) <= NOTES_BYTES_MAX
-    lines = Counter(line for line in notes.splitlines() if line.startswith("- "))
-    assert [line for line, times in lines.items() if times > 1] == []
+def test_a_change_is_at_most_two_sentences() -> None:
+    for change in (ROOT / "changes").glob("*"):
+        assert change.suffix == ".md"
+        text = change.read_text().strip()
+        assert len(re.findall(r"[.!?](?=\s|$)", text)) <= SENTENCES_MAX, change.name
+        assert len(text.split()) <= WORDS_MAX, change.name
+
+
+def test_changes_are_not_written_into_the_changelog_by_hand() -> None:
+    assert "Unreleased" not in (ROOT / "CHANGELOG.md").read_text()

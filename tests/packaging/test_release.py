@@ -26,7 +26,9 @@ def checkout(tmp_path: Path) -> Path:
     for name in filter(None, tracked):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    (tmp_path / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n- Streams are twice as wide.\n\n## 0.0.9\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.0.9\n\n- It begins.\n")
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "wide.md").write_text("Streams are twice as wide.\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "config", "user.name", "Release")
     git(tmp_path, "config", "user.email", "release@headrace.invalid")
@@ -60,10 +62,12 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     assert install.count("newName: registry.example/headrace, newTag: 7.8.9}") == 2
     assert "repository: registry.example/headrace, tag: 7.8.9}" in install
     changelog = (checkout / "CHANGELOG.md").read_text()
-    assert re.search(r"## Unreleased\n\n## 7.8.9 \(\d{4}-\d\d-\d\d\)\n\n- Streams are", changelog), changelog
+    undated = re.sub(r"\(\d{4}-\d\d-\d\d\)", "(today)", changelog)
+    assert undated == "# Changelog\n\n## 7.8.9 (today)\n\n- Streams are twice as wide.\n\n## 0.0.9\n\n- It begins.\n"
     changed = git(checkout, "diff", "--numstat").splitlines()
     assert {(line.split()[0], line.split()[2]) for line in changed} == {
-        ("2", "CHANGELOG.md"),
+        ("4", "CHANGELOG.md"),
+        ("0", "changes/wide.md"),
         ("1", "deploy/kubernetes/components/backup/kustomization.yaml"),
         ("1", "deploy/kubernetes/components/pod/kustomization.yaml"),
         ("5", "docs/operating/install.md"),
@@ -78,7 +82,7 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
         ("7.8", "'7.8' is no version"),
         ("v7.8.9", "'v7.8.9' is no version"),
         ("07.8.9", "'07.8.9' is no version"),
-        ("0.0.9", "0.0.9 does not come after"),
+        ("0.0.9", "0.0.9 comes before"),
         ("7.7.7", "the tag v7.7.7 is there already"),
     ],
 )
@@ -98,10 +102,20 @@ def test_what_is_not_committed_is_not_released(checkout: Path) -> None:
 
 
 def test_a_release_that_changes_nothing_for_users_is_none(checkout: Path) -> None:
-    (checkout / "CHANGELOG.md").write_text("# Changes\n\n## Unreleased\n\n## 0.0.9\n\n- It begins.\n")
+    (checkout / "changes" / "wide.md").unlink()
     commit(checkout)
     done = release(checkout, "7.8.9")
-    assert (done.returncode, "nothing under Unreleased" in done.stderr) == (1, True)
+    assert (done.returncode, "changes/ is empty" in done.stderr) == (1, True)
+
+
+def test_a_section_that_is_written_beforehand_comes_first_and_the_version_may_be_that_of_the_checkout(
+    checkout: Path,
+) -> None:
+    now = re.findall(r'^version = "(.*)"', (checkout / "pyproject.toml").read_text(), re.M)[0]
+    (checkout / "CHANGELOG.md").write_text(f"# Changelog\n\n## {now}\n\nAll is new.\n\n## 0.0.9\n\n- It begins.\n")
+    commit(checkout)
+    done = release(checkout, now)
+    assert (done.returncode, done.stdout) == (0, "All is new.\n\n- Streams are twice as wide.\n"), done.stderr
 
 
 def test_a_place_that_has_moved_is_named(checkout: Path) -> None:

@@ -1,5 +1,7 @@
-"""`python -m trials.image.archive FOLDER`: the image of this checkout in FOLDER, as an archive of OCI,
-and its digest in a file beside it, for who publishes it."""
+"""Writes the image of this checkout to FOLDER, as an OCI archive with its digest: `… trials.image.archive FOLDER`.
+
+Then it loads the archive, as a user would, and runs it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from tests.deploy.manifests import ROOT
 from trials.image.build import build_image
-from trials.image.programs import run_buildah, unmount_storage
+from trials.image.programs import run_buildah, run_podman, unmount_storage
 
 
 def write_archive(folder: Path) -> Path:
@@ -18,9 +20,15 @@ def write_archive(folder: Path) -> Path:
     file = folder / f"headrace-image-{version}-{platform.machine()}.oci.tar"
     digest = ("--digestfile", str(file.with_suffix(".digest")))
     run_buildah("push", "--quiet", *digest, build_image(), f"oci-archive:{file}:headrace:{version}")
-    unmount_storage()
     return file
 
 
+def run_archive(file: Path) -> None:
+    """Load the archive and run the image's `headrace --help`."""
+    loaded = run_podman("load", "--quiet", "--input", str(file))
+    run_podman("run", "--rm", "--network", "none", loaded.split()[-1], "headrace", "--help")
+
+
 if __name__ == "__main__":
-    write_archive(Path(sys.argv[1]).resolve())
+    run_archive(write_archive(Path(sys.argv[1]).resolve()))
+    unmount_storage()

@@ -1,7 +1,7 @@
-"""What every series has found, kept as it goes: one file for each state of the code, whose pieces add up.
+"""Keeps what series of worlds have found, one file for each state of the code; the files add up.
 
-A state is named by the last commit that changed what worlds are made of. A series that was stopped goes on with the
-seeds that its state's file does not have, and files of other machines are copied beside it.
+A state has the name of the last commit that changed what worlds are made of. A series that was stopped continues with
+the seeds that its state's file lacks. Files of other machines can be copied into the same folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trials.simulation.simulate import Result
 
-FOLDER = Path("docs/series")
+FOLDER = Path("build/series")
+"""Not in the repository: `make release` packs it, and docs/reliability.md has the sums."""
 
 CODE = ("headrace", "services", "protos", "tests", "constraints.txt", "pyproject.toml")
 """What worlds are made of."""
@@ -57,7 +58,7 @@ class Record:
 
     def save(self, folder: Path = FOLDER) -> None:
         """Write the state's file, so that it is whole whenever this process ends."""
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         kept = {
             "commit": self.commit,
             "when": self.when,

@@ -1,17 +1,18 @@
-"""Writes what series of simulated worlds have shown into docs/reliability.md: counts, which no busy machine changes.
+"""Adds up series of simulated worlds: sums for docs/reliability.md; `python -m trials.simulation.report` prints all.
 
-`python -m trials.simulation.report` does it again, of what is kept.
+They are counts, which do not depend on the machine's speed.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from trials.simulation.ledger import Record, add_up, name_ranges, name_release, read_all
+from trials.simulation.ledger import Record, add_up, name_release, read_all
 from trials.simulation.plan import FACADE, GATEWAY, KINDS, MEMORY, ORCHESTRATOR, PHASES, POSTGRES, TOOLS, USER
-from trials.support.reliability import write_region
+from trials.support.reliability import read_region, write_region
 
 UNREACHABLE = {
     ("tool", TOOLS, "gate"): "a call that waits for a person does not run yet",
@@ -32,39 +33,41 @@ SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE, POSTGRES, USER)
 
 
 def write_report(records: Sequence[Record]) -> None:
-    """Put what is kept of all series into the page."""
-    write_region("series", "\n".join(describe_series(records)) + "\n")
+    """Put the sum of each release's worlds into the page; rows of releases that `records` lack stay."""
+    write_region("series", "".join(f"{line}\n" for line in describe_releases(records, read_region("series"))))
+
+
+def describe_releases(records: Sequence[Record], before: str) -> Iterator[str]:
+    """Yield a table with a row for each release, where `before` is the table that stood there."""
+    yield "| release | states of the code | worlds | simulated hours | faults that hit | broke a promise |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    rows = {line.split("|")[1].strip(): line for line in before.splitlines()[2:]}
+    for release, kept in _sort_by_release(records).items():
+        bites, _ = add_up(kept)
+        hours = sum(record.simulated_s for record in kept) / 3600
+        worlds, failed = sum(len(record.seeds) for record in kept), sum(len(record.failed) for record in kept)
+        rows[release] = f"| {release} | {len(kept)} | {worlds} | {hours:.1f} | {bites.total()} | {failed} |"
+    yield from rows.values()
 
 
 def describe_series(records: Sequence[Record]) -> Iterator[str]:
-    """Yield a row for each state of the code, and what those of the newest release have met together."""
-    releases = [name_release(record) for record in records]
-    yield "| release | commit | of | seeds | worlds | simulated hours | faults that hit | broke a promise |"
-    yield "|---|---|---|---|--:|--:|--:|--:|"
-    for release, record in zip(releases, records, strict=True):
-        state = f"{release} | {record.commit} | {record.when[:10]} | {name_ranges(record.seeds)}"
-        yield f"| {state} | {_measure([record])} |"
-    if len(records) > 1:
-        yield f"| all | | | | {_measure(records)} |"
-    yield ""
-    for record in records:
-        for seed, problem in sorted(record.failed.items()):
-            yield f"- {record.commit}, seed {seed}: {problem.splitlines()[0][:PROBLEM_CHARS].replace('|', '/')}"
-    if any(record.failed for record in records):
+    """Yield what the worlds of each release have met, and what broke a promise in them."""
+    for release, kept in _sort_by_release(records).items():
+        worlds = sum(len(record.seeds) for record in kept)
+        yield f"Faults that hit in the {worlds} worlds of {release} code, by what an open run did then:"
         yield ""
-    newest = [record for release, record in zip(releases, records, strict=True) if release == releases[-1]]
-    worlds = sum(len(record.seeds) for record in newest)
-    yield f"Faults that hit in the {worlds} worlds of {releases[-1]} code, by what an open run did then:"
-    yield ""
-    yield from _describe_hits(*add_up(newest), worlds)
+        yield from _describe_hits(*add_up(kept), worlds)
+        yield ""
+        for record in kept:
+            for seed, problem in sorted(record.failed.items()):
+                yield f"- {record.commit}, seed {seed}: {problem.splitlines()[0][:PROBLEM_CHARS]}"
 
 
-def _measure(records: Sequence[Record]) -> str:
-    """Return cells with what the worlds of some states are together."""
-    bites, _ = add_up(records)
-    hours = sum(record.simulated_s for record in records) / 3600
-    worlds, failed = (sum(map(len, kept)) for kept in zip(*((one.seeds, one.failed) for one in records), strict=True))
-    return f"{worlds} | {hours:.1f} | {bites.total()} | {failed}"
+def _sort_by_release(records: Sequence[Record]) -> dict[str, list[Record]]:
+    releases: dict[str, list[Record]] = {}
+    for record in records:
+        releases.setdefault(name_release(record), []).append(record)
+    return releases
 
 
 def _describe_hits(bites: Counter[tuple[str, str, str]], counts: Counter[str], worlds: int) -> Iterator[str]:
@@ -98,4 +101,4 @@ def _describe_coverage(bites: Counter[tuple[str, str, str]], worlds: int) -> str
 
 
 if __name__ == "__main__":
-    write_report(read_all())
+    sys.stdout.writelines(f"{line}\n" for line in describe_series(read_all()))

@@ -31,7 +31,7 @@ class Series:
     make: Callable[[int], Plan] = make_plan
     """Makes a seed's plan."""
     is_written: bool = False
-    """Whether the result is kept, in docs/series and docs/reliability.md; kept seeds are not simulated again."""
+    """Whether the result is kept, in build/series and docs/reliability.md; kept seeds are not simulated again."""
 
 
 @dataclass

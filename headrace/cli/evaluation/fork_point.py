@@ -23,7 +23,7 @@ class NoForkPoint(ValueError):
 
 def list_steps(cassette: Cassette) -> list[dict[str, Any]]:
     """Return the requests of the run's own turns; those of sub-agents do not have its question."""
-    calls = [line.given for line in cassette.tape if line.kind == "call" and line.given["method"] == CHAT]
+    calls = [line.given for line in cassette.recorder if line.kind == "call" and line.given["method"] == CHAT]
     requests = [call["request"] for call in calls if call["request"].get("stage") in STAGES]
     question = cassette.query["message"]
     return [request for request in requests if _find_question(request["messages"], question) is not None]

@@ -94,7 +94,7 @@ async def _ask(url: str, query: dict[str, Any]) -> Result:
 
 def _read_result(cassette: Cassette) -> Result:
     state, result = Fold(), Result("", "", "recorded", 1)
-    for line in cassette.tape:
+    for line in cassette.recorder:
         if line.kind == "event":
             state.apply(parse_event(json.dumps(line.given["event"])))
             result.latency_ms = line.at

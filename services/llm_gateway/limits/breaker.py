@@ -52,7 +52,7 @@ class Call:
 
     tenant: str
     started_s: float
-    is_beside: bool
+    is_tenant_try: bool
     """Whether it was let through for its tenant's sake."""
 
 
@@ -86,13 +86,13 @@ class Breaker:
     def start_call(self, tenant: str) -> Call:
         """Record an allowed call; `end_call` follows."""
         now_s = self._now()
-        is_beside = self._state != "closed" and self._measure_pause_s() > 0
-        if is_beside:
+        is_tenant_try = self._state != "closed" and self._measure_pause_s() > 0
+        if is_tenant_try:
             self._failed_tenants.add(tenant)  # this is its try
         elif self._state != "closed":
             self._blocked_until_s = now_s + PROBE_S
             self._set_state("half-open")
-        return Call(tenant, now_s, is_beside)
+        return Call(tenant, now_s, is_tenant_try)
 
     def note_delta(self) -> None:
         """Record that the model has begun to answer somebody."""
@@ -105,7 +105,7 @@ class Breaker:
         self._recent.add_attempt(self._now(), call.tenant, succeeded, first_delta_s)
         if never_began and self._answered_s > call.started_s:
             succeeded = None
-        if call.is_beside:
+        if call.is_tenant_try:
             if succeeded is None:
                 self._failed_tenants.discard(call.tenant)
             elif succeeded and self._state != "closed":

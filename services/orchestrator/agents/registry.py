@@ -116,7 +116,7 @@ class Registry:
 
     def beside(self, agent: Definition) -> Mapping[str, Definition]:
         """Return the agents that a run of this one may come to: of the operator's, those of files alone."""
-        return self.view.beside_own if agent.tenant else self._agents
+        return self.view.reachable if agent.tenant else self._agents
 
     def check_granted(self, agent: Definition) -> None:
         """Raise PermissionDenied for a tenant's agent that names what is not granted now."""

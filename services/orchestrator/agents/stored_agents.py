@@ -124,7 +124,7 @@ class TenantView:
     agents: Mapping[str, Definition]
     """Those in force by key; each key is one agent's, whatever its case."""
 
-    beside_own: Mapping[str, Definition]
+    reachable: Mapping[str, Definition]
     """What runs of the tenant's own agents may come to: its own, granted ones of files, and those below these."""
 
     problems: Mapping[str, list[Problem]] = field(default_factory=dict[str, "list[Problem]"])
@@ -159,7 +159,7 @@ def make_view(
     granted = [agent for agent in operators.values() if grants.allows_subagent(agent.key)]
     return TenantView(
         agents={key: agent for key, agent in files.items() if key.casefold() not in taken} | own if own else files,
-        beside_own={agent.key: agent for agent in _list_below(granted, operators)} | own,
+        reachable={agent.key: agent for agent in _list_below(granted, operators)} | own,
         problems=problems,
         hidden=sorted(key for key in files if key.casefold() in taken),
     )

@@ -53,21 +53,21 @@ class AgentVersion:
     def with_number(self, number: int) -> AgentVersion:
         return replace(self, number=number)
 
-    def overlay_agents(self, there_are: Mapping[str, Definition]) -> dict[str, Definition]:
-        """Return the agents of `there_are`, with those of this version as it has them, or missing as it misses them."""
+    def overlay_agents(self, existing: Mapping[str, Definition]) -> dict[str, Definition]:
+        """Return the agents of `existing`, with those of this version as it has them, or missing as it misses them."""
         named = {key.casefold() for agent in self.agents.values() for key in agent.subagents}
-        return {key: agent for key, agent in there_are.items() if key.casefold() not in named} | dict(self.agents)
+        return {key: agent for key, agent in existing.items() if key.casefold() not in named} | dict(self.agents)
 
 
 def make_version(
     agent: Definition,
-    there_are: Mapping[str, Definition],
+    existing: Mapping[str, Definition],
     tools: Iterable[tools_pb2.Tool] | None,
     skills: Iterable[tools_pb2.Skill] | None,
     modes: Mapping[str, str] | None = None,
 ) -> AgentVersion:
     """Make the version of `agent` that is in force with these other agents, tools and skills, of any number."""
-    agents = _list_agents(agent, there_are)
+    agents = _list_agents(agent, existing)
     seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
     named = {name.casefold() for name in agent.skills}
     chosen = [skill for skill in skills or () if agent.may_use_tools and (not named or is_named(skill, named))]
@@ -115,8 +115,8 @@ def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
     return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
 
 
-def _list_agents(agent: Definition, there_are: Mapping[str, Definition]) -> dict[str, Definition]:
-    by_name = {key.casefold(): below for key, below in there_are.items()}
+def _list_agents(agent: Definition, existing: Mapping[str, Definition]) -> dict[str, Definition]:
+    by_name = {key.casefold(): below for key, below in existing.items()}
     found = {agent.key: agent}
     left = [*agent.subagents]
     while left:

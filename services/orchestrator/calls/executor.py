@@ -121,7 +121,7 @@ async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warn: Warn 
 
 async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
     """Return whether the log has the result; it then counts as if just run."""
-    found = scope.recording.result(call.call_id)
+    found = scope.restored.result(call.call_id)
     if found is None:
         return False
     text = "".join(part.text for part in found.message.content)
@@ -138,7 +138,7 @@ async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
 
 def was_refused_for_budget(scope: Scope, calls: Iterable[Call]) -> bool:
     refusal = make_refusal(OVER_BUDGET).result
-    results = filter(None, (scope.recording.result(call.call_id) for call in calls))
+    results = filter(None, (scope.restored.result(call.call_id) for call in calls))
     return any(part.text.startswith(refusal) for result in results for part in result.message.content)
 
 

@@ -36,8 +36,8 @@ from services.orchestrator.lifecycle.pins import Pins, apply_query, read_trial
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import Peers, patiently
-from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import CRASHED, HANDED_OVER, PARKED, ResumePoint, count_crashes
+from services.orchestrator.run.restore.restored_run import RestoredRun
+from services.orchestrator.run.restore.resume_point import CRASHED, HANDED_OVER, PARKED, ResumePoint, count_crashes
 from services.orchestrator.run.run import Run, is_recorded
 from services.runtime.auth.identity import Identity, acting_as, require_identity
 from services.runtime.clock import now_ms
@@ -222,18 +222,18 @@ class Takeover:
     async def _resume_or_end(
         self, entry: memory_pb2.UnfinishedRun, chat: memory_pb2.GetChatResponse, generation: int
     ) -> Run | None:
-        recording = Recording(chat.lines)
+        restored = RestoredRun(chat.lines)
         query = next(line.query for line in chat.lines if line.HasField("query"))
         pinned = query.agent_version_hash  # None of a version that is lost
         version = await self._pins.find(query.query.agent_key, pinned) if pinned else None
-        agent = self._find_agent(query, recording, version)
+        agent = self._find_agent(query, restored, version)
         seq_range = generation if generation <= GENERATION_MAX else entry.last_seq // SEQ_PER_GENERATION + 1
         base_seq = seq_range * SEQ_PER_GENERATION
         failure = self._runs.unstored.get(entry.run_id)
-        if failure is not None or agent is None or count_crashes(recording) >= CRASHES_MAX:
+        if failure is not None or agent is None or count_crashes(restored) >= CRASHES_MAX:
             recorded = is_recorded(query.query, agent)
             end = make_interrupted_end(
-                entry, recording, chat.events, generation, base_seq, failure, is_recorded=recorded
+                entry, restored, chat.events, generation, base_seq, failure, is_recorded=recorded
             )
             await self._peers.memory.Append(end)
             self._runs.unstored.pop(entry.run_id, None)
@@ -245,7 +245,7 @@ class Takeover:
             reason = PARKED
         is_changed = version is None and agent.hash != query.agent_hash
         past = ResumePoint(
-            generation, base_seq, chat.events, recording, reason, is_changed, query.traceparent, chat.owner
+            generation, base_seq, chat.events, restored, reason, is_changed, query.traceparent, chat.owner
         )
         with acting_as(replace(require_identity(), makers=frozenset(query.makers))):
             run = self._runs.resume(entry.run_id, agent, query.query, past, version)
@@ -260,7 +260,7 @@ class Takeover:
         return run
 
     def _find_agent(
-        self, query: memory_pb2.QueryLine, recording: Recording, version: AgentVersion | None
+        self, query: memory_pb2.QueryLine, restored: RestoredRun, version: AgentVersion | None
     ) -> Definition | None:
         """Return None for a run that is pinned to nothing, when its agent is gone or has changed to another mode."""
         try:
@@ -271,7 +271,7 @@ class Takeover:
         except (NotFound, PermissionDenied, InvalidRequest, UnknownPlaceholder):
             return None
         others = STAGES.keys() - {stage.name for stage in MODES[agent.mode].stages}
-        return None if recording.stages & others else agent
+        return None if restored.stages & others else agent
 
     async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
         """Return None when the run has ended. Raises Overloaded when another process was faster."""

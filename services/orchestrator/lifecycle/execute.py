@@ -72,7 +72,7 @@ async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
     """Return None when the run is left to its next owner."""
     control, clock = run.control, run.spending.clock
-    clock.start(run.recording.worked_ms / 1000)
+    clock.start(run.restored.worked_ms / 1000)
     work = control.work or asyncio.create_task(_run_mode(run, peers, opening))
     control.begin_work(work)
     clock.watch(run.expire)
@@ -116,8 +116,8 @@ async def _run_mode(run: Run, peers: Peers, opening: Opening) -> str:
     await run_setup.record_goal(run, peers)
     found = await set_up_run(run, peers)
     run.main.begin(await system_message.make_prompt_context(run, peers, found))
-    talk = Conversation(run.main, peers, found.tools)
+    conversation = Conversation(run.main, peers, found.tools)
     if context.is_compact_command(run.query.message):
         run.main.log_steps_as(context.COMPACT_STAGE)
-        return await context.run_compaction(talk)
-    return await RUNNERS[run.agent.mode](ModeRun(talk, run.query.message))
+        return await context.run_compaction(conversation)
+    return await RUNNERS[run.agent.mode](ModeRun(conversation, run.query.message))

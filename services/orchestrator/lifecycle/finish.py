@@ -20,13 +20,13 @@ from services.orchestrator.lifecycle import leases
 from services.orchestrator.lifecycle.execute import INTERNAL
 from services.orchestrator.lifecycle.live_calls.run_list import count_usage
 from services.orchestrator.lifecycle.recording import keep_recording
+from services.orchestrator.peers.recorder import TAKEN_OVER
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.peers.tape import TAKEN_OVER
 from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.events.feed import KINDS
 from services.orchestrator.run.log import retry_commit
-from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import CRASHED, ScopeReset, find_resets
+from services.orchestrator.run.restore.restored_run import RestoredRun
+from services.orchestrator.run.restore.resume_point import CRASHED, ScopeReset, find_resets
 from services.orchestrator.run.run import Run
 from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
@@ -34,18 +34,18 @@ from services.runtime.randomness import new_uuid
 log = structlog.get_logger()
 
 
-def close_unreplayed(run: Run, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
+def close_unrestored(run: Run, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
     """Publish the result of each call and the end of each scope that the replay has not come to; return their lines."""
     if not run.past.reason:
         return []
-    scopes = find_resets(run.id, run.recording, run.past.reason, run.past.history)
+    scopes = find_resets(run.id, run.restored, run.past.reason, run.past.history)
     return [logged for scope in reversed(scopes) for logged in _close_scope(run, scope, line, open_result)]
 
 
 def _close_scope(
     run: Run, scope: ScopeReset, line: memory_pb2.RunLine, open_result: str
 ) -> Iterator[memory_pb2.LogLine]:
-    recorded = run.recording.scope(scope.context_id)
+    recorded = run.restored.scope(scope.context_id)
     if pieces := recorded.open_calls:
         messages = [make_open_result(piece, open_result) for piece in pieces]
         for piece, message in zip(pieces, messages, strict=True):
@@ -94,7 +94,7 @@ def make_scope_end(scope: ScopeReset, line: memory_pb2.RunLine) -> Message | Non
 
 def make_interrupted_end(
     run: memory_pb2.UnfinishedRun,
-    recording: Recording,
+    restored: RestoredRun,
     history: Sequence[agent_pb2.AgentDelta],
     generation: int,
     base_seq: int,
@@ -108,11 +108,11 @@ def make_interrupted_end(
     run that was to be recorded (`is_recorded`) has no recording: its owner had that.
     """
     error = Interrupted("the service stopped while the run was going; the chat is in order, ask again")
-    end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=count_usage(recording))
+    end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=count_usage(restored))
     if is_recorded:
         end.recording_problem = TAKEN_OVER
-    lines = _EndLines(recording, base_seq)
-    scopes = find_resets(run.run_id, recording, CRASHED, history)
+    lines = _EndLines(restored, base_seq)
+    scopes = find_resets(run.run_id, restored, CRASHED, history)
     for scope in scopes:
         lines.add_event(scope.payload, scope)
     for scope in reversed(scopes):
@@ -130,11 +130,11 @@ def make_interrupted_end(
 
 
 class _EndLines:
-    def __init__(self, recording: Recording, base_seq: int) -> None:
+    def __init__(self, restored: RestoredRun, base_seq: int) -> None:
         self.lines: list[memory_pb2.LogLine] = []
         self.seq = base_seq
-        self._recording = recording
-        self._steps = recording.steps
+        self._restored = restored
+        self._steps = restored.steps
 
     def add_event(self, payload: Message, scope: ScopeReset) -> None:
         self.seq += 1
@@ -145,7 +145,7 @@ class _EndLines:
         self.lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=scope.context_id)))
 
     def add_results(self, scope: ScopeReset) -> None:
-        recorded = self._recording.scope(scope.context_id)
+        recorded = self._restored.scope(scope.context_id)
         if not recorded.open_calls:
             return
         self._steps += 1
@@ -180,7 +180,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
     run.spending.catch_up()
     line.usage.CopyFrom(run.usage)
     open_result = CANCELLED_RESULT if line.state == State.CANCELLED else INTERRUPTED_RESULT
-    lines = run.close_scopes(line, open_result, close_unreplayed(run, line, open_result))
+    lines = run.close_scopes(line, open_result, close_unrestored(run, line, open_result))
     await keep_recording(run, line, make_end(run, line))
     run.keep_end(line, lines)
     try:

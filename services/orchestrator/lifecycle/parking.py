@@ -142,8 +142,8 @@ class Parking:
 
 def find_due_at(run: Run, live: LiveRuns) -> int:
     """Return when somebody must look after a run that waits for people alone, in Unix milliseconds; 0 for any other."""
-    # A tape has one owner's part alone, and a reader whose leaving cancels the run is to be noticed here.
-    if run.tape is not None or run.query.on_disconnect == "cancel" or live.is_leaving(run.id):
+    # A cassette has one owner's part alone, and a reader whose leaving cancels the run is to be noticed here.
+    if run.recorder is not None or run.query.on_disconnect == "cancel" or live.is_leaving(run.id):
         return 0
     if run.credentials.has_any:  # they are in this process alone, and would be asked for again
         return 0

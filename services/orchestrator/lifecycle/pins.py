@@ -52,7 +52,7 @@ class Pins:
 
         self._read_versions: NewestDict[tuple[str, str, int], AgentVersion] = NewestDict(READ_MAX)
 
-    async def pin(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion | None:
+    async def pin(self, agent: Definition, existing: Mapping[str, Definition]) -> AgentVersion | None:
         """Return the version of `agent` that is in force beside these other agents, which memory has by then.
 
         None where memory keeps no versions, or no more of this agent: such a run is pinned to nothing.
@@ -61,7 +61,7 @@ class Pins:
             ProviderUnavailable, Overloaded: Memory does not take it.
         """
         try:
-            version = await self.publish(agent, there_are)
+            version = await self.publish(agent, existing)
             return version if version.number else None
         except QuotaExceeded as error:
             log.error("agent version not stored", agent_key=agent.key, problem=error.message)
@@ -70,11 +70,11 @@ class Pins:
                 raise
         return None  # the second: memory is of an earlier version, in the middle of an upgrade
 
-    async def publish(self, agent: Definition, there_are: Mapping[str, Definition]) -> AgentVersion:
+    async def publish(self, agent: Definition, existing: Mapping[str, Definition]) -> AgentVersion:
         """Return the version as `pin` does, and raise QuotaExceeded where memory keeps no more of them."""
         uses_tools = agent.may_use_tools or bool(agent.subagents)
         tools, offered = (await self._list_tools()) if uses_tools else (None, None)
-        version = self._build(agent, there_are, tools, offered)
+        version = self._build(agent, existing, tools, offered)
         number = self._numbers.get((agent.tenant, version.hash)) or await self._store(version)
         return version.with_number(number)
 
@@ -130,14 +130,14 @@ class Pins:
     def _build(
         self,
         agent: Definition,
-        there_are: Mapping[str, Definition],
+        existing: Mapping[str, Definition],
         tools: Sequence[tools_pb2.Tool] | None,
         offered: tools_pb2.ListSkillsResponse | None,
     ) -> AgentVersion:
         digests = self._modes.digests
         parts = (
             agent.source,
-            there_are,
+            existing,
             tools,
             offered,
             digests,
@@ -146,7 +146,7 @@ class Pins:
         known = self._built.get(name)
         if known is not None and all(one is other for one, other in zip(known, parts, strict=False)):
             return known[-1]
-        version = make_version(agent, there_are, tools, None if offered is None else offered.skills, digests)
+        version = make_version(agent, existing, tools, None if offered is None else offered.skills, digests)
         self._built[name] = (*parts, version)
         return version
 
@@ -240,24 +240,24 @@ def apply_query(agent: Definition, query: agent_pb2.QueryRequest, credential: st
 
 
 async def choose_version(
-    pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, there_are: Mapping[str, Definition]
+    pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, existing: Mapping[str, Definition]
 ) -> ChosenVersion:
-    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `there_are` are those it may come to.
+    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `existing` are those it may come to.
 
     Raises:
         NotFound, LogDamaged: The version that the query asks for is not there.
     """
     if query.trial.HasField("definition"):
-        return ChosenVersion(agent, there_are, None)
+        return ChosenVersion(agent, existing, None)
     if query.HasField("agent_version"):
-        return _take(await pins.get(agent.key, query.agent_version, agent.tenant), query, there_are)
+        return _take(await pins.get(agent.key, query.agent_version, agent.tenant), query, existing)
     canary = agent.canary
     if canary is not None and not is_in_share(agent.key, query.chat_id, canary.share):
         try:
-            return _take(await pins.get(agent.key, canary.stable_version, agent.tenant), query, there_are)
+            return _take(await pins.get(agent.key, canary.stable_version, agent.tenant), query, existing)
         except (NotFound, LogDamaged) as error:
             log.error("canary has no stable version", agent_key=agent.key, problem=error.message)
-    return ChosenVersion(agent, there_are, await pins.pin(agent, there_are))
+    return ChosenVersion(agent, existing, await pins.pin(agent, existing))
 
 
 def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
@@ -266,6 +266,6 @@ def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
-def _take(version: AgentVersion, query: agent_pb2.QueryRequest, there_are: Mapping[str, Definition]) -> ChosenVersion:
+def _take(version: AgentVersion, query: agent_pb2.QueryRequest, existing: Mapping[str, Definition]) -> ChosenVersion:
     agent = apply_query(version.agent, query, require_identity().credential)
-    return ChosenVersion(agent, version.overlay_agents(there_are), version)
+    return ChosenVersion(agent, version.overlay_agents(existing), version)

@@ -38,7 +38,7 @@ FREE_TOOLS = NAMES | TIERS.keys()
 
 async def validate_agent(
     peers: Peers,
-    there_are: Mapping[str, Definition],
+    existing: Mapping[str, Definition],
     modes: Collection[str],
     definition: str,
     agent_key: str,
@@ -48,7 +48,7 @@ async def validate_agent(
     # Half a megabyte of JSON takes longer than others should wait.
     agent, problems = await asyncio.to_thread(find_problems, definition.encode(), agent_key, check)
     if agent is not None:
-        problems += await _find_missing(peers, there_are, agent)
+        problems += await _find_missing(peers, existing, agent)
         if agent.custom is not None:
             problems += list_unknown(iter([("custom.mode", agent.custom.mode)]), frozenset(modes), "mode")
     return agent, [make_problem(problem) for problem in problems[:PROBLEMS_MAX]]
@@ -58,9 +58,9 @@ def make_problem(problem: Problem) -> agent_pb2.DefinitionProblem:
     return agent_pb2.DefinitionProblem(field=problem.field, rule=problem.rule, is_warning=problem.is_warning)
 
 
-async def _find_missing(peers: Peers, there_are: Mapping[str, Definition], agent: Definition) -> list[Problem]:
+async def _find_missing(peers: Peers, existing: Mapping[str, Definition], agent: Definition) -> list[Problem]:
     """Warn of what the agent names and nobody has; nothing is said of what the tools service does not tell."""
-    known = frozenset({agent.key.casefold(), *(key.casefold() for key in there_are)})
+    known = frozenset({agent.key.casefold(), *(key.casefold() for key in existing)})
     found = list_unknown(number_names("subagents", agent.subagents), known, "agent")
     if agent.listed_tools:
         tools = await list_known(peers.tool_list, partial(tool_selection.fetch_tools, peers, LISTING_S))

@@ -21,7 +21,15 @@ from services.orchestrator.agents.grants import NAME as GRANTS
 from services.orchestrator.agents.grants import write_grants
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.money.budgets import write_budgets
-from services.orchestrator.peers.tape import LISTENER, NOT_STORED, TOO_LARGE, WITHOUT_REQUEST, Entry, Failed, Tape
+from services.orchestrator.peers.recorder import (
+    LISTENER,
+    NOT_STORED,
+    TOO_LARGE,
+    WITHOUT_REQUEST,
+    Entry,
+    Failed,
+    Recorder,
+)
 from services.orchestrator.run.events.feed import KINDS
 from services.orchestrator.run.run import Run
 from services.runtime.auth.identity import Identity
@@ -36,7 +44,7 @@ log = structlog.get_logger()
 Mask = Callable[[str], str]
 
 
-def write_tape(entries: Iterable[Entry], began_at: int, mask: Mask) -> Iterator[str]:
+def write_cassette(entries: Iterable[Entry], began_at: int, mask: Mask) -> Iterator[str]:
     """Write what was noted; times count from `began_at`, in milliseconds."""
     pool = PoolWriter()
     for entry in entries:
@@ -116,42 +124,42 @@ LINE_BYTES_MAX = 3 * 1024 * 1024
 
 
 async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> None:
-    """Store the run's tape, if it has one, and name it in the run's last line; a failure is named there, not raised."""
-    tape = run.tape
-    if tape is None:
+    """Store the run's cassette, if it was recorded, and name it in the run's last line, or why there is none."""
+    recorder = run.recorder
+    if recorder is None:
         return
     fields: Any = {KINDS[type(end)]: end}
-    tape.note_event(agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields).SerializeToString())
-    tape.close()
+    recorder.note_event(agent_pb2.AgentDelta(seq=run.feed.seq + 1, timestamp=now_ms(), **fields).SerializeToString())
+    recorder.close()
     if LISTENER.get() is not None:
         return
-    if not tape.problem:
+    if not recorder.problem:
         try:
-            line.recording = await _store(run, tape)
+            line.recording = await _store(run, recorder)
         except ValueError:
-            tape.problem = TOO_LARGE
+            recorder.problem = TOO_LARGE
         except HeadraceError as error:
             log.warning("recording not stored", run_id=run.id, reason=error.reason)
-            tape.problem = NOT_STORED
-    if tape.problem:
-        line.recording_problem = tape.problem
+            recorder.problem = NOT_STORED
+    if recorder.problem:
+        line.recording_problem = recorder.problem
 
 
-async def _store(run: Run, tape: Tape) -> str:
+async def _store(run: Run, recorder: Recorder) -> str:
     secrets = (*run.services.secrets, *list_credentials())
 
     def mask(text: str) -> str:
         return mask_secrets(text, *secrets)
 
     # Some thousand lines take a tenth of a second, for which other runs should not wait.
-    data = await asyncio.to_thread(_compress, run, tape, mask)
+    data = await asyncio.to_thread(_compress, run, recorder, mask)
     request = memory_pb2.PutBlobRequest(chat_id=run.chat_id, mime_type=MIME_TYPE, data=data)
     stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S)
     return stored.blob_id
 
 
-def _compress(run: Run, tape: Tape, mask: Mask) -> bytes:
-    written = (*_write_opening(run, mask), *write_tape(tape.entries, run.state.created_at, mask))
+def _compress(run: Run, recorder: Recorder, mask: Mask) -> bytes:
+    written = (*_write_opening(run, mask), *write_cassette(recorder.entries, run.state.created_at, mask))
     lines = [line.encode() for line in written]
     if max(map(len, lines)) > LINE_BYTES_MAX:
         raise ValueError("a line is too long")

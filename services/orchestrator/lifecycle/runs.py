@@ -26,10 +26,10 @@ from services.orchestrator.lifecycle.queries import Caller, QueryLog, find_chat,
 from services.orchestrator.lifecycle.subagents import run_subagent
 from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers import stored_runs
-from services.orchestrator.peers.tape import ROUTED, TAPE
+from services.orchestrator.peers.recorder import RECORDER, ROUTED
 from services.orchestrator.run.control.state import Steer
 from services.orchestrator.run.log import FirstTurn
-from services.orchestrator.run.replay.resume_point import NEW, ResumePoint
+from services.orchestrator.run.restore.resume_point import NEW, ResumePoint
 from services.orchestrator.run.run import Run, RunServices
 from services.orchestrator.turn import context
 from services.runtime.auth.identity import require_identity
@@ -111,8 +111,8 @@ class Runs:
             run = self._make_run(new_run_id(), chosen.agent, admitted.query, chosen.agents, version=chosen.version)
             if admitted.opens_chat:
                 run.chat.open_chat()
-            if run.tape is not None and (routed.usage is not None or routed.problem):
-                run.tape.problem = ROUTED  # what the router was told came before there was a run
+            if run.recorder is not None and (routed.usage is not None or routed.problem):
+                run.recorder.problem = ROUTED  # what the router was told came before there was a run
             if routed.usage is not None:
                 run.spending.charge_model_call(routed.usage, Origin(routed.agent.key, routed.model))
             notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
@@ -143,11 +143,11 @@ class Runs:
                     stack.enter_context(tracing.start_resumed_span(run))
                     stored = await self._query_log.store_again(run)
                 else:
-                    TAPE.set(run.tape)
+                    RECORDER.set(run.recorder)
                     traceparent, agent = spans.current_traceparent(), run.agent
                     stack.enter_context(tracing.start_run_span(run))
-                    # A tape has one order: what is recorded is not worked ahead of.
-                    if self.live.is_first(run) and run.tape is None:
+                    # A cassette has one order, so a recorded run does not work ahead.
+                    if self.live.is_first(run) and run.recorder is None:
                         run.first_turn = None if run.chat_id in self._stateful else FirstTurn()
                         await stack.enter_async_context(working_ahead(run, self._peers, opening))
                     if (response := await self._query_log.store(run, traceparent, caller)) is None:
@@ -212,8 +212,8 @@ class Runs:
         version: AgentVersion | None = None,
     ) -> Run:
         """Go on with a run; without a version its other agents are those in force now."""
-        there_are = self._registry.beside(agent)
-        agents = version.overlay_agents(there_are) if version is not None else there_are
+        existing = self._registry.beside(agent)
+        agents = version.overlay_agents(existing) if version is not None else existing
         run = self._make_run(run_id, agent, query, agents, past, version)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)

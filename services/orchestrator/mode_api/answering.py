@@ -20,8 +20,8 @@ from services.orchestrator.ids import derived_id
 from services.orchestrator.mode_api.final_answer import NO_TOOLS, ask_for_final_answer
 from services.orchestrator.mode_api.turns import take_turns, tell_limit
 from services.orchestrator.run.answers.answer import Answer
-from services.orchestrator.run.replay.fit import Calls, Fit, Kept
-from services.orchestrator.run.replay.replay import KEPT_STAGE, MADE
+from services.orchestrator.run.restore.fit import Calls, Fit, Kept
+from services.orchestrator.run.restore.restored_run import KEPT_STAGE, MADE
 from services.orchestrator.run.scope import Scope
 from services.orchestrator.turn import output_form
 from services.orchestrator.turn.conversation import Conversation
@@ -51,9 +51,9 @@ def make_fit(scope: Scope) -> Fit:
     where = f"task {ids.task_id}" if ids.task_id else f"sub-agent {ids.subagent_id}" if ids.subagent_id else "the run"
 
     def list_unopened() -> list[str]:
-        return [name for name in run.recording.list_tasks(scope.context_id) if not run.scopes.had(name)]
+        return [name for name in run.restored.list_tasks(scope.context_id) if not run.scopes.had(name)]
 
-    return Fit(scope.recording, where, list_unopened)
+    return Fit(scope.restored, where, list_unopened)
 
 
 async def keep(scope: Scope, step: int, name: str, kept: Kept) -> None:
@@ -101,10 +101,10 @@ def dump_calls(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[st
     return [(name, orjson.dumps(arguments).decode()) for name, arguments in wanted]
 
 
-async def run_calls(talk: Conversation, calls: Calls, step: int) -> list[CallResult]:
+async def run_calls(conversation: Conversation, calls: Calls, step: int) -> list[CallResult]:
     """Run calls at the same time, each once. Raises BudgetExceeded where they are more than the run has left."""
-    answer = await _make_calls(talk.scope, calls, step)
-    await talk.execute_calls(answer, parallel=True)
+    answer = await _make_calls(conversation.scope, calls, step)
+    await conversation.execute_calls(answer, parallel=True)
     return [CallResult(call.ok, call.result) for call in answer.calls]
 
 
@@ -150,50 +150,50 @@ WORK, ANSWER = "work", "custom"
 """Stages: what is no part of the answer, and the answer."""
 
 
-async def ask(talk: Conversation, text: str, tools: str, *, parallel: bool) -> str:
+async def ask(conversation: Conversation, text: str, tools: str, *, parallel: bool) -> str:
     if text:
-        await talk.scope.add_user_message(text)
-    may_call = tools != "none" and talk.has_tools and not is_calling_refused(talk)
-    turns = await take_turns(talk, tools, parallel=parallel) if may_call else None
+        await conversation.scope.add_user_message(text)
+    may_call = tools != "none" and conversation.has_tools and not is_calling_refused(conversation)
+    turns = await take_turns(conversation, tools, parallel=parallel) if may_call else None
     answer = None if turns is None else turns.answer
     if answer is None:
         if turns is not None and turns.limit in ("steps", "budget"):
-            await tell_limit(talk.scope, turns.limit)
-        answer = await talk.ask_model("none")
-        await talk.refuse_calls(answer, NO_TOOLS)
+            await tell_limit(conversation.scope, turns.limit)
+        answer = await conversation.ask_model("none")
+        await conversation.refuse_calls(answer, NO_TOOLS)
     if not answer.text.strip():
         raise NoAnswer("the model ended without saying anything; ask again or another model")
-    talk.scope.notes.last_said = answer.text.strip()
+    conversation.scope.notes.last_said = answer.text.strip()
     return answer.text
 
 
-def is_calling_refused(talk: Conversation) -> bool:
+def is_calling_refused(conversation: Conversation) -> bool:
     """Say whether the query's toolChoice is none, which holds for all of the run but its sub-agents."""
-    return talk.run.query.tool_choice == "none" and not talk.scope.depth
+    return conversation.run.query.tool_choice == "none" and not conversation.scope.depth
 
 
-async def give_answer(talk: Conversation, text: str) -> str:
+async def give_answer(conversation: Conversation, text: str) -> str:
     """Stream the run's answer; return the finish reason."""
-    scope = talk.scope
-    _check_may_answer(talk)
+    scope = conversation.scope
+    _check_may_answer(conversation)
     scope.enter(scope.agent.stage_settings(ANSWER))
     if text:
         await scope.add_user_message(text)
-    reason = await ask_for_final_answer(talk)
+    reason = await ask_for_final_answer(conversation)
     scope.notes.last_said = scope.notes.last_text
     scope.enter(scope.agent.stage_settings(WORK))
     return reason
 
 
-async def give_text(talk: Conversation, text: str) -> str:
+async def give_text(conversation: Conversation, text: str) -> str:
     """Take `text` for the run's answer; return the finish reason.
 
     Raises:
         NoAnswer: It is empty.
         OutputMismatch: It does not have the answer's form.
     """
-    scope = talk.scope
-    _check_may_answer(talk)
+    scope = conversation.scope
+    _check_may_answer(conversation)
     if not text.strip():
         raise NoAnswer("the mode returned an empty text")
     scope.enter(scope.agent.stage_settings(ANSWER))
@@ -218,6 +218,6 @@ def select_tools(tools: Iterable[tools_pb2.Tool], settings: StageSettings) -> li
     ]
 
 
-def _check_may_answer(talk: Conversation) -> None:
-    if talk.scope.ids.task_id is not None:
+def _check_may_answer(conversation: Conversation) -> None:
+    if conversation.scope.ids.task_id is not None:
         raise RuntimeError("a task gives no answer of the run: ask, and return what it says")

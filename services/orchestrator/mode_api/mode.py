@@ -35,7 +35,7 @@ from services.orchestrator.mode_api.mode_run import CODE_FAILED, TOGETHER_MAX, M
 from services.orchestrator.mode_api.plan import Task
 from services.orchestrator.people.forms import ASK_HUMAN
 from services.orchestrator.run import session_state
-from services.orchestrator.run.replay.fit import Kept
+from services.orchestrator.run.restore.fit import Kept
 from services.orchestrator.turn.conversation import Conversation
 from services.runtime.clock import now_ms
 
@@ -50,12 +50,14 @@ T = TypeVar("T")
 class Mode(ModeRun):
     """One scope of a run whose agent has a mode of its own; a task of its plan has another."""
 
-    def __init__(self, talk: Conversation, message: str, count: StepCount, offered: Sequence[tools_pb2.Tool]) -> None:
+    def __init__(
+        self, conversation: Conversation, message: str, count: StepCount, offered: Sequence[tools_pb2.Tool]
+    ) -> None:
         """`offered` are the tools of all stages of the agent."""
-        super().__init__(talk, message)
+        super().__init__(conversation, message)
         self._count = count
         self._offered = offered
-        self._fit = talk.scope.fit = make_fit(talk.scope)
+        self._fit = conversation.scope.fit = make_fit(conversation.scope)
         self._user: asyncio.Task[Any] | None = None
         """The task that takes a step; None between two steps."""
         self._is_closed = False
@@ -66,22 +68,27 @@ class Mode(ModeRun):
         assert section is not None, "the mode has its section"
         self.params: dict[str, Any] = dict(section.params)
         """The agent file's `custom.params`."""
-        self.random = Random(f"{talk.run.id}/{talk.scope.context_id}")
+        self.random = Random(f"{conversation.run.id}/{conversation.scope.context_id}")
         """Chance that is the same when the run is replayed."""
 
     @classmethod
     def open(cls, run: ModeRun, steps_max: int) -> Mode:
         """Return a run or sub-agent as the code of its mode sees it."""
-        talk = run.talk
+        conversation = run.conversation
         if run.agent.named_stages:
-            own = answering.select_tools(talk.tools, run.settings)
-            return cls(Conversation(talk.scope, talk.peers, own), run.message, StepCount(steps_max), talk.tools)
-        return cls(talk, run.message, StepCount(steps_max), talk.tools)
+            own = answering.select_tools(conversation.tools, run.settings)
+            return cls(
+                Conversation(conversation.scope, conversation.peers, own),
+                run.message,
+                StepCount(steps_max),
+                conversation.tools,
+            )
+        return cls(conversation, run.message, StepCount(steps_max), conversation.tools)
 
     def new_id(self) -> str:
         """Return 8 hex digits, the same when the run is replayed."""
         self._ids += 1
-        return derived_id(self.talk.run.id, self.talk.scope.context_id or "", "mode", str(self._ids))
+        return derived_id(self.conversation.run.id, self.conversation.scope.context_id or "", "mode", str(self._ids))
 
     async def now_ms(self) -> int:
         """Return the time in Unix milliseconds, recorded."""
@@ -95,17 +102,17 @@ class Mode(ModeRun):
         async with self._taking_step(f"the value {name!r}") as step:
             recorded = self._fit.recall_value(name)
             if recorded is None:
-                self.talk.run.control.go_live()
+                self.conversation.run.control.go_live()
                 made = make()
                 recorded = orjson.dumps(await made if inspect.isawaitable(made) else made)
-                await keep(self.talk.scope, step, name, Kept(recorded))
+                await keep(self.conversation.scope, step, name, Kept(recorded))
             return orjson.loads(recorded)
 
     async def load_state(self, name: str, default: Any = None) -> Any:
         """Return what `save_state` has kept in the chat by this name, in this run or an earlier one."""
 
         async def load() -> Any:
-            values = (await session_state.load(self.talk.run.main, self.talk.peers)).values
+            values = (await session_state.load(self.conversation.run.main, self.conversation.peers)).values
             return orjson.loads(values[f"{STATE}{name}"]) if f"{STATE}{name}" in values else default
 
         return await self.once(f"state {name}", load)
@@ -115,7 +122,7 @@ class Mode(ModeRun):
         field = {f"{STATE}{name}": orjson.dumps(value)}
 
         async def save() -> bool:
-            await session_state.change(self.talk.run.main, self.talk.peers, **field)
+            await session_state.change(self.conversation.run.main, self.conversation.peers, **field)
             return True
 
         await self.once(f"saved {name}", save)
@@ -131,23 +138,23 @@ class Mode(ModeRun):
             BudgetExceeded: The run's model calls are used up.
         """
         async with self._taking_step("a model's answer"):
-            return await answering.ask(self.talk, text, tools, parallel=parallel)
+            return await answering.ask(self.conversation, text, tools, parallel=parallel)
 
     async def answer(self, text: str = "") -> str:
         """Have the model give the run's answer, streamed to readers, without tools; return it."""
         async with self._taking_step("the run's answer"):
-            self.finish_reason = await answering.give_answer(self.talk, text)
-            return self.talk.scope.notes.last_text
+            self.finish_reason = await answering.give_answer(self.conversation, text)
+            return self.conversation.scope.notes.last_text
 
     async def publish(self, text: str) -> None:
         """Give readers a text that no model has written, which is no part of the run's answer."""
         async with self._taking_step("a text of the mode"):
-            await say_text(self.talk.scope, text)
+            await say_text(self.conversation.scope, text)
 
     async def finish(self, text: str) -> None:
         """Take `text` for the run's answer; what the mode's function returns is taken so."""
         async with self._taking_step("a text of the mode"):
-            self.finish_reason = await answering.give_text(self.talk, text)
+            self.finish_reason = await answering.give_text(self.conversation, text)
 
     async def call_tool(self, name: str, **arguments: Any) -> CallResult:
         """Call a tool that the agent lists; a person is asked first where a rule says so."""
@@ -160,7 +167,7 @@ class Mode(ModeRun):
         """
         dumped = dump_calls(calls)
         async with self._taking_step(f"a call of {', '.join(name for name, _ in calls)}") as step:
-            return await run_calls(self.talk, dumped, step)
+            return await run_calls(self.conversation, dumped, step)
 
     async def call_agent(self, key: str, task: str) -> CallResult:
         """Have another agent of this one's `subagents` do a task, of which it sees nothing but the text."""
@@ -173,7 +180,7 @@ class Mode(ModeRun):
 
     async def plan(self, descriptions: Sequence[str]) -> list[Task]:
         """Add tasks to the plan that readers see; `task` begins one of them."""
-        scope = self.talk.scope
+        scope = self.conversation.scope
         if scope.ids.task_id is not None:
             raise RuntimeError("a task has no plan of its own: add tasks with the mode that has begun it")
         async with self._taking_step("tasks of the plan") as step:
@@ -188,14 +195,14 @@ class Mode(ModeRun):
         `stage` names one of the agent's `custom.stages`, with its own prompt, model and tools. An error that leaves the
         block ends the task as failed.
         """
-        planned = self.talk.scope.planned
+        planned = self.conversation.scope.planned
         assert planned is not None, "a task is one that `plan` has returned"
         settings = self._find_stage(stage)
         opened = self.open_task(planned, task, settings)
         await opened.begin()
-        tools = answering.select_tools(self._offered, settings) if stage else self.talk.tools
-        talk = Conversation(opened.scope, self.talk.peers, [*tools])
-        mode = Mode(talk, task.description, self._count, self._offered)
+        tools = answering.select_tools(self._offered, settings) if stage else self.conversation.tools
+        conversation = Conversation(opened.scope, self.conversation.peers, [*tools])
+        mode = Mode(conversation, task.description, self._count, self._offered)
         try:
             try:
                 yield mode
@@ -217,7 +224,7 @@ class Mode(ModeRun):
     @property
     def last_text(self) -> str:
         """What was said last in this scope, by the model or by the mode."""
-        return self.talk.scope.notes.last_said
+        return self.conversation.scope.notes.last_said
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
         self._begin_use()
@@ -258,7 +265,7 @@ class Mode(ModeRun):
         self._begin_use()
         try:
             self._count.take()
-            self.talk.run.control.check()
+            self.conversation.run.control.check()
             self._fit.begin_step(wish)
             yield self._fit.step
         except (ModeChanged, StaleLease):
@@ -273,7 +280,7 @@ class Mode(ModeRun):
         """Record how the step has ended: code that goes on after an error must see it again."""
         if self._fit.has_failure:
             return
-        scope = self.talk.scope
+        scope = self.conversation.scope
         await scope.retract_answer(error.reason)
         failure = to_failure(error)
         kept = Kept(failure=(failure.code, failure.message, failure.details), said=self._fit.said)

@@ -51,7 +51,7 @@ class TaskScope:
     @property
     def recorded_end(self) -> agent_pb2.AgentDelta | None:
         """The end that an earlier owner gave it; None if it did not, or while more is left to replay."""
-        return self.scope.recording.task_end
+        return self.scope.restored.task_end
 
     async def begin(self) -> None:
         task, scope = self.task, self.scope
@@ -103,38 +103,38 @@ T = TypeVar("T")
 class ModeRun:
     """One scope, its model and its tools, used by one task at a time."""
 
-    def __init__(self, talk: Conversation, message: str) -> None:
-        self.talk = talk
+    def __init__(self, conversation: Conversation, message: str) -> None:
+        self.conversation = conversation
         """The scope's conversation: for the API itself and built-in modes, not for an operator's."""
         self.message = message
         """What the mode is to answer: the user's message, or a sub-agent's task."""
 
     @property
     def run_id(self) -> str:
-        return self.talk.run.id
+        return self.conversation.run.id
 
     @property
     def chat_id(self) -> str:
-        return self.talk.run.chat_id
+        return self.conversation.run.chat_id
 
     @property
     def agent(self) -> Definition:
-        return self.talk.scope.agent
+        return self.conversation.scope.agent
 
     @property
     def settings(self) -> StageSettings:
         """The settings of the stage that the scope is in."""
-        return self.talk.scope.settings
+        return self.conversation.scope.settings
 
     @property
     def tools(self) -> list[str]:
         """Names of the tools that the model sees."""
-        return self.talk.scope.tools.names
+        return self.conversation.scope.tools.names
 
     @property
     def wanted_choice(self) -> str:
         """The query's toolChoice, which holds for the run itself alone; empty: none."""
-        scope = self.talk.scope
+        scope = self.conversation.scope
         return scope.run.query.tool_choice if scope is scope.run.main else ""
 
     def check_wants_no_call(self) -> None:
@@ -144,64 +144,64 @@ class ModeRun:
 
     async def add_message(self, text: str) -> None:
         """Add a message to the model, which its next turn sees."""
-        await self.talk.scope.add_user_message(text)
+        await self.conversation.scope.add_user_message(text)
 
     async def ask_first_turn(self, choice: str, *, parallel: bool) -> Answer:
         """Stream one turn, with reminders where a call is required. Raises ToolRequired, OutOfCalls."""
         with translating_call_limit():
-            return await ask_first_turn(self.talk, choice, parallel=parallel)
+            return await ask_first_turn(self.conversation, choice, parallel=parallel)
 
     async def ask_model(self, choice: str, *, reasoning: bool | None = None) -> Answer:
         """Stream one turn; `choice` is none, auto, required or a tool's name. Raises OutOfCalls."""
         with translating_call_limit():
-            return await self.talk.ask_model(choice, reasoning=reasoning)
+            return await self.conversation.ask_model(choice, reasoning=reasoning)
 
     async def execute_calls(self, answer: Answer, *, parallel: bool, repetition: Repetition | None = None) -> None:
         """Give each call of an answer its result. Raises OutOfCalls, and Stuck where the model repeats itself."""
         with translating_call_limit():
             if repetition is not None:
-                await repetition.execute_calls(self.talk, answer, parallel=parallel)
+                await repetition.execute_calls(self.conversation, answer, parallel=parallel)
             else:
-                await self.talk.execute_calls(answer, parallel=parallel)
+                await self.conversation.execute_calls(answer, parallel=parallel)
 
     async def refuse_calls(self, answer: Answer, why: str) -> None:
-        await self.talk.refuse_calls(answer, why)
+        await self.conversation.refuse_calls(answer, why)
 
     async def take_turns(self, choice: str, *, parallel: bool) -> turns.Turns:
         """Take turns with tools until the model says something without a call, or a limit comes."""
-        return await turns.take_turns(self.talk, choice, parallel=parallel)
+        return await turns.take_turns(self.conversation, choice, parallel=parallel)
 
     async def ask_for_final_answer(self, limit: str = "") -> str:
         """Stream the answer, without tools; return the finish reason. `limit` is what ended the work, if anything."""
-        return await final_answer.ask_for_final_answer(self.talk, limit)
+        return await final_answer.ask_for_final_answer(self.conversation, limit)
 
     async def notice(self, code: str, message: str) -> None:
         """Tell readers something that is no part of an answer."""
-        await self.talk.scope.notice(code, message)
+        await self.conversation.scope.notice(code, message)
 
     async def enter(self, settings: StageSettings, **values: str) -> None:
         """Go on in another stage, with its prompt filled from `values`."""
-        files = await load_file_values(self.talk.scope, self.talk.peers, settings)
-        self.talk.scope.enter(settings, **values, **files)
+        files = await load_file_values(self.conversation.scope, self.conversation.peers, settings)
+        self.conversation.scope.enter(settings, **values, **files)
 
     def with_tools(self, tools: Iterable[tools_pb2.Tool]) -> ModeRun:
         """Return the same scope with other tools for its model."""
-        return ModeRun(Conversation(self.talk.scope, self.talk.peers, [*tools]), self.message)
+        return ModeRun(Conversation(self.conversation.scope, self.conversation.peers, [*tools]), self.message)
 
     def begin_plan(self) -> ActivePlan:
         """Return the scope's plan, which has no tasks yet."""
-        scope = self.talk.scope
-        scope.planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.recording, scope.record)
+        scope = self.conversation.scope
+        scope.planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.restored, scope.record)
         return scope.planned
 
     def open_task(self, planned: ActivePlan, task: Task, settings: StageSettings) -> TaskScope:
         """Open the scope of a task, which begins with a copy of this conversation."""
-        return TaskScope(self.talk.scope, self.talk.peers, planned, task, settings)
+        return TaskScope(self.conversation.scope, self.conversation.peers, planned, task, settings)
 
     def work_on(self, task: TaskScope, tools: Iterable[tools_pb2.Tool] = ()) -> ModeRun:
         """Return a task as its mode sees it, with this scope's tools and further ones."""
-        talk = Conversation(task.scope, self.talk.peers, [*self.talk.tools, *tools])
-        return ModeRun(talk, task.task.description)
+        conversation = Conversation(task.scope, self.conversation.peers, [*self.conversation.tools, *tools])
+        return ModeRun(conversation, task.task.description)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
         """Run works at the same time and return what they return, in their order.
@@ -211,7 +211,7 @@ class ModeRun:
         Raises:
             Stopped: The run is cancelled after this step.
         """
-        control, clock = self.talk.run.control, self.talk.run.spending.clock
+        control, clock = self.conversation.run.control, self.conversation.run.spending.clock
         places = asyncio.Semaphore(at_once)
 
         async def run_in_place(work: Coroutine[Any, Any, T]) -> T | None:

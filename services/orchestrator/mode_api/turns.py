@@ -55,47 +55,47 @@ REPAIRS_MAX = 2
 REPAIR_PROMPT = "You must call one of the tools now; answer after its result."
 
 
-def choose_first_turn(talk: Conversation) -> str:
+def choose_first_turn(conversation: Conversation) -> str:
     """Return what the first turn does about tools, if any: the query's toolChoice, or else as the agent's policy says.
 
     Raises:
         ToolRequired: The stage has no tool to call.
         InvalidRequest: The query's tool is not in force.
     """
-    choice = talk.run.query.tool_choice if talk.scope is talk.run.main else ""
+    choice = conversation.run.query.tool_choice if conversation.scope is conversation.run.main else ""
     asker = "the query's toolChoice" if choice else "the agent's toolPolicy"
-    choice = choice or ("required" if talk.scope.settings.policy == "REQUIRE" else "auto")
+    choice = choice or ("required" if conversation.scope.settings.policy == "REQUIRE" else "auto")
     if choice in ("none", "auto"):
         return choice
-    if not talk.has_tools:
+    if not conversation.has_tools:
         raise ToolRequired(f"{asker} asks for a call, and no tool is in force; name some in the agent's toolConfig")
-    if choice != "required" and choice not in talk.scope.tools.names:
-        known = ", ".join(talk.scope.tools.names)
+    if choice != "required" and choice not in conversation.scope.tools.names:
+        known = ", ".join(conversation.scope.tools.names)
         raise InvalidRequest.of("toolChoice", f"{choice!r} is neither none, auto, required nor a tool; tools: {known}")
     return choice
 
 
-def allows_parallel_calls(talk: Conversation, *, by_default: bool) -> bool:
-    query = talk.run.query
-    if talk.scope is not talk.run.main:
+def allows_parallel_calls(conversation: Conversation, *, by_default: bool) -> bool:
+    query = conversation.run.query
+    if conversation.scope is not conversation.run.main:
         return by_default
     if query.HasField("parallel_tool_calls"):
         return query.parallel_tool_calls
     return by_default or bool(query.client_tools)
 
 
-async def ask_first_turn(talk: Conversation, choice: str, *, parallel: bool) -> Answer:
+async def ask_first_turn(conversation: Conversation, choice: str, *, parallel: bool) -> Answer:
     """Ask, with reminders where a call is required.
 
     Raises:
         ToolRequired: The model called no tool.
     """
     if choice in ("none", "auto"):
-        return await talk.ask_model(choice, parallel=parallel)
+        return await conversation.ask_model(choice, parallel=parallel)
     for attempt in range(REPAIRS_MAX + 1):
         if attempt:
-            await talk.scope.add_user_message(REPAIR_PROMPT)
-        answer = await talk.ask_model(choice, parallel=parallel)
+            await conversation.scope.add_user_message(REPAIR_PROMPT)
+        answer = await conversation.ask_model(choice, parallel=parallel)
         if answer.calls:
             return answer
     raise ToolRequired(f"the model called no tool in {REPAIRS_MAX + 1} turns, and one was required")
@@ -136,7 +136,7 @@ class Repetition:
         self._pairs_max = max(PAIRS_MIN, times_max - 1)
         self._turns: deque[_Turn] = deque(maxlen=2 * self._pairs_max + 2)
 
-    async def execute_calls(self, talk: Conversation, answer: Answer, *, parallel: bool) -> None:
+    async def execute_calls(self, conversation: Conversation, answer: Answer, *, parallel: bool) -> None:
         """Execute an answer's calls, unless they are one repetition too many.
 
         Raises:
@@ -145,17 +145,17 @@ class Repetition:
         """
         too_many, warning = self._judge(answer)
         if too_many:
-            await talk.refuse_calls(answer, f"{too_many} already; answer with what is known")
-            raise await self._tell(talk, too_many)
+            await conversation.refuse_calls(answer, f"{too_many} already; answer with what is known")
+            raise await self._tell(conversation, too_many)
 
         def warn(call: Call, outcome: tools_pb2.ToolOutcome) -> str:
             is_last = not outcome.ok and self._count_failures((call.name, outcome.result)) + 1 == self._times_max
             return warning or (f"warning: {self._describe_failures()}; do something else" if is_last else "")
 
-        await talk.execute_calls(answer, parallel=parallel, warn=warn)
+        await conversation.execute_calls(answer, parallel=parallel, warn=warn)
         self._turns.append(_read_turn(answer))
         if (failure := self._turns[-1].failure) and self._count_failures(failure) > self._times_max:
-            raise await self._tell(talk, self._describe_failures())
+            raise await self._tell(conversation, self._describe_failures())
 
     def _judge(self, answer: Answer) -> tuple[str, str]:
         """Return what comes once too often, and a warning where it is at the limit; empty texts otherwise."""
@@ -201,8 +201,8 @@ class Repetition:
     def _describe_failures(self) -> str:
         return f"the same error came {self._times_max} times in a row"
 
-    async def _tell(self, talk: Conversation, what: str) -> Stuck:
-        await talk.scope.notice("MODEL_STUCK", f"{what} (maxRepeats {self._times_max}); its work ends here")
+    async def _tell(self, conversation: Conversation, what: str) -> Stuck:
+        await conversation.scope.notice("MODEL_STUCK", f"{what} (maxRepeats {self._times_max}); its work ends here")
         return Stuck(what)
 
 
@@ -231,26 +231,26 @@ class Turns:
     """The limit: steps, budget or stuck."""
 
 
-async def take_turns(talk: Conversation, choice: str, *, parallel: bool) -> Turns:
+async def take_turns(conversation: Conversation, choice: str, *, parallel: bool) -> Turns:
     """Take turns, as many as the stage has steps; `choice` says what the first does about tools."""
     try:
-        return await _take_turns(talk, choice, parallel=parallel)
+        return await _take_turns(conversation, choice, parallel=parallel)
     except OutOfCalls:
         return Turns(None, "budget")
     except Stuck:
         return Turns(None, "stuck")
 
 
-async def _take_turns(talk: Conversation, choice: str, *, parallel: bool) -> Turns:
-    repetition = Repetition(talk.scope.agent.limits.max_repeats)
-    for _ in range(talk.scope.settings.steps_max):
-        if talk.run.spending.is_out_of_calls:
+async def _take_turns(conversation: Conversation, choice: str, *, parallel: bool) -> Turns:
+    repetition = Repetition(conversation.scope.agent.limits.max_repeats)
+    for _ in range(conversation.scope.settings.steps_max):
+        if conversation.run.spending.is_out_of_calls:
             raise OutOfCalls
         with translating_call_limit():
-            answer = await ask_first_turn(talk, choice, parallel=parallel)
+            answer = await ask_first_turn(conversation, choice, parallel=parallel)
         choice = "auto"
         if not answer.calls:
             return Turns(answer)
         with translating_call_limit():
-            await repetition.execute_calls(talk, answer, parallel=parallel)
+            await repetition.execute_calls(conversation, answer, parallel=parallel)
     return Turns(None, "steps")

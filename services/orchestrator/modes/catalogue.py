@@ -17,14 +17,14 @@ log = structlog.get_logger()
 
 
 async def run_oneshot(mode: ModeRun) -> str:
-    choice, parallel = choose_first_turn(mode.talk), allows_parallel_calls(mode.talk, by_default=True)
+    choice, parallel = choose_first_turn(mode.conversation), allows_parallel_calls(mode.conversation, by_default=True)
     try:
         answer = await mode.ask_first_turn(choice, parallel=parallel)
     except OutOfCalls:
         return await mode.ask_for_final_answer("budget")
-    if not answer.calls or choice == "none" or not mode.talk.has_tools:
+    if not answer.calls or choice == "none" or not mode.conversation.has_tools:
         await mode.refuse_calls(answer, NO_TOOLS)
-        return await finish_answer(mode.talk, answer)
+        return await finish_answer(mode.conversation, answer)
     try:
         await mode.execute_calls(answer, parallel=parallel)
     except OutOfCalls:
@@ -33,15 +33,15 @@ async def run_oneshot(mode: ModeRun) -> str:
 
 
 async def run_react(mode: ModeRun) -> str:
-    parallel = allows_parallel_calls(mode.talk, by_default=mode.settings.parallel_tool_calls)
-    choice = choose_first_turn(mode.talk)
-    if choice == "none" and mode.talk.has_tools:
+    parallel = allows_parallel_calls(mode.conversation, by_default=mode.settings.parallel_tool_calls)
+    choice = choose_first_turn(mode.conversation)
+    if choice == "none" and mode.conversation.has_tools:
         return await mode.ask_for_final_answer()
     turns = await mode.take_turns(choice, parallel=parallel)
     if turns.answer is None:
         return await mode.ask_for_final_answer(turns.limit)
     if turns.answer.text.strip() or turns.answer.finish_reason == "content_filter":
-        return await finish_answer(mode.talk, turns.answer)
+        return await finish_answer(mode.conversation, turns.answer)
     return await mode.ask_for_final_answer()
 
 
@@ -49,9 +49,9 @@ async def run_custom(run: ModeRun) -> str:
     section = run.agent.custom
     assert section is not None, "the mode has its section"
     run.check_wants_no_call()
-    code = run.talk.run.find_mode(section.mode)
+    code = run.conversation.run.find_mode(section.mode)
     if code is None:
-        known = ", ".join(run.talk.run.services.modes.names) or "none"
+        known = ", ".join(run.conversation.run.services.modes.names) or "none"
         raise ModeUnavailable(f"the mode {section.mode!r} has no valid file; modes: {known}", mode=section.mode)
     mode = Mode.open(run, section.max_steps)
     try:
@@ -63,7 +63,7 @@ async def run_custom(run: ModeRun) -> str:
         raise
     except Exception as error:
         # The code is an operator's: whatever it raises ends this run, and says so.
-        if run.talk.run.control.is_stopping:
+        if run.conversation.run.control.is_stopping:
             raise Stopped from error
         raise _make_failure(run, code, error) from error
     finally:
@@ -81,7 +81,7 @@ def _make_failure(run: ModeRun, code: ModeCode, error: Exception) -> ModeFailed:
     kind, line = type(error).__name__, code.find_line(error)
     log.error("mode failed", run_id=run.run_id, file=code.path, line=line, exc_info=error)
     message = f"the mode {code.name!r} ended with {kind}; the orchestrator's log says more"
-    if "operate" not in run.talk.run.identity.scopes:
+    if "operate" not in run.conversation.run.identity.scopes:
         return ModeFailed(message, mode=code.name)
     return ModeFailed(f"{message} ({code.name}.py, line {line})", mode=code.name, file=f"{code.name}.py", line=line)
 

@@ -53,9 +53,9 @@ class PlanRunner:
     async def report_to_planner(self, report: TaskReport) -> None:
         """Add the report to the planner's scope, which later tasks begin with."""
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
-        self._mode.talk.scope.log_steps_as("execute")
+        self._mode.conversation.scope.log_steps_as("execute")
         await self._mode.add_message(text)
-        self._mode.talk.scope.tools.add_results(report.results)
+        self._mode.conversation.scope.tools.add_results(report.results)
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
@@ -74,7 +74,7 @@ class PlanRunner:
             raise errors[0]
 
     async def _run_in_group(self, task: Task) -> _TaskResult:
-        if self.is_cut or self._mode.talk.run.control.is_stopping:
+        if self.is_cut or self._mode.conversation.run.control.is_stopping:
             return _TaskResult()
         executor = await self.begin_task(task)
         try:
@@ -160,7 +160,7 @@ async def run_plan_execute(mode: ModeRun) -> str:
     except OutOfCalls:
         reason = "budget"
     await planned.drop(planned.plan.open())
-    mode.talk.scope.log_steps_as("execute")
+    mode.conversation.scope.log_steps_as("execute")
     await mode.add_message(prompts.load_text("summary"))
     await mode.enter(mode.agent.stage_settings("summary"), **planned.values())
     return await planning.ask_for_final_answer("budget" if work.is_cut else reason)

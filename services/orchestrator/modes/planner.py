@@ -66,7 +66,7 @@ class TaskExecutor:
             OutOfCalls, RecordedTaskFailure: The task ended before that.
         """
         await self._add_prompt("task_work")
-        choice = self._mode.wanted_choice or choose_first_turn(self._work.talk)
+        choice = self._mode.wanted_choice or choose_first_turn(self._work.conversation)
         repetition = Repetition(self._mode.agent.limits.max_repeats)
         for _ in range(self._work.settings.steps_max):
             self._check_recorded_end()
@@ -80,7 +80,7 @@ class TaskExecutor:
             if not answer.calls or self._task.status not in OPEN:
                 break
         else:
-            await tell_limit(self._work.talk.scope, "steps")
+            await tell_limit(self._work.conversation.scope, "steps")
         for attempt in range(REPAIRS_MAX + 1):
             if self._task.status not in OPEN:
                 return
@@ -175,7 +175,7 @@ class Planner:
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
         """Ask for a change, with one repair; return None when the plan stays the same."""
-        choice = tool if len(self._mode.talk.tools) > 1 else "required"
+        choice = tool if len(self._mode.conversation.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):
             if attempt:
@@ -191,5 +191,5 @@ class Planner:
         return answer
 
     async def _add_prompt(self, text: str, **values: str) -> None:
-        self._mode.talk.scope.log_steps_as(self._settings.stage)
+        self._mode.conversation.scope.log_steps_as(self._settings.stage)
         await self._mode.add_message(prompts.fill_placeholders(prompts.load_text(text), values))

@@ -18,7 +18,7 @@ from headrace.v1.llm_pb2_grpc import LlmServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
 from headrace.v1.schedule_pb2_grpc import ScheduleServiceStub
 from headrace.v1.tools_pb2_grpc import ToolServiceStub
-from services.orchestrator.peers.tape import TAPE, tape_calls
+from services.orchestrator.peers.recorder import RECORDER, record_calls
 from services.runtime.clock import monotonic_s
 from services.runtime.newest import NewestDict
 from services.runtime.rpc.peer_calls import carry_metadata, complete_calls, repeat_until_answered
@@ -68,7 +68,7 @@ class TtlCache(Generic[K, V]):
         """Return whether `get_or_ask` has not to wait now."""
         known = self._answers.get(question)
         # A run that is recorded asks itself: its recording is to have all that it knows.
-        return TAPE.get() is None and known is not None and monotonic_s() - known[0] < self._age_s
+        return RECORDER.get() is None and known is not None and monotonic_s() - known[0] < self._age_s
 
     def find_last(self, question: K) -> V | None:
         """Return the last answer, however old; None if there was none."""
@@ -162,7 +162,7 @@ class Peers:
         llm, schedules, data = LlmServiceStub(llm_gateway), ScheduleServiceStub(memory), DataStoreServiceStub(memory)
         for stub, file in ((llm, llm_pb2), (remembering, memory_pb2), (offering, tools_pb2)):
             [service] = file.DESCRIPTOR.services_by_name.values()
-            tape_calls(stub, service)
+            record_calls(stub, service)
             complete_calls(stub, service, UNARY_TIMEOUT_S)
         for stub, file, name in ((schedules, schedule_pb2, "ScheduleService"), (data, data_pb2, "DataStoreService")):
             complete_calls(stub, file.DESCRIPTOR.services_by_name[name], UNARY_TIMEOUT_S)

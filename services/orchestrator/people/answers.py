@@ -99,7 +99,7 @@ async def _submit_unopened(
         # A rule says who may answer once the gate is open.
         if find_answerers(call) is not None or not is_schema_known(call):
             return make_response(run.id, gate_id, Judgement("unmatched"))
-    elif call is None and _is_to_be_replayed(run, gate_id):
+    elif call is None and _is_to_be_restored(run, gate_id):
         raise Overloaded("the run is being taken over and has not come to this call yet; try again")
     if not run.is_waited_for(gate_id) or run.feed.ended:
         return make_response(run.id, gate_id, Judgement("unmatched"))
@@ -108,13 +108,13 @@ async def _submit_unopened(
     return await _take(run, gate_id, request, tasks)
 
 
-def _is_to_be_replayed(run: Run, gate_id: str) -> bool:
+def _is_to_be_restored(run: Run, gate_id: str) -> bool:
     """Say whether an earlier owner has made the call and died before its gate was in the log: the call's tool, which
     says who may answer, and what, is known when the replay has come to it. Calls of programs have neither."""
-    if not run.recording.awaits(gate_id):
+    if not run.restored.awaits(gate_id):
         return False
     programs = {tool.name for tool in run.query.client_tools}
-    pieces = (message.message for message in run.recording.messages() if message.tool_id == gate_id)
+    pieces = (message.message for message in run.restored.messages() if message.tool_id == gate_id)
     return any(call.name not in programs for piece in pieces for call in piece.tool_calls)
 
 

@@ -88,7 +88,7 @@ def has_asked(scope: Scope, call: Call, question: str) -> bool:
 
 
 def _find_asked(scope: Scope, approval_id: str) -> agent_pb2.ApprovalAsk | None:
-    asked = scope.run.recording.find_payloads("approval_ask")
+    asked = scope.run.restored.find_payloads("approval_ask")
     return next((ask for ask in asked if ask.approval_id == approval_id), None)
 
 

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 def has_used_grant(scope: Scope, call: Call) -> bool:
     """Return whether an earlier owner of the run has let the call run by a grant, whatever has become of that."""
-    return any(use.tool_id == call.tool_id for use in scope.run.recording.find_payloads("grant_use"))
+    return any(use.tool_id == call.tool_id for use in scope.run.restored.find_payloads("grant_use"))
 
 
 async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:

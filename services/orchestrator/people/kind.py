@@ -56,7 +56,7 @@ class Kind:
         """Refuse what answers no gate of this kind. Raises InvalidRequest."""
 
     def hide_secret(self, payload: str) -> str:
-        """Return the payload as logs and tapes may have it."""
+        """Return the payload as logs and cassettes may have it."""
         return payload
 
     def check_fit(self, opened: agent_pb2.GateOpen, payload: str) -> None:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.ids import derived_id
-from services.orchestrator.run.replay.replay import ScopeRecording
+from services.orchestrator.run.restore.restored_run import RestoredScope
 
 TASKS_MAX = 200
 """A model that adds more has lost its way."""
@@ -145,7 +145,7 @@ class Level:
 class ActivePlan:
     """Owned by the mode, shared by the scopes of planner and tasks."""
 
-    def __init__(self, run_id: str, chat_id: str, recording: ScopeRecording, record: Record) -> None:
+    def __init__(self, run_id: str, chat_id: str, restored: RestoredScope, record: Record) -> None:
         self._chat_id = chat_id
         self._record = record
         self.plan = Plan(run_id)
@@ -154,7 +154,7 @@ class ActivePlan:
         """Task that is being split; None for the plan itself."""
         self.level: Level | None = None
         self.history: list[str] = []
-        past = recording.take_plan()
+        past = restored.take_plan()
         self._is_published = past is not None
         self._published: list[Task] = past or []
         self._ahead = {task.task_id: task for task in self._published}

@@ -19,9 +19,9 @@ from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.money.budgets import Allowance, BudgetsFile, list_agents_below
 from services.orchestrator.money.spending import Spending
+from services.orchestrator.peers.recorder import LISTENER, TAKEN_OVER, Recorder
 from services.orchestrator.peers.remote.agents import RemoteAgents
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.peers.tape import LISTENER, TAKEN_OVER, Tape
 from services.orchestrator.run.answers.answer import BlockNames
 from services.orchestrator.run.approvals.rules import Rules, RulesFile
 from services.orchestrator.run.control.gates import Gates
@@ -29,8 +29,8 @@ from services.orchestrator.run.control.state import ChatPosition, RunState, Stee
 from services.orchestrator.run.control.supplied_credentials import SuppliedCredentials
 from services.orchestrator.run.events.feed import Feed
 from services.orchestrator.run.log import FirstTurn, RunLog
-from services.orchestrator.run.replay.replay import Recording
-from services.orchestrator.run.replay.resume_point import NEW, PARKED, ResumePoint, find_resets
+from services.orchestrator.run.restore.restored_run import RestoredRun
+from services.orchestrator.run.restore.resume_point import NEW, PARKED, ResumePoint, find_resets
 from services.orchestrator.run.scope import Scope
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -119,12 +119,12 @@ class Run:
         "log",
         "past",
         "query",
+        "recorder",
         "scopes",
         "services",
         "spending",
         "state",
         "steering",
-        "tape",
         "users",
         "version",
     )
@@ -148,17 +148,17 @@ class Run:
         is_first = any(event.HasField("chat_start") for event in past.history)
         self.chat = ChatPosition(is_first=is_first, owner=past.chat_owner)
         self.feed = Feed(past.seq, past.history)
-        self.block_names = BlockNames.after(run_id, past.recording.messages())
+        self.block_names = BlockNames.after(run_id, past.restored.messages())
         self.scopes = ScopeTree(Scope(self, agent, agent.primary))
         list_agents = partial(_list_agents, services.agents, self.scopes)
         allowance = Allowance(run_id, self.identity, services.peers, services.budgets, list_agents)
-        self.spending = Spending(agent, past.recording.charges, allowance)
+        self.spending = Spending(agent, past.restored.charges, allowance)
         self.state = RunState(
             past.history[0].timestamp if past.history else now_ms(),
             is_stored=bool(past.reason),
             on_rest=partial(services.on_rest, self.identity.tenant),
         )
-        self.control = StopControl(self.state, is_live=not past.recording.steps)
+        self.control = StopControl(self.state, is_live=not past.restored.steps)
         self.log = RunLog(
             query.chat_id,
             run_id,
@@ -166,14 +166,14 @@ class Run:
             self.spending.unlogged,
             self.feed.release,
             generation=past.generation,
-            step=past.recording.steps,
+            step=past.restored.steps,
             covered_seq=past.seq,
         )
-        self.gates = Gates(past.recording.events)
+        self.gates = Gates(past.restored.events)
         self.credentials = SuppliedCredentials()
-        self.steering = SteerQueue(past.recording.find_payloads("request_steer"))
-        self.tape = self._open_tape()
-        self.feed.tape = self.control.tape = self.tape
+        self.steering = SteerQueue(past.restored.find_payloads("request_steer"))
+        self.recorder = self._open_recorder()
+        self.feed.recorder = self.control.recorder = self.recorder
         self.users = 0
         """Calls of people that are being answered."""
         self.first_turn: FirstTurn | None = None
@@ -183,18 +183,18 @@ class Run:
     def main(self) -> Scope:
         return self.scopes.main
 
-    def _open_tape(self) -> Tape | None:
-        """Return the run's tape where it is to be recorded; what an earlier owner did is on none."""
+    def _open_recorder(self) -> Recorder | None:
+        """Return a recorder if the run is to be recorded; it does not have what an earlier owner did."""
         if not is_recorded(self.query, self.agent) and LISTENER.get() is None:
             return None
-        tape = Tape()
-        tape.problem = TAKEN_OVER if self.past.reason else ""
-        return tape
+        recorder = Recorder()
+        recorder.problem = TAKEN_OVER if self.past.reason else ""
+        return recorder
 
     def note_received(self, request: Message) -> None:
-        """Note on the run's tape, if it has one, what its process was asked."""
-        if self.tape is not None:
-            self.tape.note_received(request)
+        """Record what this process was asked about the run."""
+        if self.recorder is not None:
+            self.recorder.note_received(request)
 
     def list_agents(self) -> set[str]:
         """List all agents that the run may ask, itself among them."""
@@ -214,8 +214,8 @@ class Run:
         return self.query.chat_id
 
     @property
-    def recording(self) -> Recording:
-        return self.past.recording
+    def restored(self) -> RestoredRun:
+        return self.past.restored
 
     @property
     def rules(self) -> Rules:
@@ -253,7 +253,7 @@ class Run:
         if self.past.reason == PARKED:
             return None
         lines: list[memory_pb2.LogLine] = []
-        for reset in find_resets(self.id, self.recording, self.past.reason, self.past.history):
+        for reset in find_resets(self.id, self.restored, self.past.reason, self.past.history):
             event = self.feed.publish(reset.payload, held=True, subagent_id=reset.subagent_id, task_id=reset.task_id)
             lines.append(memory_pb2.LogLine(event=memory_pb2.EventLine(event=event, context_id=reset.context_id)))
         return self.log.keep(lines)
@@ -313,14 +313,14 @@ class Run:
 
     def is_waited_for(self, tool_id: str) -> bool:
         """Return whether a person may submit for this id, or could have."""
-        return tool_id in self.gates or self.recording.awaits(tool_id) or bool(self.scopes.find_waiting_call(tool_id))
+        return tool_id in self.gates or self.restored.awaits(tool_id) or bool(self.scopes.find_waiting_call(tool_id))
 
     def close_scopes(
-        self, line: memory_pb2.RunLine, open_result: str, unreplayed: Sequence[memory_pb2.LogLine] = ()
+        self, line: memory_pb2.RunLine, open_result: str, unrestored: Sequence[memory_pb2.LogLine] = ()
     ) -> list[memory_pb2.LogLine]:
-        """Give each call without a result `open_result`; return the lines for the log, behind those of `unreplayed`."""
+        """Give each call without a result `open_result`; return the lines for the log, behind those of `unrestored`."""
         self.gates.close()
-        return [*unreplayed, *self.scopes.close_all(line, open_result)]
+        return [*unrestored, *self.scopes.close_all(line, open_result)]
 
     def keep_end(self, line: memory_pb2.RunLine, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         """Keep the run's last lines. The caller publishes the terminal event, after `flush`."""
@@ -363,11 +363,11 @@ def is_recorded(query: agent_pb2.QueryRequest, agent: Definition | None) -> bool
 
 def _list_agents(known: Mapping[str, Definition], scopes: ScopeTree) -> set[str]:
     """List all agents that a run may ask, itself among them."""
-    main, there_are = scopes.main, {key.casefold(): agent for key, agent in known.items()}
+    main, existing = scopes.main, {key.casefold(): agent for key, agent in known.items()}
 
     def find_keys(names: Collection[str]) -> list[str]:
         """Return the agents' own keys: who names one may write it in another case."""
-        return [there_are[name.casefold()].key if name.casefold() in there_are else name for name in names]
+        return [existing[name.casefold()].key if name.casefold() in existing else name for name in names]
 
     roots = [main.agent.key, *find_keys([*main.agent.subagents, *main.attention.agents])]
     return list_agents_below(roots, lambda key: find_keys(known[key].subagents) if key in known else ())

@@ -25,7 +25,7 @@ from services.orchestrator.run.answers.answer import Answer, is_draft
 from services.orchestrator.run.answers.call import Call, result_event
 from services.orchestrator.run.answers.toolbox import Toolbox
 from services.orchestrator.run.plan import ActivePlan
-from services.orchestrator.run.replay.fit import Calls, Fit
+from services.orchestrator.run.restore.fit import Calls, Fit
 from services.orchestrator.run.scope_parts import ActiveStage, Attention, ScopeNotes
 from services.runtime.clock import now_ms
 
@@ -74,11 +74,11 @@ class Scope:
         self._run = ref(run)  # an ended run is freed at once, not by a collection that all streams wait for
         self.agent = agent
         self.ids = scope_ids
-        self.recording = run.recording.scope(scope_ids.context_id)
+        self.restored = run.restored.scope(scope_ids.context_id)
         self.fit: Fit | None = None
         """Set where an operator's own mode works, whose code may have changed since it was recorded."""
-        self.stage = ActiveStage(settings, self.recording.last_system)
-        self.notes = ScopeNotes(self.recording.artifact_ids, thoughts)
+        self.stage = ActiveStage(settings, self.restored.last_system)
+        self.notes = ScopeNotes(self.restored.artifact_ids, thoughts)
         self.planned: ActivePlan | None = None
         self.attention = Attention()
         self.reminded: Sequence[memory_pb2.Reminder] = ()
@@ -142,7 +142,7 @@ class Scope:
         self.enter(self.agent.primary)
 
     def enter(self, settings: StageSettings, **values: str) -> None:
-        self.stage.enter(settings, values, self.recording)
+        self.stage.enter(settings, values, self.restored)
 
     def log_steps_as(self, stage: str) -> None:
         self.stage.name = stage
@@ -166,7 +166,7 @@ class Scope:
     ) -> None:
         """Commit events together, after the lines in `behind`, then let readers have them; a patient one is tried again
         for as long as memory takes nothing."""
-        missing = [payload for payload in payloads if self.recording.event(payload) is None]
+        missing = [payload for payload in payloads if self.restored.event(payload) is None]
         if not missing:
             return
         await self.run.state.wait_for_start()
@@ -222,7 +222,7 @@ class Scope:
         """
         if self.fit is not None:
             self.fit.check_answer(calls, text)
-        pieces = self.recording.answer()
+        pieces = self.restored.answer()
         if not pieces:
             return None
         answer = self._make_answer()
@@ -249,9 +249,9 @@ class Scope:
         return answer
 
     async def add_steers(self) -> None:
-        steering, recording = self.run.steering, self.recording
+        steering, restored = self.run.steering, self.restored
         while steer := steering.next():
-            if not recording.is_used_up and not recording.is_next_said(steer.text):
+            if not restored.is_used_up and not restored.is_next_said(steer.text):
                 return  # it came later than this turn
             steering.hear()
             await self._add_user_message(steer.text)
@@ -263,7 +263,7 @@ class Scope:
         await self._add_user_message(text)
 
     async def _add_user_message(self, text: str) -> None:
-        if self.recording.user_message() is not None:
+        if self.restored.user_message() is not None:
             return
         message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user"))
         message.message.content.add(text=text)

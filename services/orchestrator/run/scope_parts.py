@@ -14,7 +14,7 @@ from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition, StageSettings
 
 if TYPE_CHECKING:
-    from services.orchestrator.run.replay.replay import ScopeRecording
+    from services.orchestrator.run.restore.restored_run import RestoredScope
 
 
 WITHOUT_TOOLS = frozenset({"plan", "summary"})
@@ -48,10 +48,10 @@ class ActiveStage:
         self.prompt_context: PromptContext | None = None
         self._logged_system = logged_system
 
-    def enter(self, settings: StageSettings, values: Mapping[str, str], recording: ScopeRecording) -> None:
+    def enter(self, settings: StageSettings, values: Mapping[str, str], restored: RestoredScope) -> None:
         assert self.prompt_context is not None, "a scope has its prompt context before its first stage"
         self.settings, self.name = settings, settings.stage
-        recorded = "" if recording.is_used_up else recording.systems.get(self.name, "")
+        recorded = "" if restored.is_used_up else restored.systems.get(self.name, "")
         self.system = recorded or self.prompt_context.system(settings, values)
 
     def take_unlogged_system(self) -> str | None:

@@ -135,7 +135,7 @@ states a goal of its own, SAME when it goes on with what was wanted before."""
 async def record_goal(run: Run, peers: Peers) -> None:
     """Log the goal; a model judges where the agent lets it write insights."""
     recap = run.agent.memory.recap
-    if not recap.enabled or is_compact_command(run.query.message) or run.recording.has_goal:
+    if not recap.enabled or is_compact_command(run.query.message) or run.restored.has_goal:
         return
     await run.state.wait_for_start()
     if run.chat.is_first or recap.insights != "llm" or await _states_new_goal(run, peers):
@@ -158,16 +158,16 @@ class RunSetup:
 
 
 async def set_up_run(run: Run, peers: Peers) -> RunSetup:
-    state, there_are, offered, run.main.attention.facts = await _load_all(run, peers)
+    state, existing, offered, run.main.attention.facts = await _load_all(run, peers)
     given = await _take_uploads(run, peers, state)
     if not run.agent.working.may_use_tools:
         return RunSetup()
     attention = run.main.attention
     attention.todos = state.read("todos", list[Todo], [])
     await _report_missing(run, offered)
-    named = await _resolve_mentions(run, there_are, offered)
+    named = await _resolve_mentions(run, existing, offered)
     persistent = state.read("persistent_tools", list[str], [])
-    tools = await select_tools(run.main, there_are, [*attention.tools, *persistent])
+    tools = await select_tools(run.main, existing, [*attention.tools, *persistent])
     tools += query_options.make_client_tools(run.query, tools)
     return RunSetup(tools, await _link_skills(run, peers, offered, named, given) if tools else "")
 
@@ -180,19 +180,19 @@ async def _load_all(
         return await _load_state(run, peers), ToolCatalogue(), [], await recall_for_query(run, peers)
     if peers.tool_list.is_known(None) and peers.skill_list.is_known(None) and run.agent.memory.facts != "recall":
         # One of them has to wait at most, for which they need no tasks of their own.
-        there_are = await load_catalogue(run.main, peers)
-        offered = await skills.list_skills(run, peers) if there_are.has_any else []
-        return await _load_state(run, peers), there_are, offered, []
+        existing = await load_catalogue(run.main, peers)
+        offered = await skills.list_skills(run, peers) if existing.has_any else []
+        return await _load_state(run, peers), existing, offered, []
     try:
         async with asyncio.TaskGroup() as group:
             facts = group.create_task(recall_for_query(run, peers))
             state = group.create_task(_load_state(run, peers))
-            there_are = group.create_task(load_catalogue(run.main, peers))
+            existing = group.create_task(load_catalogue(run.main, peers))
             offered = group.create_task(skills.list_skills(run, peers))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
-    skills_there = offered.result() if there_are.result().has_any else []
-    return state.result(), there_are.result(), skills_there, facts.result()
+    skills_there = offered.result() if existing.result().has_any else []
+    return state.result(), existing.result(), skills_there, facts.result()
 
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
@@ -215,9 +215,9 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
     for name in run.agent.skills:
         if not any(is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
-    there_are = {key.casefold() for key in run.services.agents}
+    existing = {key.casefold() for key in run.services.agents}
     for key in run.agent.subagents:
-        if key.casefold() not in there_are:
+        if key.casefold() not in existing:
             await run.main.notice("AGENT_UNAVAILABLE", f"there is no agent {key!r}; it cannot be called")
 
 
@@ -264,18 +264,16 @@ async def _find_mentioned_files(run: Run, peers: Peers, missing: list[str]) -> N
         )
 
 
-async def _resolve_mentions(
-    run: Run, there_are: ToolCatalogue, offered: list[tools_pb2.Skill]
-) -> list[tools_pb2.Skill]:
+async def _resolve_mentions(run: Run, existing: ToolCatalogue, offered: list[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
     """Read whom and what the user asks for, of what the agent allows; what a program wrote asks for nothing."""
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     if run.query.from_program:
         return found
     unknown: list[str] = []
-    tools = find_nameable(run.agent, there_are)
+    tools = find_nameable(run.agent, existing)
     agents = {key.casefold() for key in (*run.agent.subagents, *run.agent.mentionable)}
     for name in query_options.find_names(run.query.message):
-        tool = there_are.find_mentioned(name)
+        tool = existing.find_mentioned(name)
         skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
         there_is = (key for key, agent in run.services.agents.items() if may_call_agent(run.main, agent))
         agent = next((key for key in there_is if key.casefold() == name.casefold()), None)

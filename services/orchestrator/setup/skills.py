@@ -25,7 +25,7 @@ log = structlog.get_logger()
 async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
     wait_s = limit_tools_wait(run.spending.time_left_s, is_needed=bool(run.agent.skills))
     try:
-        there_are = (await peers.skill_list.get_or_ask(None, partial(fetch_skills, peers, wait_s))).skills
+        existing = (await peers.skill_list.get_or_ask(None, partial(fetch_skills, peers, wait_s))).skills
     except HeadraceError as error:
         log.warning("skills not listed", run_id=run.id, reason=error.reason)
         return []
@@ -34,10 +34,10 @@ async def list_skills(run: Run, peers: Peers) -> list[tools_pb2.Skill]:
             raise
         return []
     if run.version is not None and run.version.skills is not None:
-        there_are = pin_skills(run.version.skills, there_are)
+        existing = pin_skills(run.version.skills, existing)
     listed = {name.casefold() for name in run.agent.skills}
     grants = find_grants(run.main)
-    granted = (skill for skill in there_are if grants is None or grants.allows_skill(skill.id, skill.name))
+    granted = (skill for skill in existing if grants is None or grants.allows_skill(skill.id, skill.name))
     return [skill for skill in granted if not listed or is_named(skill, listed)]
 
 
@@ -45,9 +45,9 @@ async def fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsRespo
     return await peers.tools.ListSkills(tools_pb2.ListSkillsRequest(), timeout=wait_s)
 
 
-def pin_skills(pinned: Iterable[tools_pb2.Skill], there_are: Iterable[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
+def pin_skills(pinned: Iterable[tools_pb2.Skill], existing: Iterable[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
     """Return the skills of a version, each with whether it can be had now."""
-    why_not = {skill.id: skill.unavailable for skill in there_are if skill.HasField("unavailable")}
+    why_not = {skill.id: skill.unavailable for skill in existing if skill.HasField("unavailable")}
     found: list[tools_pb2.Skill] = []
     for skill in pinned:
         shown = tools_pb2.Skill()

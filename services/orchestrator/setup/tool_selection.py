@@ -45,15 +45,15 @@ class ToolCatalogue:
         there are only those of `grants`; None grants all."""
         tools = [*tools]
         self._per_user = {f"{tool.per_user_server}__".casefold() for tool in tools if tool.HasField("per_user_server")}
-        there_are = {tool.name.casefold(): tool for tool in tools if grants is None or grants.allows_tool(tool.name)}
-        self._live = there_are
+        existing = {tool.name.casefold(): tool for tool in tools if grants is None or grants.allows_tool(tool.name)}
+        self._live = existing
         if version is not None and version.tools is not None:
             kept = (tool for tool in version.tools if is_resumed or grants is None or grants.allows_tool(tool.name))
             common = (tool for tool in kept if not self._is_per_user(tool.name))
-            pinned = (_pin_tool(tool, there_are.get(tool.name.casefold()), is_resumed) for tool in common)
-            own = (tool for tool in there_are.values() if self._is_per_user(tool.name))
-            there_are = {tool.name.casefold(): tool for tool in (*pinned, *own)}
-        ordinary = (tool for tool in there_are.values() if tool.name.casefold() not in PLAN_NAMES)
+            pinned = (_pin_tool(tool, existing.get(tool.name.casefold()), is_resumed) for tool in common)
+            own = (tool for tool in existing.values() if self._is_per_user(tool.name))
+            existing = {tool.name.casefold(): tool for tool in (*pinned, *own)}
+        ordinary = (tool for tool in existing.values() if tool.name.casefold() not in PLAN_NAMES)
         self._tools = {tool.name.casefold(): tool for tool in (*ordinary, *OWN)}
 
     @property
@@ -146,28 +146,28 @@ async def _fetch_user_tools(peers: Peers, wait_s: float, for_all: Collection[str
     return [tool for tool in tools if tool.HasField("per_user_server") and tool.name not in for_all]
 
 
-async def select_tools(scope: Scope, there_are: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
+async def select_tools(scope: Scope, existing: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
     """Select tools; those `named` in message or chat that are missing are reported to the user."""
-    usable, problems = find_usable_tools(scope, there_are, named)
+    usable, problems = find_usable_tools(scope, existing, named)
     for problem in problems:
         await scope.notice("TOOL_UNAVAILABLE", problem)
     return usable
 
 
 def find_usable_tools(
-    scope: Scope, there_are: ToolCatalogue, named: Iterable[str]
+    scope: Scope, existing: ToolCatalogue, named: Iterable[str]
 ) -> tuple[list[tools_pb2.Tool], list[str]]:
     """Return the tools, and why others cannot be had."""
-    may_name = find_nameable(scope.agent, there_are)
+    may_name = find_nameable(scope.agent, existing)
     others = {name.casefold(): name for name in named}
     problems = [describe_unnameable(name) for key, name in others.items() if key not in may_name]
-    wanted = dict.fromkeys([*_expand(scope.agent.working_tools, there_are), *there_are.list_core()])
+    wanted = dict.fromkeys([*_expand(scope.agent.working_tools, existing), *existing.list_core()])
     wanted |= dict.fromkeys(name for key, name in others.items() if key in may_name)
     wanted.pop(subagent.NAME, None)
     usable: dict[str, tools_pb2.Tool] = {}
     for name in wanted:
-        tool = there_are.find_mentioned(name) if name.casefold() in others else there_are.find_tool(name)
-        tool = tool or there_are.find_connecting(name)
+        tool = existing.find_mentioned(name) if name.casefold() in others else existing.find_tool(name)
+        tool = tool or existing.find_connecting(name)
         if tool is None:
             problems.append(f"there is no tool {name!r}; the agent goes on without it")
         elif why := find_problem(tool):
@@ -181,20 +181,20 @@ def find_usable_tools(
     return [*usable.values()], problems
 
 
-def find_nameable(agent: Definition, there_are: ToolCatalogue) -> set[str]:
+def find_nameable(agent: Definition, existing: ToolCatalogue) -> set[str]:
     """Return the names, without regard to case, of the tools that a user may ask for."""
-    listed = _expand((*agent.working_tools, *agent.mentionable), there_are)
-    return {name.casefold() for name in (*listed, *there_are.list_core())}
+    listed = _expand((*agent.working_tools, *agent.mentionable), existing)
+    return {name.casefold() for name in (*listed, *existing.list_core())}
 
 
 def describe_unnameable(name: str) -> str:
     return f"tool {name!r} cannot be used: neither toolConfig nor mentionable of the agent names it"
 
 
-def _expand(names: Iterable[str], there_are: ToolCatalogue) -> list[str]:
+def _expand(names: Iterable[str], existing: ToolCatalogue) -> list[str]:
     """Return the names with those of the tools that a tier has in its place."""
     tiers = ((name, TIERS.get(name.casefold())) for name in names)
-    return [each for name, tier in tiers for each in ([name] if tier is None else there_are.list_tier(tier))]
+    return [each for name, tier in tiers for each in ([name] if tier is None else existing.list_tier(tier))]
 
 
 def _pin_tool(pinned: tools_pb2.Tool, live: tools_pb2.Tool | None, is_resumed: bool) -> tools_pb2.Tool:

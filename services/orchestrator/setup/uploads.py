@@ -121,7 +121,7 @@ async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload], kind
             parts += shown
         elif upload.kind in ("text", "code"):
             parts += await _make_text(scope, peers, upload)
-    if not parts or scope.recording.user_message() is not None:
+    if not parts or scope.restored.user_message() is not None:
         return
     message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user", content=parts))
     await scope.commit([message])

@@ -44,7 +44,7 @@ class ParentContext(msgspec.Struct, rename="camel"):
 
 
 async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
-    if not parent.agent.memory.recap.enabled or not scope.recording.is_used_up:
+    if not parent.agent.memory.recap.enabled or not scope.restored.is_used_up:
         return
     kept = ParentContext(
         parent_id=parent.subagent_id or "main",
@@ -84,11 +84,11 @@ def is_compact_command(message: str) -> bool:
     return message.split(maxsplit=1)[:1] == [COMPACT_COMMAND]
 
 
-async def run_compaction(talk: Conversation) -> str:
-    if any(event.WhichOneof("payload") in ENDED for event in talk.run.recording.events):
+async def run_compaction(conversation: Conversation) -> str:
+    if any(event.WhichOneof("payload") in ENDED for event in conversation.run.restored.events):
         return "stop"  # an earlier owner has done it
-    _, _, hint = talk.run.query.message.strip().partition(COMPACT_COMMAND)
-    await talk.context.compact(hint.strip())
+    _, _, hint = conversation.run.query.message.strip().partition(COMPACT_COMMAND)
+    await conversation.context.compact(hint.strip())
     return "stop"
 
 

@@ -19,8 +19,8 @@ from headrace.v1 import llm_pb2
 from services.orchestrator.money.charges import Origin, estimate_untold
 from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.models import estimate_tokens, measure_needs
+from services.orchestrator.peers.recorder import RECORDER
 from services.orchestrator.peers.stubs import Peers
-from services.orchestrator.peers.tape import TAPE
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.run.scope import check_turn
 from services.runtime.rpc.peer_calls import was_broken_connection
@@ -88,11 +88,11 @@ async def _push_answer(
 @contextmanager
 def noting_chat(request: bytes, take: Callable[[bytes], None]) -> Generator[Callable[[bytes], None]]:
     """Yield `take`, or where the run is recorded what notes each delta before it takes it."""
-    tape = TAPE.get()
-    if tape is None:
+    recorder = RECORDER.get()
+    if recorder is None:
         yield take
         return
-    with tape.calling(METHOD, request) as call:
+    with recorder.calling(METHOD, request) as call:
 
         def note_and_take(delta: bytes) -> None:
             call.note(delta)

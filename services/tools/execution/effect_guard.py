@@ -78,7 +78,7 @@ class _Beginning:
         self._tool = tool
         self._context = context
         self._before = before
-        self.has_begun = bool(context.course)  # before it has asked a person
+        self.has_begun = bool(context.resume_state)  # before it has asked a person
 
     async def begin(self) -> None:
         """Raises Overloaded when the record cannot be written, or another replica has begun the call meanwhile."""
@@ -112,7 +112,7 @@ async def _run_recorded(
                     yield to_asking(before.pause)
                     return
                 await asyncio.to_thread(effects.record_pause, context.chat_id, before, None)
-                context = dataclasses.replace(context, course=before.pause.course)
+                context = dataclasses.replace(context, resume_state=before.pause.resume_state)
             elif tool.effect == "once":
                 log.warning("outcome unknown", tool=tool.name, chat_id=context.chat_id)
                 yield make_result(json.dumps(UNKNOWN), ok=False)
@@ -133,7 +133,7 @@ async def _run_recorded(
                 await beginning.forget()
             raise
         except InputNeeded as needed:
-            pause = to_pause(needed.asks, needed.course)
+            pause = to_pause(needed.asks, needed.resume_state)
             await asyncio.to_thread(effects.record_pause, context.chat_id, EffectRecord(key, tool.name), pause)
             yield to_asking(pause)
         except CredentialNeeded:  # nothing has taken effect, whatever it has said

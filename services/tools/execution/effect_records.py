@@ -53,7 +53,8 @@ class Pause(msgspec.Struct, frozen=True):
     """A call that waits for people's answers."""
 
     asks: list[Ask]
-    course: str
+    resume_state: str = msgspec.field(name="course")
+    """Stored under an older name."""
 
 
 class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,8 +165,10 @@ def to_message(outcome: Outcome) -> tools_pb2.ToolOutcome:
     return tools_pb2.ToolOutcome(ok=outcome.ok, result=outcome.result, shown_paths=outcome.shown)
 
 
-def to_pause(asks: Iterable[common_pb2.InputNeed], course: str) -> Pause:
-    return Pause([Ask(ask.name, ask.server, ask.message, ask.schema, ask.url, ask.authorizes) for ask in asks], course)
+def to_pause(asks: Iterable[common_pb2.InputNeed], resume_state: str) -> Pause:
+    return Pause(
+        [Ask(ask.name, ask.server, ask.message, ask.schema, ask.url, ask.authorizes) for ask in asks], resume_state
+    )
 
 
 def to_asking(pause: Pause) -> tools_pb2.ToolDelta:

@@ -22,7 +22,7 @@ from services.tools.mcp_client.settings import Server
 ROUNDS_MAX = 32
 """Times that one call is answered with a question, over all its attempts."""
 
-COURSE_CHARS_MAX = 1_000_000
+RESUME_STATE_CHARS_MAX = 1_000_000
 """Limit of what a server wants back and of what the model has said meanwhile, which is kept while a person is asked."""
 
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
@@ -35,7 +35,7 @@ _RESPONSES: TypeAdapter[dict[str, types.InputResponse]] = TypeAdapter(dict[str, 
 Sample = Callable[[types.CreateMessageRequestParams], Awaitable[types.CreateMessageResult | types.ErrorData]]
 
 
-class Course(msgspec.Struct):
+class ResumeState(msgspec.Struct):
     """Where a call is that waits for a person."""
 
     rounds: int = 0
@@ -54,7 +54,7 @@ class Rounds:
         self._granted = granted
         self._can_ask = granted.elicitation and bool(request.effect_key)
         self._answers = {answer.name: answer for answer in request.answers}
-        self._course = msgspec.json.decode(kept, type=Course) if kept else Course()
+        self._resume_state = msgspec.json.decode(kept, type=ResumeState) if kept else ResumeState()
 
     async def call(
         self, client: Client, tool: str, arguments: dict[str, Any], sample: Sample, progress: Any
@@ -62,21 +62,21 @@ class Rounds:
         """Raises InputNeeded where a person is to answer first, MCPError where the server is refused what it asks."""
         delay_s = BACKOFF_S
         responses: types.InputResponses | None = None
-        if self._course.keys:
-            said = {key: make_response(self._answers[name]) for name, key in self._course.keys.items()}
-            responses = {**_RESPONSES.validate_python(self._course.responses), **said}
+        if self._resume_state.keys:
+            said = {key: make_response(self._answers[name]) for name, key in self._resume_state.keys.items()}
+            responses = {**_RESPONSES.validate_python(self._resume_state.responses), **said}
         while True:
             answer = await client.session.call_tool(
                 *(tool, arguments),
                 progress_callback=progress,
                 input_responses=responses,
-                request_state=self._course.state,
+                request_state=self._resume_state.state,
                 allow_input_required=True,
             )
             if isinstance(answer, types.CallToolResult):
                 return answer
-            self._course = Course(self._course.rounds + 1, answer.request_state)
-            if self._course.rounds > ROUNDS_MAX:
+            self._resume_state = ResumeState(self._resume_state.rounds + 1, answer.request_state)
+            if self._resume_state.rounds > ROUNDS_MAX:
                 raise ToolFailed(f"its server has asked {ROUNDS_MAX} times, and asks again")
             responses = await self._respond(answer.input_requests or {}, sample)
             if not responses:
@@ -96,15 +96,15 @@ class Rounds:
                 case types.ElicitRequest(params=params):
                     if not self._can_ask:
                         raise MCPError.from_error_data(NO_PERSON)
-                    need = _accept(make_need(self._server, f"{self._course.rounds}-{index}", params))
-                    self._course.keys[need.name] = key
+                    need = _accept(make_need(self._server, f"{self._resume_state.rounds}-{index}", params))
+                    self._resume_state.keys[need.name] = key
                     needs.append(need)
         if needs:
-            self._course.responses = _RESPONSES.dump_python(responses, mode="json", by_alias=True)
-            course = msgspec.json.encode(self._course).decode()
-            if len(course) > COURSE_CHARS_MAX:
-                raise ToolFailed(f"its server wants back more than {COURSE_CHARS_MAX:,} characters")
-            raise InputNeeded(needs, course)
+            self._resume_state.responses = _RESPONSES.dump_python(responses, mode="json", by_alias=True)
+            resume_state = msgspec.json.encode(self._resume_state).decode()
+            if len(resume_state) > RESUME_STATE_CHARS_MAX:
+                raise ToolFailed(f"its server wants back more than {RESUME_STATE_CHARS_MAX:,} characters")
+            raise InputNeeded(needs, resume_state)
         return responses
 
 

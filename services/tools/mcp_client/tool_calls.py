@@ -14,7 +14,7 @@ from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth.identity import require_identity
 from services.tools.errors import CredentialNeeded, InputNeeded, ToolFailed
 from services.tools.mcp_client.live_calls import LIVE, Exchange, LiveCall, LiveCalls, Sampled, send_after_visits
-from services.tools.mcp_client.oauth.authorizer import AUTHORIZE, COURSE, Authorizer
+from services.tools.mcp_client.oauth.authorizer import AUTHORIZE, RESUME_STATE, Authorizer
 from services.tools.mcp_client.questions import Sampler
 from services.tools.mcp_client.rounds import Rounds
 from services.tools.mcp_client.sdk_errors import RequestNotTaken, ServerFailed
@@ -67,7 +67,7 @@ def authorizing(server: SessionSource, execute: Execute) -> Execute:
         said = [answer for answer in context.request.answers if answer.name.startswith(AUTHORIZE)]
         if any(answer.action != "accept" for answer in said):
             raise ToolFailed(f"the user does not authorize the use of MCP server {server.name!r}")
-        context = replace(context, course="" if context.course == COURSE else context.course)
+        context = replace(context, resume_state="" if context.resume_state == RESUME_STATE else context.resume_state)
         try:
             async with aclosing(execute(context)) as deltas:
                 async for delta in deltas:
@@ -113,7 +113,7 @@ def _make_send(server: SessionSource, tool: str, context: ToolContext) -> Send:
     async def send(session: McpSession, exchange: Exchange) -> types.CallToolResult:
         if not server.settings.may_ask:
             return await _call_tool(session, tool, context, exchange)
-        rounds = Rounds(server.name, server.settings, context.course, context.request)
+        rounds = Rounds(server.name, server.settings, context.resume_state, context.request)
         answer = await rounds.call(session.client, tool, context.arguments, exchange.sample, exchange.note)
         session.results.remark_mismatch(tool, answer)
         return answer
@@ -124,9 +124,9 @@ def _make_send(server: SessionSource, tool: str, context: ToolContext) -> Send:
 async def _execute_live(
     server: SessionSource, tool: str, effect: Effect, context: ToolContext
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    call = server.live_calls.take(context.request) if context.course == LIVE else None
+    call = server.live_calls.take(context.request) if context.resume_state == LIVE else None
     if call is None:
-        if context.course and effect == "once":
+        if context.resume_state and effect == "once":
             raise ToolFailed(f"MCP server {server.name!r}: {LOST}")
         call = LiveCall(server.name, server.settings, context.request)
         call.exchange.start(_call_live(server, tool, context, call))

@@ -82,7 +82,7 @@ class ToolContext:
     credentials: tuple[Credential, ...] = ()
     """Credentials of the requester, whose values came with the call."""
 
-    course: str = ""
+    resume_state: str = ""
     """State the tool saved when it asked a person (InputNeeded); empty on the first attempt."""
 
     begin: AllowBegin = begin_at_once

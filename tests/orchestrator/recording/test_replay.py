@@ -115,7 +115,7 @@ async def test_an_approval_a_form_and_a_steer_are_told_again(serve: Serve, tmp_p
         await ask(suite, ("approval.ask", approve), *[("gate.open", fill_in)] * 2, record=True)
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert cassette.files == {"approvals.yaml": "answerTimeoutMs: 90000\n"}
-    told = [line.given["received"] for line in cassette.tape if line.kind == "received"]
+    told = [line.given["received"] for line in cassette.recorder if line.kind == "received"]
     assert told == ["AgentService/Steer", "AgentService/Submit", "AgentService/Submit"]
     await asyncio.to_thread(replay, cassette)
 
@@ -161,14 +161,14 @@ async def test_a_recorded_run_has_all_that_it_heard_and_said(serve: Serve) -> No
     assert cassette.query["message"] == "hello"
     assert cassette.agents["react"]["mode"] == "REACT"
     assert [_without_time(event) for event in cassette.events] == [_without_time(event) for event in events]
-    methods = [line.given["method"] for line in cassette.tape if line.kind == "call"]
+    methods = [line.given["method"] for line in cassette.recorder if line.kind == "call"]
     assert methods.count("LlmService/StreamChat") == 2
     assert methods.count("ToolService/Execute") == 1
-    assert _said(cassette.tape) == ["hm", "All ", "good."]
+    assert _said(cassette.recorder) == ["hm", "All ", "good."]
 
 
-def _said(tape: list[Any]) -> list[str]:
-    messages = [line.given["message"] for line in tape if line.kind == "answer"]
+def _said(recorder: list[Any]) -> list[str]:
+    messages = [line.given["message"] for line in recorder if line.kind == "answer"]
     return [text for message in messages for text in (message.get("content"), message.get("reasoning")) if text]
 
 
@@ -198,7 +198,7 @@ async def test_a_run_that_goes_on_has_no_cassette_yet(serve: Serve) -> None:
             await suite.client.cancel(run_id)
             assert [delta async for delta in deltas][-1].HasField("run_cancel")
         cassette = read_cassette(await suite.client.cassette(run_id))
-    assert [line.given["received"] for line in cassette.tape if line.kind == "received"] == ["AgentService/Cancel"]
+    assert [line.given["received"] for line in cassette.recorder if line.kind == "received"] == ["AgentService/Cancel"]
     assert cassette.events[-1]["type"] == "run.cancel"
 
 
@@ -212,7 +212,7 @@ async def test_a_line_of_a_recording_is_one_line_whatever_was_said(serve: Serve)
         await suite.ask(said, record=True)
         cassette = read_cassette(await suite.client.cassette(suite.run_ids[-1]))
     assert cassette.query["message"] == said
-    assert _said(cassette.tape) == [said]
+    assert _said(cassette.recorder) == [said]
 
 
 async def test_a_page_of_a_recording_is_counted_in_bytes(serve: Serve) -> None:

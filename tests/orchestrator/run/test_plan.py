@@ -6,7 +6,7 @@ import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.run.plan import TASKS_MAX, Plan, PlanProblem, Task, groups
-from services.orchestrator.run.replay.replay import Recording
+from services.orchestrator.run.restore.restored_run import RestoredRun
 
 
 def described(*texts: str, **fields: str) -> list[Task]:
@@ -77,6 +77,6 @@ def test_the_plan_that_readers_know_is_the_last_they_were_told_wherever_it_lies_
 
     events = [update(3, "a"), update(9, "c"), update(7, "b")]
     lines = [memory_pb2.LogLine(event=memory_pb2.EventLine(event=event)) for event in events]
-    plan = Recording(lines).scope(None).take_plan()
+    plan = RestoredRun(lines).scope(None).take_plan()
     assert plan is not None
     assert [task.task_id for task in plan] == ["c"]

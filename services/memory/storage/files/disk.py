@@ -177,7 +177,7 @@ class Disk:
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
         """Move the damaged end of a log to a file beside it."""
-        with open(self._get_beside(chat_id, _DAMAGED), "ab") as beside:
+        with open(self._get_sidecar(chat_id, _DAMAGED), "ab") as beside:
             beside.write(tail)
             beside.flush()
             os.fsync(beside.fileno())
@@ -193,36 +193,36 @@ class Disk:
         return sorted(filter(is_uuid, names))
 
     def delete_set_aside(self, chat_id: str) -> None:
-        self._get_beside(chat_id, _DAMAGED).unlink(missing_ok=True)
+        self._get_sidecar(chat_id, _DAMAGED).unlink(missing_ok=True)
         os.fsync(self._lock)
 
     def replace_log(self, chat_id: str, before: bytes, log: bytes) -> None:
         """Put `log` in place of a log of another form, and keep what was there, `before`, beside it."""
-        disk.write_whole(self._get_beside(chat_id, _OLDER), before)
+        disk.write_whole(self._get_sidecar(chat_id, _OLDER), before)
         disk.write_whole(self._get_path(chat_id), log)
 
     def rewrite_log(self, chat_id: str, log: bytes) -> None:
         """Put `log` in place of a log from which something is to leave; the end that a crash cut leaves with it."""
-        self._get_beside(chat_id, _DAMAGED).unlink(missing_ok=True)
+        self._get_sidecar(chat_id, _DAMAGED).unlink(missing_ok=True)
         disk.write_whole(self._get_path(chat_id), log)
 
     def read_older(self, chat_id: str) -> bytes | None:
         """Return the log of another form that a log has replaced, as it is kept beside it."""
-        path = self._get_beside(chat_id, _OLDER)
+        path = self._get_sidecar(chat_id, _OLDER)
         return path.read_bytes() if path.exists() else None
 
     def write_older(self, chat_id: str, data: bytes) -> None:
-        disk.write_whole(self._get_beside(chat_id, _OLDER), data)
+        disk.write_whole(self._get_sidecar(chat_id, _OLDER), data)
 
     def delete_log(self, chat_id: str) -> None:
-        for path in (self._get_path(chat_id), *(self._get_beside(chat_id, suffix) for suffix in (_DAMAGED, _OLDER))):
+        for path in (self._get_path(chat_id), *(self._get_sidecar(chat_id, suffix) for suffix in (_DAMAGED, _OLDER))):
             path.unlink(missing_ok=True)
         os.fsync(self._lock)
 
     def _get_path(self, chat_id: str) -> Path:
         return _make_path(self.folder, chat_id)
 
-    def _get_beside(self, chat_id: str, suffix: str) -> Path:
+    def _get_sidecar(self, chat_id: str, suffix: str) -> Path:
         return self._get_path(chat_id).with_suffix(_SUFFIX + suffix)
 
 

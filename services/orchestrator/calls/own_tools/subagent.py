@@ -73,10 +73,10 @@ async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
 def recall_subagent(scope: Scope, call: Call, result: str) -> None:
     """Charge the run with the usage of a logged sub-agent and of those it called."""
     run = scope.run
-    for agent_id in run.recording.subagents_of(subagent_id(run.id, call.tool_id)):
-        for answer in run.recording.answers(agent_id):
+    for agent_id in run.restored.subagents_of(subagent_id(run.id, call.tool_id)):
+        for answer in run.restored.answers(agent_id):
             run.spending.recall_model_call(answer.usage if answer.HasField("usage") else None)
-        for message in run.recording.messages(agent_id):
+        for message in run.restored.messages(agent_id):
             if message.message.role == "tool":
                 text = "".join(part.text for part in message.message.content)
                 run.spending.reserve_tool_calls(not results.is_refusal(text))
@@ -99,6 +99,6 @@ def _read_arguments(call: Call) -> _SubagentArguments:
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
     others = (agent for agent in scope.run.services.agents.values() if may_call_agent(scope, agent))
-    there_are = {agent.key.casefold(): agent for agent in others}
+    existing = {agent.key.casefold(): agent for agent in others}
     wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
-    return {key: there_are[key] for key in wanted if key in there_are}
+    return {key: existing[key] for key in wanted if key in existing}

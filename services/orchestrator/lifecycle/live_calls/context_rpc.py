@@ -63,8 +63,8 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
         key = key or (await stored_runs.get_chat(peers, chat)).last_agent_key
     agent = version.agent if version is not None else registry.choose(key)
     query = agent_pb2.QueryRequest(chat_id=request.chat_id, agent_key=agent.key)
-    there_are = registry.beside(agent)
-    agents = version.overlay_agents(there_are) if version is not None else there_are
+    existing = registry.beside(agent)
+    agents = version.overlay_agents(existing) if version is not None else existing
     services = RunServices(peers, agents, grants=registry.grants)
     run = Run(request.run_id or new_uuid(), agent, query, services, version=version)
     loaded = await session_state.load(run.main, peers)
@@ -74,9 +74,9 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
     setup = RunSetup()
     if agent.working.may_use_tools:
         run.main.attention.todos = state.read("todos", list[Todo], [])
-        there_are = await find_catalogue(run.main, peers)
-        tools, _ = find_usable_tools(run.main, there_are, state.read("persistent_tools", list[str], []))
-        offered = await skills.list_skills(run, peers) if there_are.has_any else []
+        existing = await find_catalogue(run.main, peers)
+        tools, _ = find_usable_tools(run.main, existing, state.read("persistent_tools", list[str], []))
+        offered = await skills.list_skills(run, peers) if existing.has_any else []
         setup = RunSetup(tools, skills.render_section(offered, {}) if tools else "")
     run.main.offer_tools(setup.tools)
     run.main.begin(await make_prompt_context(run, peers, setup))

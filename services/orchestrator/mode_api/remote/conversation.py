@@ -30,9 +30,9 @@ from services.orchestrator.mode_api.remote.exchange import (
 from services.orchestrator.mode_api.remote.tasks import Asked, Notes, Received, Sent, Unknown, join_message
 from services.orchestrator.money.charges import Origin
 from services.orchestrator.peers.models import OUTPUT_TOKENS, CallNeeds, estimate_tokens
+from services.orchestrator.peers.recorder import REMOTE
 from services.orchestrator.peers.remote.client import RemoteClient
 from services.orchestrator.peers.remote.http import shorten
-from services.orchestrator.peers.tape import REMOTE
 from services.orchestrator.run import session_state
 from services.orchestrator.run.answers.answer import Answer
 from services.orchestrator.turn import output_form
@@ -52,11 +52,11 @@ class RemoteConversation:
     """One scope's dealings with its remote agent."""
 
     def __init__(self, mode: ModeRun) -> None:
-        remote, agents = mode.agent.remote, mode.talk.run.services.remotes
+        remote, agents = mode.agent.remote, mode.conversation.run.services.remotes
         assert remote is not None, "the mode has its section"
         assert agents is not None, "an orchestrator has remote agents"
-        self._talk = mode.talk
-        self._scope = mode.talk.scope
+        self._conversation = mode.conversation
+        self._scope = mode.conversation.scope
         self._message = mode.message
         self._remote = remote
         self._agents = agents
@@ -77,8 +77,8 @@ class RemoteConversation:
     async def run(self) -> str:
         """Return the finish reason of the answer, which is the scope's."""
         run = self._scope.run
-        if run.tape is not None:
-            run.tape.problem = REMOTE
+        if run.recorder is not None:
+            run.recorder.problem = REMOTE
         if self._scope is run.main and run.query.references:
             await self._scope.notice("MEDIA_LEFT_OUT", "the remote agent gets the message alone, without its files")
         try:
@@ -99,7 +99,7 @@ class RemoteConversation:
             answer = await self._exchange(text)
             if not answer.calls:
                 return await self._finish(answer)
-            await self._talk.execute_calls(answer, parallel=False)
+            await self._conversation.execute_calls(answer, parallel=False)
             call = answer.calls[0]
             if not call.ok:
                 problem = f"nobody answered what it asked: {shorten(call.result)}"
@@ -168,7 +168,7 @@ class RemoteConversation:
             await scope.notice("MEDIA_LEFT_OUT", f"the remote agent's answer has {streamed.left_out} files as bytes")
         if scope is run.main and streamed.context_id and streamed.context_id != sent.context_id:
             field = {f"{STATE}{scope.agent.key}": msgspec.json.encode(streamed.context_id)}
-            await session_state.change(scope, self._talk.peers, **field)
+            await session_state.change(scope, self._conversation.peers, **field)
         if streamed.status.state not in QUESTIONS:
             self._task = None
             self._check_status(streamed.status)
@@ -219,7 +219,7 @@ class RemoteConversation:
             await scope.end_answer()
         else:
             self._count += 1
-        await self._talk.execute_calls(answer, parallel=False)
+        await self._conversation.execute_calls(answer, parallel=False)
         call = answer.calls[0]
         if not call.ok or tasks.read_answer(call.result) != tasks.SEND_AGAIN:
             self._task = None
@@ -262,4 +262,4 @@ class RemoteConversation:
         scope = self._scope
         if scope is not scope.run.main or (scope.run.chat.is_first and not scope.run.past.reason):
             return ""
-        return (await session_state.load(scope, self._talk.peers)).read(f"{STATE}{scope.agent.key}", str, "")
+        return (await session_state.load(scope, self._conversation.peers)).read(f"{STATE}{scope.agent.key}", str, "")

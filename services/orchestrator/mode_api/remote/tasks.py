@@ -16,7 +16,7 @@ from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.calls.own_tools.catalogue import QUESTION
 from services.orchestrator.ids import derived_id
 from services.orchestrator.mode_api import answering
-from services.orchestrator.run.replay.fit import Kept
+from services.orchestrator.run.restore.fit import Kept
 from services.orchestrator.run.scope import Scope
 
 BETWEEN = "\n\n"
@@ -192,7 +192,7 @@ class Notes:
 
     def recall(self, kind: type[N]) -> N | None:
         """Take the next note if it is of this kind; None: the log has another one, or none."""
-        kept = self._scope.recording.kept.get(self._step + 1)
+        kept = self._scope.restored.kept.get(self._step + 1)
         if kept is None or kept["name"] != NAMES[kind]:
             return None
         self._step += 1

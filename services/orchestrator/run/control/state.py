@@ -10,7 +10,7 @@ from typing import Literal
 from headrace.errors import HeadraceError, QueueFull
 from headrace.run_states import State
 from headrace.v1 import agent_pb2
-from services.orchestrator.peers.tape import Tape
+from services.orchestrator.peers.recorder import Recorder
 from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 
 
@@ -103,7 +103,7 @@ class Stopped(Exception):
 
 
 class StopControl:
-    __slots__ = ("_condition", "_settling", "_state", "error", "is_given_up", "is_live", "mode", "tape", "work")
+    __slots__ = ("_condition", "_settling", "_state", "error", "is_given_up", "is_live", "mode", "recorder", "work")
 
     def __init__(self, state: RunState, *, is_live: bool) -> None:
         self._state = state
@@ -113,7 +113,7 @@ class StopControl:
         self.is_live = is_live
         """Whether the run is past what earlier owners did."""
         self.work: asyncio.Task[str] | None = None
-        self.tape: Tape | None = None
+        self.recorder: Recorder | None = None
         self._settling: asyncio.TimerHandle | None = None
         self._condition: Callable[[], bool] = lambda: False
 
@@ -121,8 +121,8 @@ class StopControl:
         self.work = work
 
     def cancel(self, mode: Literal["now", "after_step"] = "now") -> None:
-        if self.tape is not None:
-            self.tape.note_received(agent_pb2.CancelRequest(mode=mode))
+        if self.recorder is not None:
+            self.recorder.note_received(agent_pb2.CancelRequest(mode=mode))
         if self.mode != "now":
             self.mode = mode
         if mode == "now" and self.is_live:

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.errors import OutOfRange, Overloaded
 from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2
-from services.orchestrator.peers.tape import Tape
+from services.orchestrator.peers.recorder import Recorder
 from services.orchestrator.run.events.blocks import ActionBlock, SingleEvent, TextBlock, ToolBlock
 from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
 from services.runtime.clock import now_ms
@@ -179,7 +179,7 @@ class Feed:
         self._readers: dict[_Reader, None] = {}
         """In the order in which they came, in which they are served."""
         self._held: list[int] = []
-        self.tape: Tape | None = None
+        self.recorder: Recorder | None = None
         """Has each event too, where the run is recorded."""
 
     @property
@@ -202,7 +202,7 @@ class Feed:
         self._journal.note(kind, delta)
         if held:
             self._held.append(self.seq)
-        if self._readers or self.tape is not None:
+        if self._readers or self.recorder is not None:
             self._pass_on(delta.SerializeToString())
         if kind in TERMINAL:
             self.ended = True
@@ -215,12 +215,12 @@ class Feed:
     def write(self, block: TextBlock, text: bytes) -> None:
         self.seq += 1
         block.add(text, self.seq, now_ms())
-        if self._readers or self.tape is not None:
+        if self._readers or self.recorder is not None:
             self._pass_on(block.delta(text))
 
     def _pass_on(self, event: bytes) -> None:
-        if self.tape is not None:
-            self.tape.note_event(event)
+        if self.recorder is not None:
+            self.recorder.note_event(event)
         for reader in self._readers:
             if reader.flows and not self._held:
                 reader.send(self.seq, event)

@@ -44,7 +44,7 @@ log = structlog.get_logger()
 AUTHORIZE = "authorize-"
 """Beginning of the name of what a user is asked."""
 
-COURSE = "authorize"
+RESUME_STATE = "authorize"
 """State in a call's record while its user is asked to agree: the call starts over then."""
 
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
@@ -83,7 +83,7 @@ class Authorizer:
         name = AUTHORIZE + hashlib.sha256(url.encode()).hexdigest()[:16]
         message = "Authorize Headrace to use it for you"
         need = common_pb2.InputNeed(name=name, server=self._server, message=message, url=url, authorizes=True)
-        return InputNeeded([need], COURSE)
+        return InputNeeded([need], RESUME_STATE)
 
     async def _renew(self, user: Identity, due: Token) -> Token | None:
         # One at a time: a refresh token may be good for one use.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.v1 import agent_pb2
-from services.orchestrator.run.replay.replay import Recording
+from services.orchestrator.run.restore.restored_run import RestoredRun
 
 Delta = agent_pb2.AgentDelta
 
@@ -17,7 +17,7 @@ class ResumePoint:
     """0 for a run that begins here."""
     seq: int = 0
     history: Sequence[agent_pb2.AgentDelta] = ()
-    recording: Recording = field(default_factory=Recording)
+    restored: RestoredRun = field(default_factory=RestoredRun)
     reason: str = ""
     is_changed: bool = False
     traceparent: str = ""
@@ -35,11 +35,11 @@ PARKED = "PARKED"
 """No reason for one: readers have all that there was."""
 
 
-def count_crashes(recording: Recording) -> int:
+def count_crashes(restored: RestoredRun) -> int:
     """Count the owners that the run has lost; what was open within it then has resets of its own beside the run's."""
     return sum(
         event.attempt_reset.reason == CRASHED
-        for event in recording.events
+        for event in restored.events
         if event.HasField("attempt_reset") and not (event.subagent_id or event.task_id)
     )
 
@@ -52,16 +52,16 @@ class ScopeReset:
     task_id: str | None = None
 
 
-def find_resets(run_id: str, recording: Recording, reason: str, history: Iterable[Delta]) -> list[ScopeReset]:
+def find_resets(run_id: str, restored: RestoredRun, reason: str, history: Iterable[Delta]) -> list[ScopeReset]:
     """Find the seq after which readers drop events, for the run and then for its open tasks and sub-agents, each
     behind what it is within."""
     lasts = [event.seq for event in history if event.HasField("run_start")]
-    lasts += [recording.scope(None).last_seq]
-    lasts += [message.events.last_seq for message in recording.messages()]
+    lasts += [restored.scope(None).last_seq]
+    lasts += [message.events.last_seq for message in restored.messages()]
     found = [ScopeReset(agent_pb2.AttemptReset(run_id=run_id, from_seq=max(lasts), reason=reason))]
-    for started in _open_scopes(recording.events):
+    for started in _open_scopes(restored.events):
         context_id = ".".join(filter(None, (started.subagent_id, f"task-{started.task_id}" if started.task_id else "")))
-        from_seq = recording.scope(context_id).last_seq or started.seq
+        from_seq = restored.scope(context_id).last_seq or started.seq
         payload = agent_pb2.AttemptReset(run_id=run_id, from_seq=from_seq, reason=reason)
         found.append(ScopeReset(payload, context_id, started.subagent_id or None, started.task_id or None))
     return found

@@ -14,7 +14,7 @@ import orjson
 
 from headrace.errors import BY_REASON, HeadraceError, Interrupted, ModeChanged
 from headrace.v1 import memory_pb2
-from services.orchestrator.run.replay.replay import MADE, ScopeRecording
+from services.orchestrator.run.restore.restored_run import MADE, RestoredScope
 
 Calls: TypeAlias = Sequence[tuple[str, str]]
 """Names and arguments, as JSON text."""
@@ -45,9 +45,9 @@ class Kept:
 class Fit:
     """The steps of one scope, counted from 1."""
 
-    def __init__(self, recording: ScopeRecording, where: str, list_unopened: Callable[[], list[str]]) -> None:
+    def __init__(self, restored: RestoredScope, where: str, list_unopened: Callable[[], list[str]]) -> None:
         """`where` names the scope in errors; `list_unopened` the recorded tasks below it that were not begun yet."""
-        self._recording = recording
+        self._restored = restored
         self._where = where
         self._list_unopened = list_unopened
         self.step = 0
@@ -58,7 +58,7 @@ class Fit:
 
     @property
     def said(self) -> int:
-        return self._recording.taken + self.said_live
+        return self._restored.taken + self.said_live
 
     def begin_step(self, wish: str) -> None:
         """Begin the next step, which asks for `wish`. Raises what the step failed with, if that is recorded."""
@@ -70,7 +70,7 @@ class Fit:
     @property
     def has_failure(self) -> bool:
         """Whether the log has how this step failed."""
-        return "failure" in self._recording.kept.get(self.step, {})
+        return "failure" in self._restored.kept.get(self.step, {})
 
     def check_message(self, text: str) -> None:
         """Check that a message with this text comes next, or nothing."""
@@ -101,9 +101,9 @@ class Fit:
 
     def recall_value(self, name: str) -> bytes | None:
         """Return the step's recorded value as JSON; None where there is none."""
-        kept = self._recording.kept.get(self.step)
+        kept = self._restored.kept.get(self.step)
         if kept is None:
-            if not self._recording.is_used_up:
+            if not self._restored.is_used_up:
                 raise self._change(self._describe_next(), self._wish)
             self._check_used_up()
             return None
@@ -115,7 +115,7 @@ class Fit:
         """Check that nothing more is recorded."""
         self._check_broken()
         self.step += 1
-        if not self._recording.is_used_up or self._recording.last_kept >= self.step:
+        if not self._restored.is_used_up or self._restored.last_kept >= self.step:
             raise self._change(self._describe_next(), END)
         self._wish = END
         self._check_unopened()
@@ -135,7 +135,7 @@ class Fit:
                 raise self._change(f"a call of {call.name} with other arguments", self._wish)
 
     def _check_used_up(self) -> None:
-        if self._recording.last_kept >= self.step:
+        if self._restored.last_kept >= self.step:
             raise self._change("a further value", self._wish)
         self._check_unopened()
 
@@ -145,18 +145,18 @@ class Fit:
 
     def _check_kept(self) -> None:
         self._raise_failure()
-        kept = self._recording.kept.get(self.step, {})
+        kept = self._restored.kept.get(self.step, {})
         if "value" in kept:
             raise self._change(f"the value {kept['name']!r}", self._wish)
 
     def _raise_failure(self) -> None:
-        kept = self._recording.kept.get(self.step)
-        if kept is None or "failure" not in kept or self._recording.taken < kept["said"]:
+        kept = self._restored.kept.get(self.step)
+        if kept is None or "failure" not in kept or self._restored.taken < kept["said"]:
             return
         raise make_failure(*kept["failure"])
 
     def _find_next(self) -> list[memory_pb2.LogMessage]:
-        return self._recording.peek()
+        return self._restored.peek()
 
     def _describe_next(self) -> str:
         following = self._find_next()

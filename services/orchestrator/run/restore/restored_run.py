@@ -1,4 +1,4 @@
-"""Replays a run that is taken over: its mode executes again, and scopes get their recorded answers first."""
+"""Restores a run that is taken over: its mode executes again, and scopes get the answers that the log has first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MADE = "mode"
 """Finish reason of answers that no model gave: what a mode says or calls itself."""
 
 
-class ScopeRecording:
+class RestoredScope:
     def __init__(self) -> None:
         self.systems: dict[str, str] = {}
         self.last_system = ""
@@ -143,24 +143,24 @@ def _join_text(message: memory_pb2.LogMessage) -> str:
     return "".join(part.text for part in message.message.content)
 
 
-_UNRECORDED = ScopeRecording()
+_UNRECORDED = RestoredScope()
 
 
-class Recording:
+class RestoredRun:
     """Log lines of a run by scope; empty for a new run."""
 
     def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         self.lines = lines
         self.charges = [charge for line in lines for charge in line.charges]
         self.events: list[Delta] = [line.event.event for line in lines if line.HasField("event")]
-        self._scopes: dict[str, ScopeRecording] = {}
+        self._scopes: dict[str, RestoredScope] = {}
         for line in lines:
             kind = line.WhichOneof("line")
             if kind in ("step", "event"):
                 context_id = getattr(line, kind).context_id
-                self._scopes.setdefault(context_id, ScopeRecording()).note(line)
+                self._scopes.setdefault(context_id, RestoredScope()).note(line)
 
-    def scope(self, context_id: str | None) -> ScopeRecording:
+    def scope(self, context_id: str | None) -> RestoredScope:
         """Return the scope's recording, which is consumed as the scope runs again."""
         return self._scopes.get(context_id or "", _UNRECORDED)
 

@@ -1,4 +1,4 @@
-"""The tape of a run that is recorded: everything that it asked its peers, and that people and readers were told."""
+"""Records a run: every call to its peers with its answer, and every event that people and readers got."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
 """Hears what every run of this context notes, whether or not it is to be recorded; a replay compares it."""
 
 
-class TapedCall:
+class RecordedCall:
     """A call of the run, while it is open."""
 
     def __init__(self, note: Callable[[Entry], None], number: int, method: str, request: bytes) -> None:
@@ -75,7 +75,7 @@ class TapedCall:
             self._note_entry(Entry(now_ms(), "end", self._number, self._method, failed=failed))
 
 
-class Tape:
+class Recorder:
     """Ends by itself when it is full; `problem` then says so."""
 
     def __init__(self) -> None:
@@ -99,12 +99,12 @@ class Tape:
         """Note nothing more."""
         self.is_closed = True
 
-    def begin_call(self, method: str, request: bytes) -> TapedCall:
+    def begin_call(self, method: str, request: bytes) -> RecordedCall:
         self._calls += 1
-        return TapedCall(self._note, self._calls, method, request)
+        return RecordedCall(self._note, self._calls, method, request)
 
     @contextmanager
-    def calling(self, method: str, request: bytes) -> Generator[TapedCall]:
+    def calling(self, method: str, request: bytes) -> Generator[RecordedCall]:
         """Note a call, and how it ends."""
         call = self.begin_call(method, request)
         try:
@@ -129,8 +129,8 @@ class Tape:
         self.entries.append(entry)
 
 
-TAPE: ContextVar[Tape | None] = ContextVar("TAPE", default=None)
-"""The tape of the run that this task works for."""
+RECORDER: ContextVar[Recorder | None] = ContextVar("RECORDER", default=None)
+"""The recorder of the run that this task works for."""
 
 
 def has_details(error: grpc.aio.AioRpcError) -> bool:
@@ -150,20 +150,20 @@ WITHOUT_REQUEST = frozenset({"MemoryService/Append", "MemoryService/BeginRun", "
 """Calls of which no request is noted: the log has it, or it is a stream."""
 
 
-def tape_calls(stub: Any, service: ServiceDescriptor) -> None:
-    """Note the stub's calls where their task has a tape; without one, calls pass unchanged."""
+def record_calls(stub: Any, service: ServiceDescriptor) -> None:
+    """Record the stub's calls if their task has a recorder."""
     for method in service.methods:
-        tape = _tape_stream if method.server_streaming else _tape
-        setattr(stub, method.name, tape(getattr(stub, method.name), f"{service.name}/{method.name}"))
+        recorder = _record_stream if method.server_streaming else _record_unary
+        setattr(stub, method.name, recorder(getattr(stub, method.name), f"{service.name}/{method.name}"))
 
 
-def _tape(real: Any, method: str) -> Any:
+def _record_unary(real: Any, method: str) -> Any:
     def ask(request: Any, **settings: Any) -> Any:
-        tape = TAPE.get()
-        return real(request, **settings) if tape is None else _ask(tape, request, settings)
+        recorder = RECORDER.get()
+        return real(request, **settings) if recorder is None else _ask(recorder, request, settings)
 
-    async def _ask(tape: Tape, request: Any, settings: dict[str, Any]) -> Any:
-        with tape.calling(method, serialize(method, request)) as call:
+    async def _ask(recorder: Recorder, request: Any, settings: dict[str, Any]) -> Any:
+        with recorder.calling(method, serialize(method, request)) as call:
             answer = await real(request, **settings)
             call.note(answer.SerializeToString())
             return answer
@@ -171,22 +171,24 @@ def _tape(real: Any, method: str) -> Any:
     return ask
 
 
-def _tape_stream(real: Any, method: str) -> Any:
+def _record_stream(real: Any, method: str) -> Any:
     def ask(request: Any, **settings: Any) -> Any:
-        tape, call = TAPE.get(), real(request, **settings)
-        return call if tape is None else _TapedStream(call, tape.begin_call(method, serialize(method, request)))
+        recorder, call = RECORDER.get(), real(request, **settings)
+        if recorder is None:
+            return call
+        return _RecordedStream(call, recorder.begin_call(method, serialize(method, request)))
 
     return ask
 
 
-class _TapedStream:
+class _RecordedStream:
     """As much of a stream's call as `headrace.streams.reading` uses."""
 
-    def __init__(self, call: Any, taped: TapedCall) -> None:
+    def __init__(self, call: Any, recorded: RecordedCall) -> None:
         self._call = call
-        self._taped = taped
+        self._recorded = recorded
 
-    def __aiter__(self) -> _TapedStream:
+    def __aiter__(self) -> _RecordedStream:
         self._messages = aiter(self._call)
         return self
 
@@ -194,17 +196,17 @@ class _TapedStream:
         try:
             message: Message = await anext(self._messages)
         except StopAsyncIteration:
-            self._taped.end()
+            self._recorded.end()
             raise
         except BaseException as error:
-            self._taped.end(error)
+            self._recorded.end(error)
             raise
-        self._taped.note(message.SerializeToString())
+        self._recorded.note(message.SerializeToString())
         return message
 
     def cancel(self) -> None:
         self._call.cancel()
-        self._taped.end(GeneratorExit())
+        self._recorded.end(GeneratorExit())
 
 
 def serialize(method: str, request: Any) -> bytes:

@@ -1,1 +1,0 @@
-"""Replay of a run that goes on here, from its recording."""

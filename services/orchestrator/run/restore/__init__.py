@@ -1,0 +1,1 @@
+"""Restores a run from its log when this process takes it over."""
