@@ -36,7 +36,7 @@ _AGENT, _AUDIT, _DATA, _DATA_STORE, _GATES, _KEYS, _LLM, _MEMORY, _OPERATOR, _SC
     )
 )
 _A2A = "/lf.a2a.v1.A2AService/"
-"""Another protocol's, which has no scopes: the RPCs behind it have them."""
+"""Another protocol, which has no scopes: the RPCs that it calls check them."""
 
 
 def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, frozenset[str]]:
@@ -44,7 +44,7 @@ def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, fro
 
 
 CALLERS: dict[str, frozenset[str]] = {
-    # The orchestrator calls others of its kind: a run's owner answers for it.
+    # # The orchestrator calls its own replicas: a run's owner answers for the run.
     **_allow(_AGENT, "Query Attach Follow Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),
