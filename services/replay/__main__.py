@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--run-modes", action="store_true")
     parser.add_argument("cassettes", nargs="+", type=Path)
     arguments = parser.parse_args()
-    # # The orchestrator's log lines about recorded errors would look like errors of the replay.
+    # The orchestrator's log lines about recorded errors would look like errors of the replay.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     codes = [_replay_file(path, arguments) for path in arguments.cassettes]
     return max(codes)

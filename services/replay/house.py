@@ -41,7 +41,7 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
     for key, definition in cassette.agents.items():
         if key in cassette.own_agents:
             continue  # the store has it
-        # # Byte for byte the same: an agent's version is the hash of its file's content.
+        # Byte for byte the same: an agent's version is the hash of its file's content.
         (agents / f"{Path(key).name}.json").write_text(json.dumps(definition))
     modes = folder / "modes"
     modes.mkdir()
@@ -84,7 +84,7 @@ async def _ask(rpc: Callable[[Any], Any], request: Any, identity: Identity) -> N
         try:
             await rpc(request)
         except grpc.aio.AioRpcError:
-            # # A refusal was recorded as well, by the missing effect.
+            # A refusal was recorded as well, by the missing effect.
             return
 
 

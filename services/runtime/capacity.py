@@ -75,7 +75,7 @@ class Turnstile:
             del self._waiting[tenant]
             passage = queue.popleft()
             if queue:
-                self._waiting[tenant] = queue  # # after all others
+                self._waiting[tenant] = queue  # after all others
             if not passage.done():  # its caller may have left
                 passage.set_result(None)
                 self._passes_left -= 1

@@ -79,5 +79,5 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
             with suppress(asyncio.CancelledError):  # raised below, once
                 await asyncio.wait({running})
         if not running.cancelled():
-            running.exception()  # # marks it as seen; it is dropped
+            running.exception()  # marks it as seen; it is dropped
         raise

@@ -148,7 +148,7 @@ class Attempt:
             request = ProviderRequest(
                 target.provider, target.model, endpoint.url, headers, body, secrets, endpoint.route
             )
-            del body  # # the request releases it when the provider answers
+            del body  # the request releases it when the provider answers
             self._sink.send_delta(
                 LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
             )

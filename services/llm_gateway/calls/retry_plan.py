@@ -120,7 +120,7 @@ class RetryPlan:
         if is_empty:
             self._fail_over(error)
             return 0.0
-        # # The call has waited for our own quota as long as it could; overflow is not sent to another account.
+        # The call has waited for our own quota as long as it could; overflow is not sent to another account.
         if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
             raise error
         self._failed_attempts += 1

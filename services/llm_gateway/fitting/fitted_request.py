@@ -61,7 +61,7 @@ def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str]) ->
         if "tool_choice" in unsupported:
             request.tool_choice = "auto"
         elif "tool_choice_with_reasoning" in unsupported:
-            # # Many of these models reason unless reasoning is disabled.
+            # Many of these models reason unless reasoning is disabled.
             request.reasoning.enabled = False
             request.reasoning.ClearField("effort")
     forced = [tool for tool in request.tools if tool.name == request.tool_choice]
@@ -146,7 +146,7 @@ class ToolNames:
     def __init__(self, offered: Iterable[str]) -> None:
         self._fitted: dict[str, str] = {}
         taken: set[str] = set()
-        # # A name that fits is kept, in whatever order the tools are offered.
+        # A name that fits is kept, in whatever order the tools are offered.
         for name in sorted(offered, key=lambda name: fit_name(name) != name):
             fitted = fit_name(name)
             self._fitted[name] = fitted = fitted if fitted not in taken else _add_hash(fitted, name)

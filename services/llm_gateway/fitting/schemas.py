@@ -46,7 +46,7 @@ def fit_schema(text: str) -> tuple[str, str]:
     """Return the schema in the form that providers accept, and a description of what it lost; an accepted schema is
     returned unchanged."""
     try:
-        given = json.loads(text) if text else {}  # # keeps numbers of any size
+        given = json.loads(text) if text else {}  # keeps numbers of any size
     except (ValueError, RecursionError):
         given = {}
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})

@@ -78,7 +78,7 @@ def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: boo
 def _are_one_turn(last: llm_pb2.Message, message: llm_pb2.Message) -> bool:
     if last.role != message.role:
         return False
-    # # A provider's state belongs to a single answer.
+    # A provider's state belongs to a single answer.
     return last.role == "user" or (last.role == "assistant" and not (last.tool_calls or last.provider_state))
 
 

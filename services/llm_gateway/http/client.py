@@ -89,14 +89,14 @@ class ProviderStream:
             with translating_exchange_errors(self._provider):
                 return await self._response.push_body(take)
         except HeadraceError as error:
-            # # The traceback's frames would keep the data being read, for as long as the error lives.
+            # The traceback's frames would keep the data being read, for as long as the error lives.
             raise error.with_traceback(None) from None
         finally:
             self._is_flowing = False
 
     async def read_end(self) -> None:
         """Read the end of a complete answer, so that its connection can be reused."""
-        # # The answer is complete: a late or broken end costs only the connection and is not an error.
+        # The answer is complete: a late or broken end costs only the connection and is not an error.
         with suppress(OSError, httptools.HttpParserError):
             async with asyncio.timeout(END_S):
                 await self._response.push_body(lambda _: True)
@@ -179,7 +179,7 @@ async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connectio
         try:
             return await _read_head(pooled, response)
         except OSError:
-            # # A server may close an idle connection in the moment in which we use it. That looks as if the request,
+            # A server may close an idle connection in the moment in which we use it. That looks as if the request,
             # which may then be billed, had killed the connection; so the request is repeated once, on a new connection,
             # only if not a single byte arrived, and only if the connection ended at once. The commit rule permits
             # further repeats.

@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 from headrace.v1.common_pb2 import Usage
 from services.runtime.tokens.model_table import known_facts
 
-# # Lengths are not part of the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
+# Lengths are not part of the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
 # (pydantic-core 2.x, 2026-11).
 Key = Annotated[str, StringConstraints(pattern=r"^[\w.-]+$", max_length=128)]
 SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
@@ -76,7 +76,7 @@ Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/.+$", max_length=
 
 
 class _Entry(BaseModel):
-    # # Errors hide the input: a user may have written a key instead of a name.
+    # Errors hide the input: a user may have written a key instead of a name.
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, hide_input_in_errors=True
     )

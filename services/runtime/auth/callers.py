@@ -44,7 +44,7 @@ def _allow(service: str, methods: str, callers: frozenset[str]) -> dict[str, fro
 
 
 CALLERS: dict[str, frozenset[str]] = {
-    # # The orchestrator calls its own replicas: a run's owner answers for the run.
+    # The orchestrator calls its own replicas: a run's owner answers for the run.
     **_allow(_AGENT, "Query Attach Follow Submit Cancel Steer Compact ListAgents GetAgent ListRuns GetRun", _PUBLIC),
     **_allow(_AGENT, "GetContext GetCassette Embed ListAgentProblems GetIdentity", _PUBLIC),
     **_allow(_AGENT, "ListAgentVersions GetAgentVersion DiffAgentVersions ValidateAgent", _PUBLIC),

@@ -101,7 +101,7 @@ class FetchedKeys:
     async def find_keys(self, key_id: str | None) -> list[Key]:
         if not self._has_key(key_id):
             async with self._fetching:
-                # # A task that waited finds the keys that the previous one fetched.
+                # A task that waited finds the keys that the previous one fetched.
                 if not self._has_key(key_id) and monotonic_s() - self._tried_at >= self._interval_s:
                     await self._fetch_keys()
         if not self._keys:
@@ -233,7 +233,7 @@ class JwtVerifier:
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired; get a new one") from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
-            # # The cause is logged for the operator and not shown to the caller.
+            # The cause is logged for the operator and not shown to the caller.
             log.info("token refused", problem=type(error).__name__)
             raise Unauthenticated("the token is not valid here") from error
 

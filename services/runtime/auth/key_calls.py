@@ -101,7 +101,7 @@ class KeyCalls:
         try:
             taken = await take(key_id, max(1, per_minute // LOTS_PER_MINUTE))
         except (HeadraceError, grpc.aio.AioRpcError) as error:
-            # # Keys and their limits remain in force while memory is unavailable; each replica counts alone.
+            # Keys and their limits remain in force while memory is unavailable; each replica counts alone.
             log.warning("calls of api keys are counted here alone", problem=type(error).__name__)
             self._alone_until_s = monotonic_s() + ALONE_S
             return

@@ -150,7 +150,7 @@ class AuthSettings:
     def _check_jwt(self) -> None:
         if bool(self.jwks_url) == (self.jwt_keys_file is not None):
             raise ValueError("HEADRACE_AUTH_JWKS_URL, HEADRACE_AUTH_JWT_KEYS_FILE: jwt needs exactly one of them")
-        # # Without them, a token of another issuer, or for another audience, would be accepted.
+        # Without them, a token of another issuer, or for another audience, would be accepted.
         for name in _NEEDED_BY_JWT:
             if not getattr(self, name.removeprefix("AUTH_").lower()):
                 raise ValueError(f"HEADRACE_{name}: jwt needs it")

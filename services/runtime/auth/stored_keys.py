@@ -167,7 +167,7 @@ class StoredKeys:
                 await self._look(read)
                 await asyncio.sleep(min(LOOK_GAP_S, poll_s))
                 with suppress(TimeoutError):
-                    # # The answer may have been read before a key ended; the next read will include it.
+                    # The answer may have been read before a key ended; the next read will include it.
                     async with asyncio.timeout_at(next_s):
                         await self._asked.wait()
         finally:
@@ -227,7 +227,7 @@ class StoredKeys:
             record.requests_per_minute,
         )
         before = self._by_id.get(record.key_id)
-        # # the user's key has a new text, and the old one is invalid
+        # the user's key has a new text, and the old one is invalid
         if before is not None and before.sha256 != record.sha256:
             self._by_hash.pop(before.sha256, None)
             self._by_credential.pop(before.identity.credential, None)

@@ -57,7 +57,7 @@ class Call(grpc.aio.Call):
         self._callbacks: list[Callable[[Any], None]] = []
         self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._abandon_call(LATE))
 
-    # # Callbacks of the connection.
+    # Callbacks of the connection.
 
     def on_opened(self, connection: ClientEnd, stream: CallStream) -> None:
         self._connection, self.stream = connection, stream
@@ -76,7 +76,7 @@ class Call(grpc.aio.Call):
         """Process the answer's headers; `refusal` is the status of an answer that is not gRPC."""
         self._headers = headers
         if refusal is not None:
-            # # The body of such an answer contains no messages.
+            # The body of such an answer contains no messages.
             self._abandon_call(refusal)
             return
         self._trailers = from_trailers(headers, are_all=True)
@@ -94,7 +94,7 @@ class Call(grpc.aio.Call):
         self.finish_call(said)
 
     def on_reset(self, status: Status) -> None:
-        # # A server with a slow client cannot report that the deadline has passed.
+        # A server with a slow client cannot report that the deadline has passed.
         self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
     def finish_call(self, status: Status) -> None:
@@ -128,7 +128,7 @@ class Call(grpc.aio.Call):
             connection.drop_stream(stream.id)
         return True
 
-    # # Methods for the caller.
+    # Methods for the caller.
 
     def cancel(self) -> bool:
         return self._abandon_call(CANCELLED)
@@ -173,7 +173,7 @@ class Call(grpc.aio.Call):
         assert self.status is not None, "the call is over"
         return self.status
 
-    # # Methods for the kinds of calls.
+    # Methods for the kinds of calls.
 
     async def wait_until_open(self) -> None:
         while self.stream is None and self.status is None:

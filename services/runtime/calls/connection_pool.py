@@ -124,7 +124,7 @@ class ConnectionPool:
         self._set_state(State.TRANSIENT_FAILURE)
         self._fail_waiting(self._why, all_of_them=False)
         if self._waiting or self._change_waiters:
-            # # A call waits for ready: continue to try.
+            # A call waits for ready: continue to try.
             self.start_connecting()
 
     async def _connect_missing(self) -> None:
@@ -166,7 +166,7 @@ class ConnectionPool:
         for call in refused:
             self.assign_call(call)
 
-    # # Callbacks of connections.
+    # Callbacks of connections.
 
     def _on_free(self) -> None:
         while self._waiting and any(connection.has_room for connection in self._order):

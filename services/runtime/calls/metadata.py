@@ -36,7 +36,7 @@ _HALF_BYTE = re.compile(r"%.?$")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-# # Characters that a status message leaves unchanged: printable ASCII except the percent sign.
+# Characters that a status message leaves unchanged: printable ASCII except the percent sign.
 _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
@@ -110,7 +110,7 @@ def from_timeout(text: bytes) -> float | None:
 
 
 def to_message(text: str) -> bytes:
-    # # Each character takes at least a byte, so this cut removes only text that the next one would remove.
+    # Each character takes at least a byte, so this cut removes only text that the next one would remove.
     header = quote(text[:STATUS_MESSAGE_BYTES_MAX], safe=_MESSAGE_SAFE, errors="replace")
     cut = _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX])
     return _OUTER_SPACE.sub("%20", cut).encode()

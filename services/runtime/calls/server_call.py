@@ -100,7 +100,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._has_ended:
-            # # Neither the client nor the deadline cancelled it: the server is stopping.
+            # Neither the client nor the deadline cancelled it: the server is stopping.
             self._status.code, self._status.details = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
             self._send_status()
         self._connection.on_call_end(self._stream.id)
@@ -123,7 +123,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if not self._has_ended:
             self._status.code, self._status.details = code, details
             self._send_status()
-            # # A failed call does not wait for a window that may never open.
+            # A failed call does not wait for a window that may never open.
             if self._stream.is_local_open:
                 self._connection.cancel_stream(self._stream.id)
         self.cancel_handler()
@@ -234,7 +234,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self._stream.is_local_open:
             self._connection.send_headers(self._stream.id, RESPONSE_HEADERS + to_headers(self._initial))
 
-    # # Methods for handlers.
+    # Methods for handlers.
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         if not self._is_aborted:  # the first one counts, as grpcio has it

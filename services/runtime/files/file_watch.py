@@ -88,7 +88,7 @@ async def watching_paths(
         # Looked at before it is read, so that no change between the two is missed.
         watched = _WatchedPaths(paths)
         seen = await read_in_time(thread.call(watched.look_at_all), where)
-        # # A transient error may be over already, so one more attempt is made at once.
+        # A transient error may be over already, so one more attempt is made at once.
         is_whole = await read_in_time(load(), where) or await read_in_time(load(), where)
         interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
         watching = guard_task(
@@ -165,7 +165,7 @@ class _WatchedPaths:
         return self.look_at_all() if is_due or self._stamp_folders() != self._folders else self._seen
 
     def look_at_all(self) -> Seen:
-        # # Folders first, so that a file that arrives in the meantime is found the next time.
+        # Folders first, so that a file that arrives in the meantime is found the next time.
         self._folders = self._stamp_folders()
         began_s, began_cpu_s = monotonic_s(), thread_time_s()
         self._seen = frozenset(

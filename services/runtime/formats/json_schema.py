@@ -188,7 +188,7 @@ def format_path(error: ValidationError) -> str:
 def format_violation(error: ValidationError) -> str:
     message = error.message
     if len(message) > MESSAGE_CHARS_MAX:
-        # # A message begins with the value and ends with the expectation.
+        # A message begins with the value and ends with the expectation.
         message = f"{message[: MESSAGE_CHARS_MAX // 2]}…{message[-MESSAGE_CHARS_MAX // 2 :]}"
     return f"{format_path(error)}: {message} (rule: {error.kind.name})"
 
@@ -235,7 +235,7 @@ def leave_out_part(schema: Node, path: Sequence[str | int]) -> None:
         _leave_out_unevaluated(schema)
     keyword = str(path[0])
     schemas = _find_schemas(schema, keyword)
-    if schemas is None or len(path) == 1 or keyword == "patternProperties":  # # its name is the pattern
+    if schemas is None or len(path) == 1 or keyword == "patternProperties":  # its name is the pattern
         _drop(schema, keyword)
     else:
         schemas[path[1]] = True
@@ -285,7 +285,7 @@ def _leave_out_unevaluated(node: Node) -> None:
 
 
 def _leave_out_inverted_references(schema: Node) -> None:
-    # # The target of a reference may be a part that allows more.
+    # The target of a reference may be a part that allows more.
     for node in _walk(schema):
         for keyword in INVERTING & node.keys():
             if any(below.keys() & REFERENCES for below in _walk({"not": node[keyword]})):

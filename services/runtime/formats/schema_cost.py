@@ -114,7 +114,7 @@ class SchemaCost:
                 node = node[int(name)]
             else:
                 node = node.get(name) if isinstance(node, dict) else None
-        # # An unresolved reference counts as the whole schema.
+        # An unresolved reference counts as the whole schema.
         return node if isinstance(node, dict) else self._root if node is None else {}
 
     def _list_targets(self, node: _Node) -> list[_Node]:

@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
         self.control.earn(1)
         self.idle_frames.earn(2)
 
-    # # Differences between the two ends.
+    # Differences between the two ends.
 
     @property
     def may_ping(self) -> bool:
@@ -151,15 +151,15 @@ class Connection(asyncio.Protocol):
         self.out.resume_writing()
 
     def eof_received(self) -> None:
-        # # No gRPC client closes only its side, and a stream that ended later would go unnoticed.
+        # No gRPC client closes only its side, and a stream that ended later would go unnoticed.
         self.close_gracefully()
 
     def data_received(self, data: bytes) -> None:
         if self.is_lost:
-            return  # # data that TLS still held
+            return  # data that TLS still held
         self._watch.reads += 1
         if self._next_turn is not None:
-            self.incoming.rest += data  # # data that TLS still held
+            self.incoming.rest += data  # data that TLS still held
         else:
             self.handle_input(data)
 
@@ -195,12 +195,12 @@ class Connection(asyncio.Protocol):
 
     def refuse_peer(self, error: ProtocolError) -> None:
         log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
-        # # h2 has already written a GOAWAY for its own errors; another one after it has no effect.
+        # h2 has already written a GOAWAY for its own errors; another one after it has no effect.
         self.out.write_h2()
         self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
         self.close_gracefully(error)
 
-    # # Events from h2.
+    # Events from h2.
 
     def dispatch_event(self, event: Event) -> None:
         match event:

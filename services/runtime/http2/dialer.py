@@ -30,8 +30,7 @@ class SocketDialer:
     ) -> ClientConnection:
         """Return a connection after its peer has sent its settings; raises OSError with address and reason."""
         settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
-        # # If the channel is closed in the meantime, the future is never awaited; asyncio would log the loss as an
-        # error.
+        # If the channel is closed in the meantime, the future is never awaited; asyncio would log the loss as an error.
         settled.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def report_ready(connection: ClientConnection) -> None:

@@ -27,7 +27,7 @@ class H2State(H2Connection):
             H2Configuration(
                 client_side=client_side,
                 header_encoding=None,
-                # # `header_blocks.check_headers` does this: h2 examines every byte in Python.
+                # `header_blocks.check_headers` does this: h2 examines every byte in Python.
                 validate_inbound_headers=False,
                 normalize_inbound_headers=False,
             )
@@ -39,7 +39,7 @@ class H2State(H2Connection):
         self.local_settings = Settings(
             client=client_side,
             initial_values={
-                # # Until it knows this, the peer may use the initial table of 4 KiB.
+                # Until it knows this, the peer may use the initial table of 4 KiB.
                 SettingCodes.HEADER_TABLE_SIZE: 0,
                 SettingCodes.INITIAL_WINDOW_SIZE: limits.WINDOW_BYTES,
                 SettingCodes.MAX_FRAME_SIZE: limits.FRAME_BYTES_MAX,
@@ -96,7 +96,7 @@ class H2State(H2Connection):
         state.process_input(StreamInputs.RECV_END_STREAM)
 
     def _open_streams(self, remainder: int) -> int:
-        # # h2 would examine all open streams each time one opens, and end the connection instead of refusing a stream.
+        # h2 would examine all open streams each time one opens, and end the connection instead of refusing a stream.
         return 0
 
     def take_length(self, stream_id: int) -> int | None:

@@ -145,7 +145,7 @@ def _decode_block(block: bytes, bytes_max: int = limits.HEADERS_BYTES_TAKEN_MAX)
             headers.append((name, block[start:at]))
     except (IndexError, KeyError, HPACKDecodingError):
         return None
-    # # HPACK's count of a list; h2 handles lists that are too long.
+    # HPACK's count of a list; h2 handles lists that are too long.
     is_too_long = end + len(headers) * 32 > bytes_max
     return headers if at == end and not is_too_long else None
 

@@ -43,7 +43,7 @@ class FrameReader:
             ProtocolError: The peer breaks a rule.
         """
         if self._preface_left:
-            # # h2 compares the received part of the preface, however short.
+            # h2 compares the received part of the preface, however short.
             size = min(self._preface_left, len(data))
             self._preface_left -= size
             self._connection.h2.receive_data(data[:size])
@@ -167,7 +167,7 @@ class FrameReader:
             self._connection.idle_frames.spend_one()
             if kind == frames.RST_STREAM and self._connection.h2.is_idle(stream_id):
                 raise ProtocolError("a RST_STREAM frame of a stream that was never opened")
-            # # Frames of unknown kinds are ignored, except within a header block.
+            # Frames of unknown kinds are ignored, except within a header block.
             return kind <= frames.CONTINUATION or self._is_in_headers
         return True
 

@@ -44,7 +44,7 @@ class FrameWriter:
             self._is_flushing = True
             self._loop.call_soon(self.flush_all)
         elif len(self._pieces) > limits.OUT_PIECES_MAX:
-            # # This shows whether the socket accepts them; if not, later data waits with its stream.
+            # This shows whether the socket accepts them; if not, later data waits with its stream.
             self._hand_over()
 
     def write_h2(self) -> None:
@@ -53,7 +53,7 @@ class FrameWriter:
 
     def write_control(self, said: bytes) -> None:
         if self.is_full:
-            # # Windows bound the data of streams; this counter bounds the answers that the peer requests.
+            # Windows bound the data of streams; this counter bounds the answers that the peer requests.
             self._unsent_control_bytes += len(said)
         self.write(said)
 

@@ -88,7 +88,7 @@ class Stream(Inbox):
         if not self._assembling and size >= frames.PREFIX_BYTES:
             compressed, length = frames.unpack_prefix(data, start)
             if length == size - frames.PREFIX_BYTES and not compressed and length <= self.message_bytes_max:
-                # # One message in one frame, as in nearly every frame of a stream of deltas.
+                # One message in one frame, as in nearly every frame of a stream of deltas.
                 if self.take is not None:
                     self.take(data[start + frames.PREFIX_BYTES : end])
                     self.return_bytes(size)
@@ -100,7 +100,7 @@ class Stream(Inbox):
         self.unread_bytes += size
         self._assemble_messages()
         if not (self.inbox or self.is_bounded):
-            # # A message larger than the window arrives only as the window opens; its size has a separate limit.
+            # A message larger than the window arrives only as the window opens; its size has a separate limit.
             self._release_read(self.unread_bytes)
 
     def _assemble_messages(self) -> None:

@@ -44,7 +44,7 @@ class Link:
                 receive, args = queue.popleft()
                 receive(*args)
         finally:
-            # # Items sent in the meantime get the next turn, and so do those left after an exception.
+            # Items sent in the meantime get the next turn, and so do those left after an exception.
             self._is_due = bool(queue)
             if queue:
                 self._schedule(self._deliver, self._context)

@@ -23,7 +23,7 @@ _SIGNERS = {"s3": _auth.S3SigV4Auth}
 
 _PASSING = (_errors.HTTPClientError, _errors.CredentialRetrievalError, _errors.MetadataRetrievalError)
 
-# # For the source of credentials: the chain is asked again at the next request.
+# For the source of credentials: the chain is asked again at the next request.
 _CLIENT_CONFIG = import_module("botocore.config").Config(
     connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 1}
 )

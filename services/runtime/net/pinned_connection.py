@@ -33,7 +33,7 @@ def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,  # aiohttp unpacks a piece whole, however large that makes it
-        trust_env=False,  # # a proxy would resolve the name again
+        trust_env=False,  # a proxy would resolve the name again
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
     )
 

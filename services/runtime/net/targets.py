@@ -86,7 +86,7 @@ def parse_https_target(
     Raises:
         TargetRefused: It must not be reached, or not without TLS: only a host that is in `allow` may do without.
     """
-    # # The usual port of plain HTTP is let through, so that the refusal names the actual problem.
+    # The usual port of plain HTTP is let through, so that the refusal names the actual problem.
     target = parse_target(url, allow, ports | {PLAIN_PORT})
     address = target.address
     is_opened = allow.has_host(target.host, target.port) or (

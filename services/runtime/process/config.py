@@ -233,7 +233,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
         return None
     try:
         return cls(**values)
-    except ValueError as error:  # # problems that the class itself finds in __post_init__
+    except ValueError as error:  # problems that the class itself finds in __post_init__
         problems.append(str(error))
         return None
 

@@ -17,7 +17,7 @@ from types import FrameType
 def prepare_process() -> None:
     """Until others handle stop signals, let them end the process at once; load no console, and collect no garbage until
     `end_imports`."""
-    gc.disable()  # # imports create little garbage, and scans of the objects they keep take a fifteenth of their time
+    gc.disable()  # imports create little garbage, and scans of the objects they keep take a fifteenth of their time
     # structlog imports rich, which is there for the command line, for a console that no service has: 4 MB.
     sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - how Python says that a module is not to be had
     for number in list_stops():

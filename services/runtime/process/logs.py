@@ -147,7 +147,7 @@ class LogWriter:
             except BlockingIOError:
                 return
             except OSError:
-                # # A line break at the beginning only ends an earlier torn line.
+                # A line break at the beginning only ends an earlier torn line.
                 self._lost += self._waiting.count(b"\n") - self._waiting.startswith(b"\n")
                 self._waiting.clear()
                 if self._is_torn:

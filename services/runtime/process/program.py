@@ -130,7 +130,7 @@ def _load_settings(services: Sequence[Service]) -> tuple[list[Any], dict[str, ob
         try:
             configs.append(settings.load_settings(service.config, service.name, os.environ))
         except settings.ConfigError as error:
-            for problem in str(error).splitlines():  # # a problem of all of them is printed once
+            for problem in str(error).splitlines():  # a problem of all of them is printed once
                 problems.setdefault(problem, service.name.lower())
     if problems:
         _refuse_settings(f"{name}: {problem}" for problem, name in problems.items())

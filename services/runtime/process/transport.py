@@ -104,7 +104,7 @@ class Certificates:
 
     def _read_server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # # A resumed session would be trusted without its certificate, which may have been revoked since.
+        # A resumed session would be trusted without its certificate, which may have been revoked since.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         if self._tls.ca:

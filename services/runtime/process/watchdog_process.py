@@ -22,7 +22,7 @@ DUMP_S = 1.0
 def _watch(stall_s: float, threads: int) -> None:
     """Watch the parent's heartbeats on standard input until the parent closes it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # # the parent gets the signal, too
+        signal.signal(number, signal.SIG_IGN)  # the parent gets the signal, too
     missed = 0
     while missed < CHECKS:
         if select.select([0], [], [], stall_s / CHECKS)[0]:
@@ -44,7 +44,7 @@ def _report(stall_s: float, threads: list[str]) -> None:
 
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     told = {"timestamp": moment, "level": "critical", "event": "event loop stalled", "seconds": stall_s}
-    with suppress(OSError):  # # the log has no reader
+    with suppress(OSError):  # the log has no reader
         os.write(2, json.dumps(told | {"threads": threads}).encode() + b"\n")
 
 

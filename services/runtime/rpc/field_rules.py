@@ -134,7 +134,7 @@ def _check_each(messages: Iterable[Message], path: str) -> None:
 def _has_rules(descriptor: Descriptor) -> bool:
     """Return whether a message of this type, or one in it, can break a rule."""
     seen, unseen = {descriptor.full_name}, [descriptor]
-    for kind in unseen:  # # grows in the meantime, because a type may contain itself
+    for kind in unseen:  # grows in the meantime, because a type may contain itself
         if any(rules_of(field).ListFields() for field in kind.fields):
             return True
         inner = [found for field in kind.fields if (found := _find_ours(field)) is not None]

@@ -58,8 +58,7 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
     peer = context.peer()  # empty once the client has gone
     metadata = context.invocation_metadata() or ()
     call_ids.adopt_metadata(metadata)
-    # # in the RPC's own task, for as long as it runs
-    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())
+    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())  # in the RPC's own task, for as long as it runs
     with _start_span(method, metadata) as span:
         try:
             yield done
@@ -72,7 +71,7 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             code = grpc.StatusCode.CANCELLED
             raise
         except grpc.aio.AioRpcError as error:
-            # # A peer's status that is not one of ours: our deadline passed, or the peer has a bug and has logged it.
+            # A peer's status that is not one of ours: our deadline passed, or the peer has a bug and has logged it.
             code = error.code()
             await context.abort(code, error.details() or "a peer failed")
         except grpc.aio.AbortError:
@@ -81,11 +80,11 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             code = next(code for code in grpc.StatusCode if given in (code, code.value[0]))
             raise
         except NotImplementedError:
-            # # The generated base class raises this for an RPC that a service does not implement.
+            # The generated base class raises this for an RPC that a service does not implement.
             code = grpc.StatusCode.UNIMPLEMENTED
             await context.abort(code, f"{method} is not implemented")
         except Exception:
-            # # A write to a vanished client first fails with a private error, and its cancellation arrives a little
+            # A write to a vanished client first fails with a private error, and its cancellation arrives a little
             # later. Wait for it; otherwise hang-ups would be reported as bugs.
             code = grpc.StatusCode.CANCELLED
             await asyncio.sleep(HANG_UP_S)
@@ -114,6 +113,6 @@ def _start_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Abs
     return spans.start_server_span(name, traceparent, attributes)
 
 
-@cache  # # bounded by the numbers of methods and codes
+@cache  # bounded by the numbers of methods and codes
 def _find_counter(method: str, code: grpc.StatusCode) -> Counter:
     return RPCS.labels(method, code.name)

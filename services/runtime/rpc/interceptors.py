@@ -64,7 +64,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if method not in self._wrapped:
             handler = await continuation(handler_call_details)
-            # # None for an unknown method: not kept, or callers could fill memory with names.
+            # None for an unknown method: not kept, or callers could fill memory with names.
             if handler is None or method.startswith(GRPC_METHODS):
                 return handler
             self._wrapped[method] = self._wrap_handler(handler, method)

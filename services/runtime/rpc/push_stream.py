@@ -47,13 +47,13 @@ async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGene
         line.end()
         await writing
     except HeadraceError:
-        # # Messages sent before an error arrive before it.
+        # Messages sent before an error arrive before it.
         line.end()
         await writing
         raise
     finally:
         writing.cancel()
-        # # A write to a vanished reader fails; the RPC's task, which is being cancelled, learns of that separately.
+        # A write to a vanished reader fails; the RPC's task, which is being cancelled, learns of that separately.
         await asyncio.wait({writing})
         _ = writing.cancelled() or writing.exception()
 

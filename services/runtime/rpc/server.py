@@ -142,13 +142,13 @@ def _make_options(message_bytes_max: int, connection_age_s: float, *, reuse_port
         *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-        # # With a table, a hundred bytes can name headers of 16 KiB; without a limit, calls take memory as fast as they
+        # With a table, a hundred bytes can name headers of 16 KiB; without a limit, calls take memory as fast as they
         # arrive.
         ("grpc.http2.hpack_table_size.decoder", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
-        # # Two servers on one port share its calls silently, which must be requested explicitly.
+        # Two servers on one port share its calls silently, which must be requested explicitly.
         ("grpc.so_reuseport", int(reuse_port)),
-        # # A thinking model is silent for minutes: pings in the meantime must not end in too_many_pings.
+        # A thinking model is silent for minutes: pings in the meantime must not end in too_many_pings.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
     ]

@@ -37,7 +37,7 @@ async def exporting_spans(service: str) -> AsyncGenerator[Tracer]:
     for name in CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = {"service.name": f"headrace-{service.replace('_', '-')}", "service.instance.id": str(uuid.uuid4())}
-    # # The environment is merged after our values, so that it takes precedence.
+    # The environment is merged after our values, so that it takes precedence.
     resource = Resource(ours).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     try:
@@ -49,7 +49,7 @@ async def exporting_spans(service: str) -> AsyncGenerator[Tracer]:
     try:
         yield provider.get_tracer("headrace", schema_url=SCHEMA_URL)
     finally:
-        # # In a separate thread that the process does not wait for at its end: a request that hangs takes its own
+        # In a separate thread that the process does not wait for at its end: a request that hangs takes its own
         # timeout.
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()

@@ -16,8 +16,8 @@ MASK = "***"
 SECRET_CHARS_MIN = 6
 """Shorter values are placeholders, found in harmless words."""
 
-# # No repetition comes before the telling word: it would take minutes on a mebibyte of text. A value ends with its
-# quote, and a value inside another string ends with that string.
+# No repetition comes before the telling word: it would take minutes on a mebibyte of text. A value ends with its quote,
+# and a value inside another string ends with that string.
 _NAMED = re.compile(
     r"""(?P<name>(?:authorization|api[ _-]?key|token|secret|password)"""
     r"""(?:\\*["']\s*,\s*b?(?=["'])|(?:\\*["'])?\s*[:=]\s*))"""

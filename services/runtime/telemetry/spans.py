@@ -95,7 +95,7 @@ def _marking_failure(span: Span) -> Generator[Span]:
         try:
             yield span
         except asyncio.CancelledError:
-            raise  # # not an error
+            raise  # not an error
         except HeadraceError as error:
             mark_failed(span, error.reason)
             raise

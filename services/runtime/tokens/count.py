@@ -61,9 +61,9 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
             file = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz")
             sha256, pattern = _DEFINITIONS[name]
             ranks = parse_vocabulary(gzip.decompress(file.read_bytes()), sha256)
-            # # Without special tokens: text that looks like one is ordinary text, whatever its source.
+            # Without special tokens: text that looks like one is ordinary text, whatever its source.
             loaded = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-            # # It keeps them only for pickling, 30 MB in addition to the encoder's own tables (tiktoken 0.14).
+            # It keeps them only for pickling, 30 MB in addition to the encoder's own tables (tiktoken 0.14).
             ranks.clear()
             _loaded[name] = loaded
         return loaded
@@ -109,9 +109,9 @@ TOOLS_TOKENS = 12
 """Tokens of a tool and of the list, in addition to the texts (OpenAI's cookbook, "How to count tokens with tiktoken",
 2024)."""
 
-# # After a letter or digit, both patterns end a match before white space and before these characters, whatever
-# surrounds them; not before an apostrophe ('s), a mark or another letter. No match spans the cut, and none before it
-# looks beyond it.
+# After a letter or digit, both patterns end a match before white space and before these characters, whatever surrounds
+# them; not before an apostrophe ('s), a mark or another letter. No match spans the cut, and none before it looks beyond
+# it.
 _BEFORE = r"\s.,;:!?\"()\[\]{}<>=+*/\\|&%$#@`~^_\-…—“”、。，！？；：（）《》「」"
 CUT = re.compile(rf".*[^\W_](?=[{_BEFORE}])", re.DOTALL)
 
@@ -135,7 +135,7 @@ def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
     return tokens + count_text(message.reasoning_content, name)
 
 
-@lru_cache(maxsize=32)  # # there are five; names in requests are unbounded
+@lru_cache(maxsize=32)  # there are five; names in requests are unbounded
 def _count_role(role: str, name: EncodingName) -> int:
     return count_text(role, name)
 

@@ -111,7 +111,7 @@ def _split_question(question: str) -> list[str]:
 
 
 def _is_summary_asked(request: ModelRequest) -> bool:
-    # # A later message of the user may follow the prompt.
+    # A later message of the user may follow the prompt.
     behind = takewhile(lambda said: said.role == "user", reversed(request.dialogue))
     return any(SUMMARY_ASKED in said.text for said in behind)
 

@@ -72,7 +72,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if request.HasField("output_format") and model.keeps_to_schemas:
         form = {"type": "json_schema", "schema": orjson.Fragment(request.output_format.schema)}
         body["output_config"] = body.get("output_config", {}) | {"format": form}
-    # # Models since Claude 4.5 refuse both together, and all models refuse a temperature together with thinking.
+    # Models since Claude 4.5 refuse both together, and all models refuse a temperature together with thinking.
     thinks = "thinking" in body
     if request.HasField("temperature") and not thinks:
         body["temperature"] = min(request.temperature, 1.0)
@@ -132,7 +132,7 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     ordered = None if any(map(is_media, message.content)) else order_blocks(items, text, calls)
     if ordered is not None:
         return ordered
-    # # An answer that was cut, or one from an earlier version's log, of which only the thoughts are known.
+    # An answer that was cut, or one from an earlier version's log, of which only the thoughts are known.
     return [*(item for item in items if item.get("type") in THINKING), *blocks, *calls]
 
 

@@ -145,7 +145,7 @@ class AnswerReader:
                 model=self._model,
                 providerReason=reason,
             )
-        # # An answer that contains only hidden output, such as secret reasoning, had room.
+        # An answer that contains only hidden output, such as secret reasoning, had room.
         if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model

@@ -74,7 +74,7 @@ def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
         try:
             fields[name] = _read(field_kind, value[given_name])
         except ValueError:
-            if name in DECISIVE and value[given_name]:  # # an empty value is not decisive
+            if name in DECISIVE and value[given_name]:  # an empty value is not decisive
                 raise
     return kind(**fields)
 

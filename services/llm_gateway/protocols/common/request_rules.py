@@ -88,7 +88,7 @@ def build_thinking(
     reasoning = request.reasoning
     if not request.HasField("reasoning"):
         return {}
-    # # A forced tool and thinking exclude each other; the caller's forced tool takes precedence.
+    # A forced tool and thinking exclude each other; the caller's forced tool takes precedence.
     enabled = reasoning.enabled and request.tool_choice in FREE_CHOICES
     unsupported = list_unsupported(provider, model, request.model)
     if provider.reasoning == "adaptive" or "reasoning_budget" in unsupported:

@@ -56,7 +56,7 @@ def find_path(provider: Provider) -> str:
 
 def build_body(request: llm_pb2.EmbedRequest, model: Model) -> bytes:
     texts = [given.text if given.HasField("text") else [*given.tokens.ids] for given in request.inputs]
-    # # base64 takes a third of the bytes of decimals, and OpenAI's own clients request it.
+    # base64 takes a third of the bytes of decimals, and OpenAI's own clients request it.
     body: dict[str, Any] = {"model": request.model, "input": texts, "encoding_format": "base64"}
     if request.HasField("dimensions"):
         body["dimensions"] = request.dimensions

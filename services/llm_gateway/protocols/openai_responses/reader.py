@@ -274,7 +274,7 @@ class AnswerItems:
             case "function_call":
                 self._items[key] = {name: item[name] for name in _OF_CALL if name in item} | {CALL: True}
             case "reasoning" if not (item.get("encrypted_content") or item.get("content")):
-                self._items.pop(key, None)  # # a reference to an item that is not stored
+                self._items.pop(key, None)  # a reference to an item that is not stored
             case _:
                 item.pop("status", None)
                 self._items[key] = item

@@ -216,7 +216,7 @@ class ServerConnection(Connection):
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream.id, trailers, end=True)
         if stream.is_remote_open:
-            # # The answer is complete, whatever else the client sends.
+            # The answer is complete, whatever else the client sends.
             self.reset_stream(stream, ErrorCodes.NO_ERROR)
         self.forget_if_done(stream)
 
@@ -231,7 +231,7 @@ class ServerConnection(Connection):
         if self._share is not None:
             self._share.spend_time(limits.REFUSED_CALL_S)
         elif self._server.strangers is not None:
-            return  # # a facade's connection carries calls of strangers along with its callers' streams
+            return  # a facade's connection carries calls of strangers along with its callers' streams
         try:
             self._refused.spend_one()
         except RateExceeded as error:
@@ -243,7 +243,7 @@ class ServerConnection(Connection):
         if self._is_leaving or self.is_lost:
             return
         self._is_leaving = True
-        # # Calls already sent are still served: the client answers the ping after them.
+        # Calls already sent are still served: the client answers the ping after them.
         self.out.write(frames.encode_goaway(frames.LAST_STREAM_ID))
         self.send_ping(_LAST_PING)
         self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
@@ -268,5 +268,5 @@ class ServerConnection(Connection):
         # The client closes the socket. With something of it unread, our close would take back our last words, and a
         # call that we never saw would look like one that has begun (https://github.com/grpc/grpc-go/issues/5358).
         if self.transport.can_write_eof():
-            with suppress(OSError):  # # the client has closed it in the meantime
+            with suppress(OSError):  # the client has closed it in the meantime
                 self.transport.write_eof()

@@ -76,7 +76,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # # The system has no descriptor or memory left; the waiting sockets would trigger the callback again at
+                # The system has no descriptor or memory left; the waiting sockets would trigger the callback again at
                 # once.
                 log.warning("connections not accepted", error=str(error))
                 self._loop.remove_reader(self._listening)
@@ -134,7 +134,7 @@ class Listener:
         self, connection: socket.socket, protocol: ServerConnection, handshake: Handshake
     ) -> None:
         CURRENT.set(handshake)
-        with suppress(OSError):  # # the peer's fault, or its time is over: the loop has closed it
+        with suppress(OSError):  # the peer's fault, or its time is over: the loop has closed it
             await self._loop.connect_accepted_socket(
                 lambda: protocol,
                 connection,
@@ -174,7 +174,7 @@ def bind_address(address: str, *, reuse_port: bool = False) -> tuple[list[socket
 
 
 def _bind_path(path: str) -> socket.socket:
-    # # An abandoned socket file is in the way; serving_grpc() has checked that it is unused.
+    # An abandoned socket file is in the way; serving_grpc() has checked that it is unused.
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):
             os.unlink(path)

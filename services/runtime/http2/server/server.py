@@ -112,7 +112,7 @@ class Server(grpc.aio.Server):
         await self._state.calls.wait_until_zero(grace or 0)
         for connection in self._list_connections():
             connection.refuse_new()
-        # # Calls that arrived while the others ended get the rest of the time.
+        # Calls that arrived while the others ended get the rest of the time.
         await self._state.calls.wait_until_zero(until_s - loop.time())
         for connection in self._list_connections():
             for call in [*connection.calls.values()]:

@@ -153,7 +153,7 @@ class Strangers:
 
     def spend_time(self, peer: object, seconds: float) -> None:
         """Count seconds of the processor for the address of `peer`."""
-        # # Looked up again, because the share that was charged before may be forgotten by now.
+        # Looked up again, because the share that was charged before may be forgotten by now.
         if (share := self._find_share(peer)) is not None:
             share.spend_time(seconds)
 
