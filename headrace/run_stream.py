@@ -32,12 +32,16 @@ Attach: TypeAlias = Callable[[str, int], Awaitable[AsyncIterator[agent_pb2.Agent
 Follow: TypeAlias = Callable[[str], Awaitable[AsyncIterator[agent_pb2.FollowDelta]]]
 """Opens a chat's stream after a cursor."""
 
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+"""Waits for so many seconds."""
+
 
 class _Patience:
     """Waits before each attempt to open a stream again, for a limited time since it was cut."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, sleep: Sleep) -> None:
         self._seconds = seconds
+        self._sleep = sleep
         self._pause_s = FIRST_PAUSE_S
         self._cut_at_s: float | None = None
 
@@ -52,7 +56,7 @@ class _Patience:
         if now_s - self._cut_at_s >= self._seconds:
             return False
         if now_s > self._cut_at_s:
-            await asyncio.sleep(self._pause_s)
+            await self._sleep(self._pause_s)
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         return True
 
@@ -61,13 +65,18 @@ class ChatStream(AsyncIterator[agent_pb2.FollowDelta]):
     """Iterates the events of a chat's runs, each with its run and cursor; `cursor` is where to continue later."""
 
     def __init__(
-        self, deltas: AsyncIterator[agent_pb2.FollowDelta], follow: Follow, reattach_s: float, cursor: str
+        self,
+        deltas: AsyncIterator[agent_pb2.FollowDelta],
+        follow: Follow,
+        reattach_s: float,
+        cursor: str,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         """A stream that was cut is opened again by `follow` for at most `reattach_s` without an event."""
         self.cursor = cursor
         self._deltas = deltas
         self._follow = follow
-        self._patience = _Patience(reattach_s)
+        self._patience = _Patience(reattach_s, sleep)
 
     async def __anext__(self) -> agent_pb2.FollowDelta:
         while True:
@@ -93,6 +102,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         attach: Attach | None = None,
         reattach_s: float = 0.0,
         run_id: str = "",
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         """A stream that was cut is opened again by `attach` for at most `reattach_s` without an event; without
         `run_id` when the run has begun, as its events say."""
@@ -100,7 +110,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         self._run_id = run_id
         self._deltas = deltas
         self._attach = attach
-        self._patience = _Patience(reattach_s)
+        self._patience = _Patience(reattach_s, sleep)
         self._words = _Unrepeated()
         """Kept between two readers of `text`, of whom the second goes on where the first has stopped."""
 

@@ -2294,6 +2294,7 @@ class LoadContextResponse(_message.Message):
     FILL_RATIO_FIELD_NUMBER: _builtins.int
     REMINDED_FIELD_NUMBER: _builtins.int
     WITHOUT_INSIGHT_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     compaction_due: _builtins.bool
     """True when the context is to be compacted: at once where is_over says so, else before the run's next turn, or after
     its end.
@@ -2314,6 +2315,8 @@ class LoadContextResponse(_message.Message):
     """Share of the greatest request that the context takes before anything is shortened or left out to make it fit; 0 where no
     limits are given.
     """
+    base: _builtins.str
+    """What the context's next compaction has to follow, for Compact; empty: it is the first."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.Message]:
         """System first, in order, calls and results paired."""
@@ -2364,10 +2367,11 @@ class LoadContextResponse(_message.Message):
         fill_ratio: _builtins.float = ...,
         reminded: _abc.Iterable[Global___Reminder] | None = ...,
         without_insight: _abc.Iterable[_llm_pb2.Message] | None = ...,
+        base: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "last_call", b"last_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "fill_ratio", b"fill_ratio", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens", "without_insight", b"without_insight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "between_runs_usage", b"between_runs_usage", "chat_usage", b"chat_usage", "compaction", b"compaction", "compaction_due", b"compaction_due", "fill_ratio", b"fill_ratio", "has_left", b"has_left", "is_over", b"is_over", "is_past_cap", b"is_past_cap", "last_call", b"last_call", "messages", b"messages", "notice", b"notice", "parts", b"parts", "reminded", b"reminded", "tokens", b"tokens", "without_insight", b"without_insight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2632,6 +2636,7 @@ class CompactRequest(_message.Message):
     SUMMARY_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
     SUMMARY_CALLS_MAX_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
     """The chat."""
     run_id: _builtins.str
@@ -2661,6 +2666,10 @@ class CompactRequest(_message.Message):
     summary_calls_max: _builtins.int
     """Greatest number of model calls, of which it takes more than one where the summariser's window is too small for the
     messages, or an answer is no summary; 0: 32.
+    """
+    base: _builtins.str
+    """As LoadContext has given it with what made the compaction due: where the context has been compacted or reverted since,
+    it ends at once with ALREADY_COMPACTED. Absent: whatever has come since.
     """
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_llm_pb2.ToolSchema]:
@@ -2704,15 +2713,20 @@ class CompactRequest(_message.Message):
         summary_instructions: _builtins.str = ...,
         summary_only: _builtins.bool = ...,
         summary_calls_max: _builtins.int = ...,
+        base: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "context_id", b"context_id", "limits", b"limits", "summary_model", b"summary_model", "turn", b"turn", "window", b"window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_context_id", b"_context_id", "_turn", b"_turn", "base", b"base", "context_id", b"context_id", "limits", b"limits", "summary_model", b"summary_model", "turn", b"turn", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_id", b"_context_id", "_turn", b"_turn", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "hint", b"hint", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_calls_max", b"summary_calls_max", "summary_instructions", b"summary_instructions", "summary_model", b"summary_model", "summary_only", b"summary_only", "summary_request_tokens_max", b"summary_request_tokens_max", "summary_tokens_max", b"summary_tokens_max", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "_context_id", b"_context_id", "_turn", b"_turn", "base", b"base", "chat_id", b"chat_id", "context_id", b"context_id", "files", b"files", "generation", b"generation", "hint", b"hint", "limits", b"limits", "message_history_max", b"message_history_max", "run_id", b"run_id", "summary_calls_max", b"summary_calls_max", "summary_instructions", b"summary_instructions", "summary_model", b"summary_model", "summary_only", b"summary_only", "summary_request_tokens_max", b"summary_request_tokens_max", "summary_tokens_max", b"summary_tokens_max", "system", b"system", "tools", b"tools", "trigger", b"trigger", "turn", b"turn", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__base: _TypeAlias = _typing.Literal["base"]  # noqa: Y015
+    _WhichOneofArgType__base: _TypeAlias = _typing.Literal["_base", b"_base"]  # noqa: Y015
     _WhichOneofReturnType__context_id: _TypeAlias = _typing.Literal["context_id"]  # noqa: Y015
     _WhichOneofArgType__context_id: _TypeAlias = _typing.Literal["_context_id", b"_context_id"]  # noqa: Y015
     _WhichOneofReturnType__turn: _TypeAlias = _typing.Literal["turn"]  # noqa: Y015
     _WhichOneofArgType__turn: _TypeAlias = _typing.Literal["_turn", b"_turn"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__base) -> _WhichOneofReturnType__base | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__context_id) -> _WhichOneofReturnType__context_id | None: ...
     @_typing.overload

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
-UPLOAD = re.compile(r"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*", re.DOTALL)
-"""Matches the label of a file that the model is shown, and all text after it."""
+COMPACTING = "The conversation is about to be compacted"
+"""How the suite asks for a summary."""
+
+UPLOAD = re.compile(
+    rf"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*?(?=\n\n{COMPACTING}|\Z)", re.DOTALL
+)
+"""Matches the label of a file that the model is shown, and all text after it but what asks for a summary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlencode
 import grpc
 import orjson
 
-from headrace.calls.chat_pages import read_chat
+from headrace.chat_pages import read_chat
 from headrace.errors import NotFound
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc

@@ -79,21 +79,22 @@ def _read_inputs(given: str | list[Any]) -> list[llm_pb2.EmbeddingInput]:
 
 
 def _encode_answer(reply: llm_pb2.EmbedResponse, encoding: str) -> bytes:
-    write = _write_decimals if encoding == "float" else _write_base64
     answer = {
         "object": "list",
         "data": [
-            {"object": "embedding", "index": at, "embedding": write(one.vector)}
+            {
+                "object": "embedding",
+                "index": at,
+                "embedding": _write_decimals(one.vector)
+                if encoding == "float"
+                else base64.b64encode(one.vector).decode(),
+            }
             for at, one in enumerate(reply.embeddings)
         ],
         "model": reply.model,
         "usage": {"prompt_tokens": reply.usage.input_tokens, "total_tokens": reply.usage.input_tokens},
     }
     return orjson.dumps(answer)
-
-
-def _write_base64(vector: bytes) -> str:
-    return base64.b64encode(vector).decode()
 
 
 def _write_decimals(vector: bytes) -> list[float]:

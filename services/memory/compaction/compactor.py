@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "INTERRUPTED"
 """Failure of a compaction that ended before its summary was complete."""
 
+OVERTAKEN = "ALREADY_COMPACTED"
+"""Fault of one whose context another has changed since it was due."""
+
 log = structlog.get_logger()
 
 
@@ -83,7 +86,8 @@ class Compactor:
         draft = self._make_draft(chat, request)
         before = await asyncio.to_thread(lambda: draft.tokens)
         yield memory_pb2.CompactDelta(start=agent_pb2.CompactionStart(pre_tokens=before, **_describe_request(request)))
-        if refusal := await asyncio.to_thread(draft.find_refusal):
+        is_overtaken = request.HasField("base") and request.base != draft.base.uuid
+        if refusal := OVERTAKEN if is_overtaken else await asyncio.to_thread(draft.find_refusal):
             yield _report_failure(request, refusal)
             return
         model = request.summary_model if request.HasField("summary_model") else request.limits
@@ -117,7 +121,7 @@ class Compactor:
                 fault = failure
             else:
                 is_done = await self._commit_unless_overtaken(draft, result, failure, agent_key)
-                fault = "" if is_done else "ALREADY_COMPACTED"
+                fault = "" if is_done else OVERTAKEN
         finally:
             if fault and agent_key is not None:
                 await self._charge_failure(draft, writer, fault, agent_key)
@@ -132,7 +136,8 @@ class Compactor:
         counter = self._counting.create_counter(chat, request.limits)
         base = chat.bases.find(source.context_id)
         pins = _list_pins(chat, source)
-        return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins)
+        is_ended = chat.info.runs[request.run_id].is_ended
+        return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins, is_ended)
 
     async def _follow_chat(self, draft: CompactionDraft) -> CompactionDraft:
         """Return the draft with the pins and edits made in the meantime."""

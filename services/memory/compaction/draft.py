@@ -32,14 +32,14 @@ from services.memory.compaction.receipt import (
 )
 from services.memory.context.pairing import MessageGroup, make_text_message
 from services.memory.context.scopes import SummaryChanges, format_pins
-from services.memory.context.source import get_position
+from services.memory.context.source import get_position, keep_since
 from services.memory.context.token_counter import get_request_tokens_max
 from services.memory.context.view import UNBOUNDED, ContextWindow, build_view
 from services.memory.log.lines import CompactReceipt
 from services.memory.log.raw_json import ABSENT, dump_proto
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from services.memory.compaction.pinned import PinnedFacts
     from services.memory.compaction.receipt import WrittenSummary
@@ -83,6 +83,7 @@ class CompactionDraft:
     """The state that must be unchanged at commit: the context's last boundary or a later revert, and all redactions."""
     pins: Sequence[Pin] = ()
     """All messages that the user has pinned, including those kept after the summary."""
+    is_between_runs: bool = False
     edited: str = ""
     """Text that the user gave to the former summary while this one was being written; empty if none."""
 
@@ -143,7 +144,7 @@ class CompactionDraft:
         parts = zip(entries, written.seen, strict=True) if written.seen else ()
         unseen = Unseen(written.groups_seen, *measure_unseen(parts))
         text = f"{written.text}\n\n{EDITED}\n\n{self.edited}" if self.edited else written.text
-        result = self._make_result(self.window.kept_ratio, written, text, files, unseen)
+        result = self._make_result(self.window.kept_ratio, written, lambda _: text, files, unseen)
         replaced = self._former_cost + self.counter.count_groups(result.plan.replaced)
         if self.counter.count_text(written.text) < replaced:
             return result, ""
@@ -151,34 +152,37 @@ class CompactionDraft:
 
     def fall_back(self, written: WrittenSummary) -> CompactionResult:
         """Return the result with the former summary, and a note of the messages it lacks."""
-        plan = self._make_plan(FALLBACK_RATIO, self.counter.from_model_tokens(self.tokens_max))
-        count = count_messages(plan.replaced)
-        lines = format_lines([(get_position(self.groups[0]).n, find_last_line(self.groups[: plan.start]))])
-        note = f"[{count:,} older messages were left out without a summary: lines {lines}.]"
         former = self.edited or ("" if self.source.compacted is None else extract_summary(self.source.compacted.text))
-        return self._make_result(FALLBACK_RATIO, written, f"{former}\n{note}".strip(), [], Unseen(0))
+
+        def write(plan: CompactionPlan) -> str:
+            count = count_messages(plan.replaced)
+            lines = format_lines([(get_position(self.groups[0]).n, find_last_line(self.groups[: plan.start]))])
+            note = f"[{count:,} older messages were left out without a summary: lines {lines}.]"
+            return f"{former}\n{note}".strip()
+
+        return self._make_result(FALLBACK_RATIO, written, write, [], Unseen(0))
 
     def _make_result(
         self,
         ratio: float,
         written: WrittenSummary,
-        text: str,
+        write: Callable[[CompactionPlan], str],
         files: Sequence[memory_pb2.ContextFile],
         unseen: Unseen,
     ) -> CompactionResult:
         # The remaining messages must not be due again immediately. The head's figures depend on them and are known only
         # then.
+        room = self.counter.from_model_tokens(self.tokens_max)
+        text = write(self._make_plan(ratio, room))
         expected = build_content(text, (1, len(self.groups)), unseen.lines, self._facts, files)
         cost = self._frame + self._count_shown(expected, self.pins)
-        plan = self._make_plan(
-            ratio, int(self.window.due_ratio * self.counter.from_model_tokens(self.tokens_max)) - cost
-        )
+        plan = self._make_plan(ratio, int(self.window.due_ratio * room) - cost)
         receipt = self._make_receipt(plan, written, unseen)
         told = (receipt.first_line, receipt.last_line)
-        content = build_content(text, told, receipt.unseen if unseen.groups_seen else (), self._facts, files)
+        content = build_content(write(plan), told, receipt.unseen if unseen.groups_seen else (), self._facts, files)
         content_tokens = self.counter.count_for_log(make_text_message("user", content))
         shown = self._count_shown(content, self._list_replaced_pins(plan))
-        tokens = self._frame + shown + self.counter.count_groups(plan.kept)
+        tokens = self._frame + shown + self._count_kept(plan)
         return CompactionResult(
             plan,
             content,
@@ -210,6 +214,14 @@ class CompactionDraft:
                 *(f"Pinned by the user: line {pin.target}" for pin in self._list_replaced_pins(plan)),
             ],
         )
+
+    def _count_kept(self, plan: CompactionPlan) -> int:
+        """Count the kept groups as the next request shows them; between runs, it shows the last run shortened."""
+        if not self.is_between_runs:
+            return self.counter.count_groups(plan.kept)
+        source = replace(self.source, before=[*self.source.before, self.source.lines], lines=())
+        shown = build_view(source, UNBOUNDED).earlier
+        return self.counter.count_groups(keep_since(shown, get_position(self.groups[plan.start])))
 
     def _list_replaced_pins(self, plan: CompactionPlan) -> list[Pin]:
         """List the pins to append to the summary; pinned messages that are kept stay in their own place."""

@@ -135,7 +135,7 @@ def _list_requests(groups: Iterable[MessageGroup], *, is_kept: bool = False) -> 
 
 
 def read_question(group: MessageGroup) -> str:
-    return "".join(part.text for part in group.head.message.content) if group.role == "user" else ""
+    return "".join(part.text for part in group.head.message.content) if group.is_question else ""
 
 
 def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:

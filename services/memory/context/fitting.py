@@ -159,7 +159,7 @@ class _Fit:
     counter: TokenCounter
     room: int
     kept: frozenset[int]
-    """Indexes of the groups that must stay: a summary, the last user message, and everything after the last answer."""
+    """Indexes of the groups that must stay: a summary, the last question, and everything after the last answer."""
     shown: list[MessageGroup]
     left: set[int]
 
@@ -192,8 +192,8 @@ def fit_groups(groups: Sequence[MessageGroup], counter: TokenCounter, room: int,
     one."""
     if counter.count_groups(groups) <= room:
         return FittedMessages(list(groups))
-    last_user = max((index for index, group in enumerate(groups) if group.role == "user"), default=-1)
-    kept = frozenset({last_user, len(groups) - 1} | ({0} if summary else set())) - {-1}
+    question = max((index for index, group in enumerate(groups) if group.is_question), default=-1)
+    kept = frozenset({question, len(groups) - 1} | ({0} if summary else set())) - {-1}
     fit = _Fit(groups, counter, room, kept, list(groups), set())
     _shorten_until_it_fits(fit)
     return FittedMessages(_place_notices(fit), _describe(fit))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.source import select_whole
 from services.memory.log.media import describe_media, get_media, name_reader, read_media
-from services.memory.storage.search import TERMS_MAX, split_terms
+from services.memory.storage.search import TERMS_MAX, compute_rarity, split_terms
 
 if TYPE_CHECKING:
     from services.memory.context.pairing import PairedMessage
@@ -72,7 +74,7 @@ def read_history(
     ]
     terms = [term.casefold() for term in split_terms(request.query)[:TERMS_MAX]]
     if request.query:
-        found = _rank(found, terms)
+        found, terms = _rank(found, terms)
     part = room if len(found) == 1 else room // PART_RATIO
     response = memory_pb2.ReadHistoryResponse()
     shows_media = 0 < request.first_n == request.last_n
@@ -127,9 +129,9 @@ def join_content(message: llm_pb2.Message, where: str = "") -> str:
 
 
 def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:
-    """Return the part of `text` around the longest search term in it, or without one its beginning and end."""
+    """Return the part of `text` around the first of `terms` found in it; if none is, its beginning and end."""
     folded = text.casefold()
-    at = next((found for term in sorted(terms, key=len, reverse=True) if (found := folded.find(term)) >= 0), -1)
+    at = next((found for term in terms if (found := folded.find(term)) >= 0), -1)
     if len(text) <= chars_max or at < 0:
         return cut_middle(text, chars_max)
     start = max(0, min(at - chars_max // 3, len(text) - chars_max))
@@ -156,17 +158,20 @@ def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str 
             yield _Said(said, by_number[said.at.n])
 
 
-def _rank(found: Sequence[_Said], terms: Sequence[str]) -> list[_Said]:
-    """Return the messages that contain any search term: those with the most terms first, then the latest."""
-    ranked: list[tuple[int, int, _Said]] = []
-    for index, said in enumerate(found):
+def _rank(found: Sequence[_Said], terms: Sequence[str]) -> tuple[list[_Said], list[str]]:
+    """Return the messages with any word of the query, ranked by the rarity of their words, then the latest first; and
+    the words found, the rarest first."""
+    held: list[tuple[_Said, list[str]]] = []
+    for said in found:
         message = said.said.message
-        if READERS.intersection((message.name, *(call.name for call in message.tool_calls))):
-            continue
-        text = f"{said.text} {' '.join(call.arguments for call in message.tool_calls)}".casefold()
-        if count := sum(term in text for term in terms):
-            ranked.append((-count, -index, said))
-    return [said for *_, said in sorted(ranked, key=lambda row: row[:2])]
+        if not READERS.intersection((message.name, *(call.name for call in message.tool_calls))):
+            text = f"{said.text} {' '.join(call.arguments for call in message.tool_calls)}".casefold()
+            held.append((said, [term for term in terms if term in text]))
+    counts = Counter(chain.from_iterable(of_text for _, of_text in held))
+    weights = {term: compute_rarity(count, len(held)) for term, count in counts.items()}
+    scores = [sum(map(weights.__getitem__, of_text)) for _, of_text in held]
+    ranked = sorted(((score, index) for index, score in enumerate(scores) if score), reverse=True)
+    return [held[index][0] for _, index in ranked], sorted(weights, key=weights.__getitem__, reverse=True)
 
 
 def _read_chars_max(given: int) -> int:

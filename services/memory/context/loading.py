@@ -79,6 +79,7 @@ class ContextLoader:
             runs[request.run_id] = [pending]
         source = select_source(runs, request.run_id, request.context_id or None)
         source = replace(source, keeps_reasoning=request.limits.keeps_reasoning)
+        base = chat.bases.find(source.context_id).uuid
         counter = self._counting.create_counter(chat, request.limits)
         build = partial(_build_response, runs, source, request, window)
         built: tuple[memory_pb2.LoadContextResponse, int] | None = None
@@ -86,6 +87,7 @@ class ContextLoader:
             with suppress(_NeedsFile):
                 built = build(replace(counter, find=_refuse_blob), _refuse_blob)
         response, count = built or await asyncio.to_thread(build, counter, find)
+        response.base = base
         if request.with_parts:
             lines = list(chat.log)
             await asyncio.to_thread(add_compaction, response, lines, source.compacted, counter)

@@ -15,7 +15,7 @@ from services.memory.log.messages import decode_content
 from services.runtime.formats.own_tags import format_reminder, has_tag, neutralise_tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from services.memory.log.messages import StoredMessage, Tokens
 
@@ -79,6 +79,9 @@ class MessageGroup:
     """First and last line of the run that later runs do not see, which its message mentions; None if all are
     visible."""
 
+    is_question: bool = False
+    """Whether the user or the caller of a sub-agent wrote it, not a mode or a note of an uploaded file."""
+
     reminders: list[Mapping[str, str]] = field(default_factory=list["Mapping[str, str]"])
     """Reminders that followed it, by key, one mapping for each request."""
 
@@ -126,10 +129,15 @@ class MessagePairing:
     def add_query(self, text: str, at: Position, tokens: Tokens | None, form: str = "") -> None:
         """Add the text of a query, or as a QUOTE the earlier messages in another user's query."""
         said = PairedMessage(make_text_message("user", text), at, form=form, tokens=[tokens])
-        self._units.append(MessageGroup(said))
+        self._units.append(MessageGroup(said, is_question=form != QUOTE))
 
-    def add_messages(self, messages: Sequence[StoredMessage], n: int, first: int = 0) -> None:
-        """Add messages of line `n`, the first of them at position `first`; those with role system are skipped."""
+    def add_messages(
+        self, messages: Sequence[StoredMessage], n: int, first: int = 0, *, asked: Collection[str] | None = None
+    ) -> None:
+        """Add messages of line `n`, the first at position `first`; those with role system are skipped.
+
+        Messages with role user are questions; if `asked` is given, only those with one of its texts.
+        """
         for index, message in enumerate(messages, first):
             at = Position(n, index)
             match message.role:
@@ -141,7 +149,9 @@ class MessagePairing:
                     pass
                 case _:
                     said = llm_pb2.Message(role="user", content=decode_content(message.content))
-                    self._units.append(MessageGroup(PairedMessage(said, at, tokens=[message.tokens])))
+                    is_question = asked is None or "".join(part.text for part in said.content) in asked
+                    paired = PairedMessage(said, at, tokens=[message.tokens])
+                    self._units.append(MessageGroup(paired, is_question=is_question))
 
     def list_groups(self) -> list[MessageGroup]:
         """Return all groups except those with only reasoning, which providers refuse."""

@@ -109,6 +109,9 @@ class _SteerFields(msgspec.Struct, gc=False):
     message: str = ""
 
 
+_STEER_TYPE = b'"request.steer"'
+"""Part of each such event, which saves parsing the others."""
+
 _STEER = msgspec.json.Decoder(_SteerFields)
 
 
@@ -123,11 +126,15 @@ def find_speaker(lines: Iterable[Line]) -> str:
     return next(users, "")
 
 
+def find_steers(lines: Iterable[Line]) -> frozenset[str]:
+    """Return the texts of the messages that steered a run."""
+    events = (line.event for line in lines if isinstance(line, Event) and _STEER_TYPE in bytes(line.event))
+    return frozenset(event.message for event in map(_STEER.decode, events) if event.type == "request.steer")
+
+
 def name_speakers(groups: Iterable[MessageGroup], lines: Sequence[Line]) -> None:
     """Mark a run's query and steering messages with its user; neutralise such marks in user text."""
-    user, asked = find_speaker(lines), _find_query(lines)
-    events = (_STEER.decode(line.event) for line in lines if isinstance(line, Event))
-    steers = {event.message for event in events if event.type == "request.steer"}
+    user, asked, steers = find_speaker(lines), _find_query(lines), find_steers(lines)
     for group in groups:
         if group.role != "user" or group.head.at is None:
             continue

@@ -6,7 +6,7 @@ scopes.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from services.memory.context.queries import (
     NOTE,
     QUERY_TEXTS,
     find_speaker,
+    find_steers,
     has_speakers,
     name_speakers,
     quote_earlier_messages,
@@ -117,10 +118,7 @@ class ContextSource:
     def _cut_compacted(self, groups: list[MessageGroup], lines: Sequence[Line]) -> list[MessageGroup]:
         if self.compacted is None or not _holds(lines, self.compacted.start):
             return groups
-        start = self.compacted.start
-        return keep_from(
-            groups, next((i for i, group in enumerate(groups) if get_position(group) >= start), len(groups))
-        )
+        return keep_since(groups, self.compacted.start)
 
 
 def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
@@ -194,9 +192,10 @@ def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[
 
 
 def _pair_lines(
-    lines: Iterable[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning, is_others: bool
+    lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning, is_others: bool
 ) -> list[MessageGroup]:
-    pairing = MessagePairing(reasoning)
+    pairing, steers = MessagePairing(reasoning), find_steers(lines)
+    has_task = scope.context_id is None
     for line in lines:
         if isinstance(line, Query) and scope.includes(None, line.n):
             query = QUERY_TEXTS.decode(line.query)
@@ -212,7 +211,10 @@ def _pair_lines(
                 pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
             pairing.add_reminders(line.reminders)
-            pairing.add_messages(line.messages, line.n)
+            # A sub-agent's context, and a task's, begins with what its caller wants.
+            is_task = not has_task and line.context_id == scope.context_id
+            pairing.add_messages(line.messages, line.n, asked=None if is_task else steers)
+            has_task = has_task or is_task
     return pairing.list_groups()
 
 
@@ -221,10 +223,15 @@ def is_compact_command(text: str) -> bool:
 
 
 def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
-    if start < len(groups) and groups[start].role == "user":
+    """Return the groups from `start` on, with the question that they are about."""
+    if start < len(groups) and groups[start].is_question:
         return list(groups[start:])
-    asked = next((group for group in reversed(groups[:start]) if group.role == "user"), None)
+    asked = next((group for group in reversed(groups[:start]) if group.is_question), None)
     return [*([] if asked is None else [asked]), *groups[start:]]
+
+
+def keep_since(groups: Sequence[MessageGroup], start: Position) -> list[MessageGroup]:
+    return keep_from(groups, next((i for i, group in enumerate(groups) if get_position(group) >= start), len(groups)))
 
 
 def get_position(group: MessageGroup) -> Position:

@@ -102,7 +102,7 @@ def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
             notice = make_notice(get_position(left[0]).n, max(map(get_last_n, left)))
         earlier = shown
     elif source.compacted is None:
-        earlier = _skip_to_user(earlier)
+        earlier = _skip_to_question(earlier)
     summary = None if source.compacted is None else source.compacted.group
     return ContextView(summary, notice, [_shorten_group(group) for group in earlier], source.read_own_run())
 
@@ -151,7 +151,7 @@ def _cut_to_caps(source: ContextSource, window: ContextWindow) -> list[MessageGr
             later.append(groups[len(kept) :])
             count += _count_messages(later[-1])
     shown = _flatten_reversed(retained) + _cut_to_window(_flatten_reversed(later), window.messages_max)
-    return shown if compacted is not None else _skip_to_user(shown)
+    return shown if compacted is not None else _skip_to_question(shown)
 
 
 def _flatten_reversed(runs: Sequence[list[MessageGroup]]) -> list[MessageGroup]:
@@ -166,11 +166,11 @@ def _cut_to_window(groups: list[MessageGroup], messages_max: int) -> list[Messag
     while count > messages_max:
         count -= _count_messages(groups[first : first + 1])
         first += 1
-    return _skip_to_user(groups[first:])
+    return _skip_to_question(groups[first:])
 
 
-def _skip_to_user(groups: list[MessageGroup]) -> list[MessageGroup]:
-    first = next((index for index, group in enumerate(groups) if group.role == "user"), len(groups))
+def _skip_to_question(groups: list[MessageGroup]) -> list[MessageGroup]:
+    first = next((index for index, group in enumerate(groups) if group.is_question), len(groups))
     return groups[first:]
 
 

@@ -28,6 +28,7 @@ from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2
 from services.memory.facts.words import Question, Term, find_languages, split_words
 from services.memory.storage.records.user_facts import Fact, FactChange
+from services.memory.storage.search import compute_rarity
 from services.runtime.rpc.call_ids import forward_metadata
 
 if TYPE_CHECKING:
@@ -73,14 +74,10 @@ def _rank_texts(question: Question, texts: Sequence[Sequence[str]]) -> dict[int,
     for index, of_text in frequencies.items():
         saturation = K1 * (1 - B + B * len(texts[index]) / mean_length)
         scores[index] = {
-            term: _weigh(term) * _compute_rarity(held[term], len(texts)) * share * (K1 + 1) / (share + saturation)
+            term: _weigh(term) * compute_rarity(held[term], len(texts)) * share * (K1 + 1) / (share + saturation)
             for term, share in of_text.items()
         }
     return _drop_irrelevant(question, scores)
-
-
-def _compute_rarity(held: int, count: int) -> float:
-    return math.log(1 + (count - held + 0.5) / (held + 0.5))
 
 
 def _weigh(term: Term) -> float:

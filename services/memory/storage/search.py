@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -90,6 +91,11 @@ def split_terms(query: str) -> list[str]:
             start = run.end()
         terms |= dict.fromkeys(filter(None, [word[start:]]))
     return list(terms)
+
+
+def compute_rarity(held: int, count: int) -> float:
+    """Return what a word that `held` of `count` texts hold says about them (BM25's)."""
+    return math.log(1 + (count - held + 0.5) / (held + 0.5))
 
 
 def make_like_pattern(term: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from services.simulator.model_request import ModelRequest
+from services.simulator.model_request import COMPACTING, ModelRequest
 
 DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
 THOUGHT, CHOICE = "what an assistant thought", "which agent is to answer"
 AGENT = re.compile(r"^- ([\w.-]+): (.*)$", re.MULTILINE)
 WORD = re.compile(r"\w{4,}")
 
-COMPACTING = "The conversation is about to be compacted"
 SECTIONS = (
     *("Primary request and intent", "Key concepts", "Files and code", "Errors and fixes", "Problem solving"),
     *("All user messages", "Pending tasks", "Current work", "Next step"),

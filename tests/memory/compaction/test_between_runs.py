@@ -10,11 +10,14 @@ import pytest
 from headrace.errors import Overloaded
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, memory_pb2
-from tests.support.memory.messages import content
+from services.runtime.tokens.count import count_request
+from tests.support.memory.messages import PICTURE, call, content, reasoning, result, user
 from tests.support.memory.summarising import (
     COST,
+    LIMITS,
     REFUSAL,
     SUMMARY,
+    WORDS,
     Answer,
     Slow,
     Summariser,
@@ -182,3 +185,21 @@ async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in
     request = memory_pb2.WatchChatRequest(chat_id=chat_id, from_n=compaction.n)
     async with reading(memory.stub.WatchChat(request)) as items:
         assert [await anext(items), await anext(items)] == [compaction, later]
+
+
+async def test_the_tokens_after_are_those_of_the_next_question(folder: Path) -> None:
+    """What the run had whole is shortened by then, and its thoughts and pictures are gone."""
+    async with summarising(folder, Summariser(SUMMARY)) as memory:
+        chat_id, run_id = await talk(memory, 20)
+        work = [
+            step_line(user("[image: a.png, uploads/a.png]", PICTURE)),
+            step_line(reasoning(WORDS * 9), call("c", msg_id="m_0000000a"), result("c", WORDS * 40)),
+        ]
+        await memory.append(chat_id, run_id, *work)
+        await end_run(memory, chat_id, run_id)
+        done = (await compact(memory, chat_id, run_id, summary_only=True)).last
+        _, run_id = await memory.begin("and now", chat_id)
+        request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS)
+        shown = await memory.stub.LoadContext(request)
+    question = count_request(shown.messages[-1:], (), "o200k_base") - count_request((), (), "o200k_base")
+    assert done.post_tokens == shown.tokens - question

@@ -188,7 +188,8 @@ async def test_a_sub_agents_context_is_compacted_apart(memory: Memory) -> None:
 
 
 async def test_a_long_run_keeps_the_message_that_it_answers(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin_with(step_line(user("and this")), message="the goal")
+    steer = event_line(request_steer=agent_pb2.RequestSteer(message="and this"))
+    chat_id, run_id = await memory.begin_with(steer, step_line(user("and this")), message="the goal")
     await work(memory, chat_id, run_id, 30)
     await compact(memory, chat_id, run_id)
     after = await memory.context(chat_id, run_id)

@@ -109,6 +109,29 @@ async def test_of_two_compactions_of_a_context_the_later_one_changes_nothing(
     assert lines_with(folder, chat_id, "compact_summary") == 1
 
 
+@pytest.mark.parametrize("meanwhile_reverted", [False, True])
+async def test_one_that_was_due_before_another_is_not_made(
+    memory: Memory, summariser: Summariser, meanwhile_reverted: bool
+) -> None:
+    """The orchestrator reads files between a request that is too large and the compaction for it."""
+    chat_id, first = await talk(memory)
+    await memory.append(chat_id, first, step_line(content("Yes.")), run_line())
+    _, second = await memory.begin("and now", chat_id)
+    due = await memory.call("LoadContext", chat_id=chat_id, run_id=second)
+    await compact(memory, chat_id, first, base=due.base)
+    asked = len(summariser.requests)
+    if meanwhile_reverted:
+        await memory.append(chat_id, second, run_line())
+        await memory.revert(chat_id, 3)
+        _, second = await memory.begin("and then", chat_id)
+    done = await compact(memory, chat_id, second, base=due.base)
+    assert (done.kinds, done.last.reason) == (["start", "fail"], "ALREADY_COMPACTED")
+    assert len(summariser.requests) == asked == 1
+    now = await memory.call("LoadContext", chat_id=chat_id, run_id=second)
+    again = await compact(memory, chat_id, second, base=now.base)
+    assert "ALREADY_COMPACTED" not in str(again.last)
+
+
 @needs_postgres
 async def test_of_two_services_that_compact_a_chat_at_the_same_time_one_does(database_url: str) -> None:
     summariser = Summariser(SUMMARY)

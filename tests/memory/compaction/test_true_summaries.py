@@ -305,3 +305,30 @@ async def test_items_of_several_lines_stay_whole_in_the_receipt(memory: Memory) 
     chat_id, run_id = await talk(memory, question=asked)
     done = await compact(memory, chat_id, run_id)
     assert done.last.receipt.pinned == [f"Intent: {asked}", "First request: question 0"]
+
+
+SIZES = {"even": [1] * 24, "large first": [30, 20, *[1] * 20], "large last": [*[1] * 20, *[35] * 5]}
+
+
+@pytest.mark.parametrize("former", [False, True])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+async def test_a_note_without_a_summary_names_all_lines_that_it_stands_for(
+    folder: Path, sizes: list[int], former: bool
+) -> None:
+    answers = [SUMMARY, Overloaded("no")] if former else [Overloaded("no")]
+    async with summarising(folder, Summariser(*answers)) as memory:
+        chat_id, run_id = await talk(memory, 20 if former else 2)
+        first = 1
+        if former:
+            first = (await compact(memory, chat_id, run_id)).last.receipt.last_line + 1
+        for size in sizes:
+            long = [call("c", msg_id=new_id()), result("c", WORDS * size)]
+            await memory.append(chat_id, run_id, step_line(*long))
+        done = await compact(memory, chat_id, run_id, limits=limits(9_000, 1_000, "gpt-4o"))
+        assert done.kinds[-1] == "fallback", done.last
+        shown = text_of((await memory.context(chat_id, run_id))[0])
+    receipt = done.last.receipt
+    (told,) = re.findall(r"\[([\d,]+) older messages were left out without a summary: lines (\d+)-(\d+)\.\]", shown)
+    count, noted_from, noted_to = (int(figure) for figure in told)
+    assert (count, noted_to) == (receipt.replaced_messages, receipt.last_line)
+    assert noted_from <= first + 1, "there is the end of a run between, at most"

@@ -66,6 +66,28 @@ async def test_words_find_messages_wherever_they_stand_with_the_most_words_first
     assert not (await read(memory, chat_id, run_id, query="hurricane")).messages
 
 
+CHATTER = "What do we do about this in the morning, how much is it, and which of the ropes is the first? "
+ASKED = "How much is the deviation of the compass, and in which direction is it?"
+
+
+async def test_a_whole_question_finds_the_message_with_its_rare_words(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin("The compass has a deviation of 4.25 degrees.")
+    for _ in range(20):
+        await memory.append(chat_id, run_id, step_line(content(CHATTER)), run_line())
+        _, run_id = await memory.begin(CHATTER, chat_id)
+    found = (await read(memory, chat_id, run_id, query=ASKED)).messages
+    assert found[0].text.endswith("4.25 degrees.")
+
+
+async def test_of_a_long_message_its_rarest_word_is_shown(memory: Memory) -> None:
+    chat_id, run_id = await memory.begin(CHATTER * 20 + "Compass: 4.25 degrees. " + CHATTER * 20)
+    await memory.append(chat_id, run_id, step_line(content("Which direction, this morning? " + CHATTER)), run_line())
+    _, run_id = await memory.begin("and now?", chat_id)
+    asked = "In the morning, what did the compass say?"
+    told = (await read(memory, chat_id, run_id, query=asked, chars_max=2000)).messages
+    assert "4.25 degrees" in told[0].text
+
+
 async def test_a_search_finds_arguments_but_neither_itself_nor_earlier_searches(memory: Memory) -> None:
     chat_id, run_id = await memory.begin()
     wrote = call("c1", '{"text":"the safe is blue"}', name="file_write")

@@ -474,6 +474,19 @@ async def test_a_query_does_not_wait_for_a_compaction_of_its_chat(serve: Serve) 
         assert len(suite.memory.compact_requests) == 1, "one at a time"
 
 
+async def test_a_turn_that_is_too_long_is_tried_again_where_another_has_compacted_the_chat(serve: Serve) -> None:
+    async with serve(*[ANSWER] * 10, TOO_LONG, ANSWER) as suite:
+        suite.llm.aside["compact"] = [5.0, *summary()]
+        await nearly_full(suite, 9)
+        await suite.ask("go")
+        await until_compacting(suite)
+        suite.llm.aside["compact"] = [20.0, *summary()]
+        events = await suite.ask("and on")
+        assert [event.get("reason") for event in of_compaction(events)] == [None, "ALREADY_COMPACTED"]
+        assert events[-1]["type"] == "run.complete"
+        assert "They spoke of the weather." in told(suite.llm.requests[-1])
+
+
 async def test_a_chat_past_its_cap_is_compacted_and_pays_for_one_summary_in_ten_runs(serve: Serve) -> None:
     async with serve(ANSWER, memory={"maxRuns": 10}) as suite:
         for number in range(25):

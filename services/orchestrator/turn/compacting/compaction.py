@@ -33,7 +33,10 @@ TIME_RATIO = 0.5
 GROWTH_RATIO = 1.1
 """Growth before a failed compaction is retried: from 0.8 of the limit, where it is due, at most three times."""
 
-REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES"})
+OVERTAKEN = "ALREADY_COMPACTED"
+"""Reason if another compaction changed the context in the meantime, possibly before a model was called."""
+
+REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES", OVERTAKEN})
 """Reasons with which memory refuses before calling a model."""
 
 CUT = "CUT"
@@ -88,7 +91,7 @@ class Compaction:
         if spending.model_calls_left <= calls_kept:
             return False
         request = await self._make_request(frame)
-        request.trigger = "auto"
+        request.trigger, request.base = "auto", loaded.base
         if turn is not None:
             request.turn = turn
         needs = await self._measure_needs(request, frame, loaded)
@@ -108,7 +111,7 @@ class Compaction:
         log is closed.
         """
         request = await self._make_request(frame)
-        request.trigger, request.summary_only = "auto", True
+        request.trigger, request.base, request.summary_only = "auto", loaded.base, True
         needs = await self._measure_needs(request, frame, loaded)
         kind = ""
         with (
@@ -182,14 +185,15 @@ class Compaction:
         charges.limit(request)
         await self._run.state.wait_for_start()
         with tracing.start_compaction_span(request.trigger) as span:
-            kind = await self._record_deltas(request, charges, min(timeout_s, COMPACT_TIMEOUT_S))
+            kind, reason = await self._record_deltas(request, charges, min(timeout_s, COMPACT_TIMEOUT_S))
             tracing.mark_compaction_end(span, kind)
         metrics.COMPACTIONS.labels(request.trigger, kind).inc()
-        return kind in ("complete", "fallback")
+        return kind in ("complete", "fallback") or reason == OVERTAKEN
 
     async def _record_deltas(
         self, request: memory_pb2.CompactRequest, charges: SummaryCharges, timeout_s: float
-    ) -> str:
+    ) -> tuple[str, str]:
+        """Return how it ended, and why where it failed."""
         kind, reason = "", CUT
         try:
             async with aclosing(self._stream_deltas(request, timeout_s)) as deltas:
@@ -205,7 +209,7 @@ class Compaction:
         finally:
             if reason in UNTOLD:
                 charges.charge_untold()
-        return kind
+        return kind, reason
 
     async def _stream_deltas(
         self, request: memory_pb2.CompactRequest, timeout_s: float
