@@ -34,7 +34,8 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         self._model_caller = model_caller
         self._embedding_caller = EmbeddingCaller(model_caller)
 
-    async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
+    # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
+    async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:
         async with opening_sink(context) as caller:
             return await self._model_caller.stream_chat(request, caller, context.time_remaining())
 
@@ -93,7 +94,7 @@ def _build_model_info(provider: Provider, model: Model, prices: Sequence[Price |
 class TokenScale:
     encoding: EncodingName
     is_own: bool
-    """False when the count is multiplied by ESTIMATE_RATIO."""
+    """False if the count is multiplied by ESTIMATE_RATIO."""
 
 
 def choose_scale(model: Model) -> TokenScale:

@@ -52,7 +52,7 @@ class Catalogue:
         """List entries in the file's order, optionally of provider `key` or serving `model`.
 
         Raises:
-            Overloaded: No provider file was valid since the start.
+            Overloaded: No provider file has been valid since the start.
         """
         self.check_loaded()
         providers = [provider for provider in self.providers if key in ("", provider.key)]
@@ -71,7 +71,7 @@ class Catalogue:
 
         Raises:
             InvalidRequest: There is none.
-            Overloaded: No provider file was valid since the start.
+            Overloaded: No provider file has been valid since the start.
         """
         self.check_loaded()
         provider = self._providers.get(key)
