@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound, OutOfRange
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.chats.access import describe_access, parse_shares
@@ -98,6 +98,8 @@ class ChatRpcs(MemoryServiceServicer):
         with self._engine.chat_watch.reading(request.chat_id) as reader:
             while not reader.is_closed:
                 chat = await self._access.read_chat(request.chat_id)
+                if from_n > chat.info.last_n + 1:
+                    raise OutOfRange(f"line {from_n} is beyond the chat's last line, {chat.info.last_n}")
                 for lines in list_items(chat, from_n):
                     first = lines[0]
                     item: dict[str, Any] = (
