@@ -8,12 +8,12 @@ from typing import Any
 
 REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
 COMPACTING = "The conversation is about to be compacted"
-"""How the suite asks for a summary."""
+"""Beginning of the suite's request for a summary."""
 
 UPLOAD = re.compile(
     rf"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*?(?=\n\n{COMPACTING}|\Z)", re.DOTALL
 )
-"""Matches the label of a file that the model is shown, and all text after it but what asks for a summary."""
+"""Matches the label of a file shown to the model, and the text after it up to a request for a summary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,4 +85,4 @@ class Catalogue:
 
     def check_loaded(self) -> None:
         if not self.is_loaded:
-            raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")
+            raise Overloaded("no provider file has been valid since the gateway's start; its log has the errors")

@@ -173,7 +173,7 @@ class Authenticator:
         token = self._settings.internal_token
         if CALLER in headers or TOKEN in headers:
             if TOKEN not in headers:
-                raise Unauthenticated(f"{CALLER} is for the suite's services alone, beside their token")
+                raise Unauthenticated(f"{CALLER} is only for the suite's services, together with their token")
             if not token or not hmac.compare_digest(headers[TOKEN].encode(), token.encode()):
                 raise Unauthenticated("the suite's token is not ours: HEADRACE_INTERNAL_TOKEN differs between services")
             if headers.get(CALLER) not in callers.SERVICES:
@@ -228,7 +228,7 @@ class OpenCalls:
         except TimeoutError:
             if ending.expired():
                 self._check(who)
-                raise CredentialEnded("the credential had ended; show it again") from None
+                raise CredentialEnded("the credential had ended; send it again") from None
             raise
         finally:
             self._open.pop(ending, None)

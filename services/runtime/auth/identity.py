@@ -96,7 +96,7 @@ def require_identity() -> Identity:
     """Return the current identity; raises Unauthenticated for a service on its own account."""
     identity = _identity.get()
     if identity is None:
-        raise Unauthenticated(f"this is somebody's: {TENANT} and {USER} must say whose")
+        raise Unauthenticated(f"this belongs to a user: {TENANT} and {USER} are required")
     return identity
 
 

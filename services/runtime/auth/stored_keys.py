@@ -143,7 +143,7 @@ class StoredKeys:
         if self._is_followed and self._read_at < 0:
             await self._wait_for_look()
             if self._read_at < 0:
-                raise Overloaded("memory has not said who is suspended; try again later", retry_after_s=1.0)
+                raise Overloaded("the suspended users are not known yet; try again later", retry_after_s=1.0)
         self.check_not_suspended(who)
 
     def check_not_suspended(self, who: Identity) -> None:
