@@ -34,8 +34,7 @@ class LlmService(llm_pb2_grpc.LlmServiceServicer):
         self._model_caller = model_caller
         self._embedding_caller = EmbeddingCaller(model_caller)
 
-    # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
-    async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:
+    async def StreamChat(self, request: llm_pb2.ChatRequest, context: Context) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] - it pushes its deltas
         async with opening_sink(context) as caller:
             return await self._model_caller.stream_chat(request, caller, context.time_remaining())
 
