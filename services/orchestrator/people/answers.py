@@ -103,7 +103,7 @@ async def _submit_unopened(
         if find_answerers(call) is not None or not is_schema_known(call):
             return make_response(run.id, gate_id, Judgement("unmatched"))
     elif call is None and _is_to_be_restored(run, gate_id):
-        raise Overloaded("the run is being taken over and has not come to this call yet; try again")
+        raise Overloaded("the run is being taken over and has not reached this call yet; try again")
     if not run.is_waited_for(gate_id) or run.feed.ended:
         return make_response(run.id, gate_id, Judgement("unmatched"))
     check_rule(gate_id, common_pb2.Answerers(), run.identity, caller)
