@@ -23,7 +23,7 @@ async def test_pages_have_addresses_that_survive_reload_and_back(opening: Openin
         await expect(page.locator(".run")).to_have_count(2)
         await expect(page).to_have_title("Headrace")
         await links.get_by_role("link", name="Spend").click()
-        heading = page.get_by_role("heading", name="What model calls have cost")
+        heading = page.get_by_role("heading", name="Cost of model calls")
         await expect(heading).to_be_focused()
         await expect(page).to_have_title("Spend – Headrace")
         await expect(page).to_have_url(re.compile("#page=spend$"))
@@ -109,7 +109,7 @@ async def test_the_way_by_keyboard(opening: Opening) -> None:
         await page.get_by_role("link", name="Skip to the content").focus()
         await tab_to(page, "Spend", key="Tab")
         await page.keyboard.press("Enter")
-        heading = page.get_by_role("heading", name="What model calls have cost")
+        heading = page.get_by_role("heading", name="Cost of model calls")
         await expect(heading).to_be_focused()
         await page.get_by_role("link", name="Skip to the content").focus()
         await page.keyboard.press("Enter")
@@ -125,7 +125,7 @@ async def test_landmarks_are_named(opening: Opening) -> None:
             "- banner:",
             '- navigation "Pages":',
             "- main:",
-            '- heading "What model calls have cost" [level=2]',
+            '- heading "Cost of model calls" [level=2]',
         ):
             assert line in tree
         assert tree.count("- main:") == 1

@@ -37,7 +37,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
         assert heights[0] == pytest.approx(6 * heights[1])
         assert heights[1] == pytest.approx(2 * heights[2])
         await expect(main.locator("rect title").first).to_have_text(f"{day(2)} · p/<b>dear</b> · $3.0000")
-        await main.get_by_text("The days as a table").click()
+        await main.get_by_text("Show days as a table").click()
         table = main.get_by_role("region", name="Cost by day").locator("tr")
         await expect(table).to_have_text(
             ["dayp/<b>dear</b>p/cheap", f"{day(2)}$3.0000$0.5000", f"{day(1)}$0.0000$0.2500"]
