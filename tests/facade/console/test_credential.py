@@ -1,4 +1,4 @@
-"""Signing in, before a suite that wants to know who asks."""
+"""Signing in, before a suite that requires a credential."""
 
 from __future__ import annotations
 

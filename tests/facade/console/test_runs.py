@@ -182,7 +182,7 @@ async def test_the_requester_is_asked_from_the_approval_s_view(opening: Opening)
         await console.ask()
         approval = console.page.get_by_role("region", name="Approval")
         await approval.get_by_role("button", name="Ask or reply").click()
-        await expect(approval).to_contain_text("Write the question")
+        await expect(approval).to_contain_text("Enter the question")
         await approval.get_by_label("Note for the model").fill("what for?")
         await approval.get_by_role("button", name="Ask or reply").click()
         await expect(approval).to_contain_text("Sent; it stays open.")
@@ -210,7 +210,7 @@ async def test_an_approval_is_answered_with_other_arguments(opening: Opening) ->
         editor = console.page.get_by_label("Arguments to run with")
         await editor.fill("{no")
         await console.page.get_by_role("button", name="Approve as edited").click()
-        await expect(console.page.get_by_role("alert").filter(has_text="no valid JSON")).to_be_visible()
+        await expect(console.page.get_by_role("alert").filter(has_text="not valid JSON")).to_be_visible()
         await editor.fill('{"account": 12345678901234567891}')
         await console.page.get_by_role("button", name="Approve as edited").click()
         assert await submitted(console.suite.script) == (
@@ -394,4 +394,4 @@ async def test_an_approval_in_a_chat_holds_for_later_calls_and_its_uses_are_show
         await approval.get_by_role("button", name="For this run").click()
         submitted = await console.suite.script.first(agent_pb2.SubmitRequest)
         assert orjson.loads(submitted.payload) == {"decision": "approve", "grant": "run"}
-        await expect(console.page.get_by_text("wipe runs without a question")).to_be_visible()
+        await expect(console.page.get_by_text("wipe runs without asking")).to_be_visible()

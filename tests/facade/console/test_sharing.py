@@ -73,6 +73,6 @@ async def test_who_takes_part_asks_and_sees_who_has_said_what(opening: Opening) 
 async def test_who_may_only_read_is_offered_no_question(opening: Opening) -> None:
     async with opening(memory=make_memory("read"), place=f"#chat={ADAS}") as console:
         await expect(console.page.locator("#message")).to_be_disabled()
-        await expect(console.page.get_by_placeholder("shared with you to read")).to_be_visible()
+        await expect(console.page.get_by_placeholder("only read this chat")).to_be_visible()
         await console.page.get_by_role("button", name="New chat").click()
         await expect(console.page.locator("#message")).to_be_enabled()

@@ -23,5 +23,5 @@ async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
         await expect(row).to_contain_text("key.made")
         await expect(row).to_contain_text("of: <b>bob</b>")
         await page.get_by_role("button", name="Verify the log").click()
-        await expect(page.get_by_role("status").filter(has_text="1 lines are as they were written")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="1 lines are intact")).to_be_visible()
         await console.check_accessibility()

@@ -59,7 +59,7 @@ async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_re
     async with opening(memory=Memory(spend=Spend(row(0, "p/free", 0, 1200)))) as console:
         await console.page.get_by_role("link", name="Spend").click()
         main = console.page.get_by_role("main")
-        await expect(main.locator("figcaption")).to_contain_text("together 1,200 tokens")
+        await expect(main.locator("figcaption")).to_contain_text("total 1,200 tokens")
         await main.get_by_role("combobox", name="Of").select_option("tenant")
         await expect(main.get_by_role("alert")).to_contain_text("no scope 'operate'")
         await expect(main.locator("rect")).to_have_count(0)
