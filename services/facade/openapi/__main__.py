@@ -1,4 +1,4 @@
-"""Prints the contract's document: `make build/openapi.json`."""
+"""Prints the OpenAPI document of the contract: `make build/openapi.json`."""
 
 import sys
 
