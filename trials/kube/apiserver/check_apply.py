@@ -1,5 +1,6 @@
-"""`python -m trials kube`: a real API server takes the manifests, and its pod security the pods. To
-compile the server takes minutes.
+"""`python -m trials kube`: a real API server accepts the manifests, and its pod security admits the pods.
+
+Compiling the server takes minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BESIDE: list[dict[str, Any]] = [
     {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "headrace"}},
     {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "runsc"},
 ]
-"""What a cluster's controllers and administrators would have made."""
+"""Objects that a cluster's controllers and administrators would create."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -65,7 +66,7 @@ async def test_a_field_that_there_is_not_is_refused(api: Api) -> None:
 
 
 def pod(name: str, template: dict[str, Any]) -> dict[str, Any]:
-    """The pod that a controller would make; volumes from claims of a StatefulSet are left to it."""
+    """Return the pod that a controller would create; volumes from claims of a StatefulSet become empty folders."""
     claimed = {mount["name"] for entry in template["spec"]["containers"] for mount in entry["volumeMounts"]}
     claimed -= {volume["name"] for volume in template["spec"]["volumes"]}
     volumes = [*template["spec"]["volumes"], *({"name": entry, "emptyDir": {}} for entry in sorted(claimed))]
