@@ -94,7 +94,7 @@ def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) ->
 
 @dataclass
 class Load:
-    """Runs that are asked one after the other, many at a time, until told to stop."""
+    """Starts runs continuously, one after another per task, until told to stop."""
 
     asker: Asker
     agent: str

@@ -70,7 +70,7 @@ class Work:
 
 @dataclass
 class Rig:
-    """A suite whose calls can be made to fail."""
+    """A suite with system calls that can be made to fail."""
 
     suite: Suite
     asker: Asker

@@ -18,7 +18,7 @@ from tests.judges.models.judging import LISTS
 from trials.real_model.server import RealServer
 
 UNSEEING = ("picture",)
-"""Conversations that the served model cannot have: it has no eyes."""
+"""Conversations that the served model does not support, because it has no vision."""
 
 LOOP = "three_steps"
 """A conversation of two questions, each with three thoughts and as many calls."""

@@ -43,7 +43,7 @@ class Record:
     bites: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
     counts: Counter[str] = field(default_factory=Counter[str])
     failed: dict[int, str] = field(default_factory=dict[int, str])
-    """The first problem of each seed whose world broke a promise."""
+    """First problem of each seed with a broken promise."""
 
     def add(self, result: Result) -> None:
         """Add a seed's world, unless it has been added before."""

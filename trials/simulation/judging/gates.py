@@ -34,7 +34,7 @@ def list_events(lines: Iterable[Line], kind: str) -> list[dict[str, Any]]:
 def judge_gates(
     world: World, people: Iterable[User], logs: Logs, copies: Collection[str], erased: Collection[str]
 ) -> list[str]:
-    """Judge the gates of all runs but those that are `erased`."""
+    """Judge the gates of all runs except those in `erased`."""
     problems: list[str] = []
     for run_id, lines in split_runs(logs).items():
         problems += [f"run {run_id}: {problem}" for problem in _judge_run(lines)]
