@@ -20,7 +20,7 @@ import headrace.v1
 from headrace.v1 import common_pb2
 
 PUBLIC = frozenset({"client", "facade", "orchestrator"})
-"""Callers for which the word `public` stands. Orchestrators call each other because a run's owner answers."""
+"""Callers that `public` includes. Orchestrators call each other because a run's owner answers."""
 
 _HTTP: Any = annotations_pb2.http
 

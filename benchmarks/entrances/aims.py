@@ -41,7 +41,7 @@ ABSENT = Seen(
 
 
 def show_aims(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, Rest]) -> Grid:
-    """Return a grid with a row for each aim whose ways were available and measured."""
+    """Return a grid with a row for each aim with measured ways."""
     grid = Grid("Aims", ("<what", "aim", "measured", "<reached"))
     for what, aim, value in (*_list_costs(results), *_list_streams(results), *_list_rest(results, forms, growth)):
         if not value > 0:  # NaN, or 0 if no run began or ended in the window

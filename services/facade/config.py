@@ -13,7 +13,7 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:
 """Format of the Origin header as browsers send it: lower case, without a path."""
 
 FACES = frozenset({"a2a", "ag-ui", "mcp"})
-"""Protocols for other programs; each is implemented in a folder of its own."""
+"""Protocols for other programs; each is implemented in a separate folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

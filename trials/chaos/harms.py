@@ -94,7 +94,7 @@ def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) ->
 
 @dataclass
 class Load:
-    """Starts runs continuously, one after another per task, until told to stop."""
+    """Starts runs continuously, one after another per task, until it is stopped."""
 
     asker: Asker
     agent: str

@@ -208,7 +208,7 @@ class PlannedEdit:
 
 @dataclass(frozen=True, slots=True)
 class PlannedErasure:
-    """A guest in another person's chat, whose data are erased while the guest is active."""
+    """The erasure of a guest in another person's chat while the guest is active."""
 
     at_s: float
     """From the world's start."""

@@ -169,7 +169,7 @@ def answer_gate(run_id: str, gates: dict[str, agent_pb2.GateOpen], sent: SentMes
 
 
 def _read_text(gate: agent_pb2.GateOpen, text: str) -> Any:
-    """Return the gate answer that the text stands for, or None if an approval gate cannot interpret it."""
+    """Return the text as a gate answer, or None if an approval gate cannot interpret it."""
     word = text.strip().lower()
     if gate.kind == APPROVAL:
         return _WORDS.get(word)

@@ -27,7 +27,7 @@ from services.runtime.clock import format_time
 POLL_INTERVAL_MS = 1000
 
 CHATS_PAGE = 20
-"""Number of chats, most recently changed first, whose runs form one page of tasks."""
+"""Number of chats per page of tasks, most recently changed first; a page lists all runs of its chats."""
 
 RUNS_MAX = 50
 """Maximum number of tasks listed per chat, newest first."""

@@ -70,7 +70,7 @@ class Outside:
     asks_nobody: bool = False
     """Whether tools do not declare that they need approval: a planted bug."""
     cleared: set[str] = field(default_factory=set[str])
-    """Users whose data tools has erased."""
+    """Users with erased data in the tools service."""
     forgets_effects: bool = False
     """Whether tools keep no record of their effects: a planted bug."""
 

@@ -38,7 +38,7 @@ class Crowd:
         """Users to be judged."""
         self.watchers: list[User] = []
         self.erased: Erased | None = None
-        """State of the erased user; None if nobody is erased."""
+        """State of the erased user; None if no user is erased."""
         self._asking: list[asyncio.Event] = []
         self._beside: list[asyncio.Event] = []
         """Set when the users who ask, and those who stay until then, have finished."""

@@ -1,4 +1,4 @@
-"""A user whose data is erased during other activity, and the user who requests it."""
+"""The erasure of a user during other activity, and the user who requests it."""
 
 from __future__ import annotations
 

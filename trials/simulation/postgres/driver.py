@@ -84,7 +84,7 @@ class ModelProtocol:
         self.queries_count = 0
         self.session: Session = server.open_session(settings, self._on_notice, self._on_loss)
 
-    # What the server sends.
+    # Messages of the server.
 
     def _answer(self, future: asyncio.Future[list[Row]]) -> Callable[[list[Row] | Exception], None]:
         def deliver(outcome: list[Row] | Exception, is_in_transaction: bool) -> None:
