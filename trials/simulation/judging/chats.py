@@ -82,7 +82,7 @@ async def wait_for_runs(world: World) -> list[str]:
         await asyncio.sleep(LOOK_S)
         if not (unfinished := list_unfinished(read_logs(world))):
             return []
-    return [f"nobody has ended run {run_id}" for run_id in unfinished]
+    return [f"run {run_id} was not ended" for run_id in unfinished]
 
 
 def list_unfinished(logs: Logs) -> list[str]:
@@ -107,11 +107,12 @@ async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
 
 
 def judge_copies(logs: Logs, copies: Collection[str], forked: Collection[str]) -> list[str]:
-    """Check that each copy of a chat was answered; after a lost answer, the repeated request returns the same
-    copy.
+    """Check that each copy of a chat was answered.
+
+    After a lost answer, the repeated request returns the same copy.
     """
     made = {chat_id for chat_id, lines in logs.items() for line in lines if line.get("runId") in copies}
-    return [f"nobody was told of chat {chat_id}, which is a copy" for chat_id in sorted(made - {*forked})]
+    return [f"no answer named the copy {chat_id}" for chat_id in sorted(made - {*forked})]
 
 
 def judge_chats(logs: Logs) -> list[str]:

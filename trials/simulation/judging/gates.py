@@ -86,7 +86,7 @@ def _judge_calls(world: World, run_id: str, lines: list[Line]) -> list[str]:
         answers = [_as_object(payloads[gate]) for gate in calls.get(call_id, ()) if gate in payloads]
         approved = [answer for answer in answers if answer["decision"] != "reject"]
         if not approved:
-            problems.append(f"call {call_id} of {ASKS} has run, and nobody has approved it")
+            problems.append(f"call {call_id} of {ASKS} has run without approval")
         edits = [json.dumps(answer["arguments"]) for answer in approved if answer["decision"] == "edit"]
         known = {json.dumps(json.loads(text)) for text in given}
         if edits and not known <= {*edits}:
@@ -160,7 +160,7 @@ def _judge_answerers(rule: str, steps: list[dict[str, Any]], taken: dict[str, An
             problems.append(f"{taken} has decided behind the votes {votes}")
     by += [event["by"] for event in votes]
     if len({*by[1:]}) != len(by[1:]) and not any(event["decision"] == "edit" for event in votes):
-        problems.append(f"somebody has voted twice: {votes}")
+        problems.append(f"a person has voted twice: {votes}")
     if rule == "four eyes" and REQUESTER in by:
         problems.append("who asked has answered, and must not")
     passed = {name for event in steps for name in event.get("to", ())} | {f"user:{FIRST}"}

@@ -27,7 +27,7 @@ def judge_logs(world: World) -> list[str]:
 def judge_tasks(world: World) -> list[str]:
     """Check that no task of a living process failed with an error that was never retrieved."""
     return [
-        f"{process.name}: nobody has looked at the error of {task!r}"
+        f"{process.name}: the error of {task!r} was not retrieved"
         for process in world.all_processes
         if not process.is_dead
         for task in process.tasks

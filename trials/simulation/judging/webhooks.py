@@ -29,7 +29,9 @@ async def judge_webhook(world: World, copies: Collection[str], erased: Collectio
     for _ in range(LOOKS):
         told = {_name(event) for event in world.receiver.taken}
         wanted = list_wanted(leave_out(read_logs(world), erased), copies, world.hooked_ms)
-        missing = [f"nobody was told of {name}" for names in wanted.values() for name in names if name not in told]
+        missing = [
+            f"no webhook call reported {name}" for names in wanted.values() for name in names if name not in told
+        ]
         if not missing:
             break
         await asyncio.sleep(LOOK_S)

@@ -53,7 +53,7 @@ class Database:
         async with asyncio.timeout(options["timeout"]):
             await way.make_round_trip()
         if not self.server.is_up:
-            raise ConnectionRefusedError("nobody listens at the database's port")
+            raise ConnectionRefusedError("no server listens at the database's port")
         connection = connect_to(self.server, way, options)
         way.protocol = connection._protocol
         self._ways[way] = None

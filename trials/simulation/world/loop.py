@@ -173,12 +173,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.dial is None:
-            raise ConnectionRefusedError(f"nobody listens at {host}")
+            raise ConnectionRefusedError(f"no server listens at {host}")
         return await self.dial(protocol_factory, host)
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.serve is None:
-            raise OSError(f"nobody can listen at {host}")
+            raise OSError(f"listening is not possible at {host}")
         return self.serve(protocol_factory, host, port)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:

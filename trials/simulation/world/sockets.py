@@ -53,7 +53,7 @@ class Sockets:
         await asyncio.sleep(self.random.uniform(*DELAY_S))
         listener, process = self.servers.get(host), find_process(copy_context())
         if listener is None or not self.has_path(process, listener.process):
-            raise ConnectionRefusedError(f"nobody listens at {host}")
+            raise ConnectionRefusedError(f"no server listens at {host}")
         near = MemoryTransport(self, copy_context(), make_client(), process)
         far = MemoryTransport(self, listener.context.copy(), listener.context.run(listener.make), listener.process)
         near.peer, far.peer = far, near
