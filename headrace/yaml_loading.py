@@ -25,6 +25,5 @@ def load_yaml(text: bytes | str) -> object:
     except Exception as error:
         # PyYAML does not catch its own conversion errors of dates, numbers and tags: `2020-13-45` raises
         # ValueError, `!!bool x` KeyError, `!!timestamp x` AttributeError.
-        # KeyError, `!!timestamp x` an AttributeError.
         place, problem = "", f"a value is not of its type: {error}"
     raise ValueError(f"not valid YAML: {place}{problem}")

@@ -46,7 +46,6 @@ def environment() -> dict[str, str]:
     settings.parent.mkdir(parents=True, exist_ok=True)
     # Not above this process's limits, which root without CAP_SYS_RESOURCE cannot raise; buildah lowers its own
     # before it sets them.
-    # own before it sets them.
     files = _limit(resource.RLIMIT_NOFILE, NOFILE_MAX)
     processes = _limit(resource.RLIMIT_NPROC, NPROC_MAX)
     settings.write_text(

@@ -52,7 +52,7 @@ class Conversation:
         self._kept_lines: deque[str] = deque()
 
     async def run_to_end(self) -> None:
-        click.echo("/help lists what else can be typed than questions; Ctrl-D leaves.")
+        click.echo("Type a question, or /help for the list of commands; Ctrl-D leaves.")
         while (line := await self._read_line()) is not None:
             if line == "/exit":
                 return

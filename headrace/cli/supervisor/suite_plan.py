@@ -194,7 +194,7 @@ def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[s
         for name in given.keys() & process.environment.keys():
             effective.setdefault(name, set()).add(process.environment[name])
     return [
-        f"warning: {name} is not used here, where the services find each other by sockets of their own: "
+        f"warning: {name} is not used here, because the services connect over private sockets: "
         + (f"use {REPLACEMENTS[name]}" if name in REPLACEMENTS else "start the services one by one to use it")
         for name, value in given.items()
         if value not in effective.get(name, {value})

@@ -95,7 +95,6 @@ async def pipe_run(call: grpc.aio.UnaryStreamCall[Any, bytes], taker: RunTaker) 
         if taker.is_over:
             # Logs and metrics would count it as a cancellation if we left before the call of an ended run has
             # ended. A call whose run continues is left at once.
-            # metrics; one that goes on is left.
             has_ended = delta.WhichOneof("payload") in TERMINAL
             ending.reschedule(now() + (CALL_END_TIMEOUT_S if has_ended else 0.0))
         elif taker.is_waiting:
