@@ -1,4 +1,4 @@
-"""The command line, which talks HTTP to a facade; `up` starts the services as processes."""
+"""The command line: an HTTP client of the facade; `up` starts the services as processes."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ NAMES = (
     "health",
     "bench",
 )
-"""The commands, each of the module of that name."""
+"""Commands; each is in the module of the same name."""
 
 OPERATING = (
     *("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend"),
     "tools",
 )
-"""Commands of those who operate, in a folder of their own."""
+"""Commands for operators, in their own folder."""
 
 TESTING = ("eval", "fork", "record", "replay")
-"""Commands about recorded runs and evaluations, in a folder of their own."""
+"""Commands for recorded runs and evaluations, in their own folder."""
 
 UNREADABLE = (("msgspec", "MsgspecError"), ("google.protobuf.json_format", "ParseError"))
-"""Errors of answers that do not have the form that a command expects."""
+"""Errors raised when an answer does not have the expected form."""
 
 FOLDERS = {"commands": NAMES, "operating": OPERATING, "testing": TESTING}
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for: `up` stays small and starts its services at once."""
+    """Imports a command only when it is used, so that `up` stays small and starts its services at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(name for names in FOLDERS.values() for name in names)
@@ -56,7 +56,8 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except Exception as error:
             url = ctx.meta.get("headrace.url", "")
-            # Looked up, not imported: `up` does without these, and then they have raised nothing.
+            # Looked up in sys.modules: a module that is not imported has not raised anything, and `up` never
+            # imports them.
             unreadable = [getattr(sys.modules.get(module), name, ()) for module, name in UNREADABLE]
             if not url or not any(kind and isinstance(error, kind) for kind in unreadable):
                 raise

@@ -1,4 +1,4 @@
-"""Lists for a terminal: agents, checkpoints, pins."""
+"""Prints lists: agents, checkpoints, pins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.cli.run_view.printing import format_time, print_text
 
 
 class Agent(msgspec.Struct, frozen=True):
-    """An agent as GET /api/agents has it."""
+    """An agent, as returned by GET /api/agents."""
 
     key: str
     mode: str
@@ -20,7 +20,7 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 class AgentProblem(msgspec.Struct, frozen=True, rename="camel"):
-    """A refused file, or a stored agent that is not in force, as GET /api/agents/problems has it."""
+    """A refused agent file or an inactive stored agent, as returned by GET /api/agents/problems."""
 
     problem: str
     file: str = ""
@@ -56,7 +56,7 @@ TEXT_CHARS_MAX = 70
 
 
 class Checkpoint(msgspec.Struct, frozen=True, rename="camel"):
-    """A checkpoint as GET /api/chat/checkpoints has it."""
+    """A checkpoint, as returned by GET /api/chat/checkpoints."""
 
     checkpoint_id: int
     n: int
@@ -89,11 +89,11 @@ async def revert_chat(url: str, chat_id: str, checkpoint_id: int) -> None:
 
 
 KINDS = {"question": "query", "answer": "step"}
-"""Kinds of checkpoints by the words for the last message of each."""
+"""Kind of checkpoint by the word for the last message of that kind."""
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A pin as GET /api/chat/pins has it."""
+    """A pin, as returned by GET /api/chat/pins."""
 
     n: int
     text: str
@@ -108,7 +108,7 @@ async def print_pins(url: str, chat_id: str) -> None:
 
 
 async def pin_message(url: str, chat_id: str, which: str, *, remove: bool = False) -> None:
-    """Pin a message or take its pin back; `which` is the number of its line, or one of KINDS."""
+    """Pin or unpin a message; `which` is its line number or one of KINDS."""
     async with FacadeClient(url) as facade:
         n = int(which) if which.isdecimal() else await _find_last(facade, chat_id, which)
         if n is None:
