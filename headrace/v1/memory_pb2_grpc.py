@@ -387,10 +387,12 @@ class MemoryServiceServicer(object):
     def Remember(self, request, context):
         """Store a fact, for later chats.
 
-        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended. A plan
+        overwrites the user's plan for the same question with this agent, or their oldest one, id included, when 50 are
+        stored.
         Idempotent by request_id, also after the fact was deleted.
         Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
-        not allow it; FACTS_FULL; INVALID_REQUEST.
+        not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -399,7 +401,8 @@ class MemoryServiceServicer(object):
     def ListFacts(self, request, context):
         """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has
+        not given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -412,6 +415,8 @@ class MemoryServiceServicer(object):
         one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
         are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
         at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
+        Plans are found only by their scope, by words alone, and only where the question of the plan has at least half of
+        the query's words.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -95,15 +95,18 @@ class MemoryServiceStub:
     Remember: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]
     """Store a fact, for later chats.
 
-    Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+    Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended. A plan
+    overwrites the user's plan for the same question with this agent, or their oldest one, id included, when 50 are
+    stored.
     Idempotent by request_id, also after the fact was deleted.
     Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
-    not allow it; FACTS_FULL; INVALID_REQUEST.
+    not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
     """
     ListFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]
     """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
 
-    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+    Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has
+    not given.
     """
     RecallFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]
     """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
@@ -112,6 +115,8 @@ class MemoryServiceStub:
     one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
     are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
     at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
+    Plans are found only by their scope, by words alone, and only where the question of the plan has at least half of
+    the query's words.
     """
     UpdateFact: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]
     """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
@@ -416,15 +421,18 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Remember: _aio.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]  # type: ignore[assignment]
     """Store a fact, for later chats.
 
-    Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+    Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended. A plan
+    overwrites the user's plan for the same question with this agent, or their oldest one, id included, when 50 are
+    stored.
     Idempotent by request_id, also after the fact was deleted.
     Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
-    not allow it; FACTS_FULL; INVALID_REQUEST.
+    not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
     """
     ListFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]  # type: ignore[assignment]
     """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
 
-    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+    Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has
+    not given.
     """
     RecallFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]  # type: ignore[assignment]
     """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
@@ -433,6 +441,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
     are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
     at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
+    Plans are found only by their scope, by words alone, and only where the question of the plan has at least half of
+    the query's words.
     """
     UpdateFact: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]  # type: ignore[assignment]
     """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
@@ -782,10 +792,12 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.RememberResponse, _abc.Awaitable[_memory_pb2.RememberResponse]]:
         """Store a fact, for later chats.
 
-        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
+        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended. A plan
+        overwrites the user's plan for the same question with this agent, or their oldest one, id included, when 50 are
+        stored.
         Idempotent by request_id, also after the fact was deleted.
         Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
-        not allow it; FACTS_FULL; INVALID_REQUEST.
+        not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod
@@ -796,7 +808,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.ListFactsResponse, _abc.Awaitable[_memory_pb2.ListFactsResponse]]:
         """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has
+        not given.
         """
 
     @_abc_1.abstractmethod
@@ -811,6 +824,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
         are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
         at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
+        Plans are found only by their scope, by words alone, and only where the question of the plan has at least half of
+        the query's words.
         """
 
     @_abc_1.abstractmethod

@@ -191,6 +191,9 @@ class Attention:
     facts: list[str] = field(default_factory=list[str])
     """Facts about the user from earlier chats that match the query."""
 
+    past_plan: str = ""
+    """What the planner is told of the plan of a similar task, while it makes its own."""
+
     draft: str = ""
 
     def without_todos(self) -> Attention:

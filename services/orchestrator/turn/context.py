@@ -106,10 +106,10 @@ def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
 
 
 def make_asides(scope: Scope) -> list[str]:
-    """Make what the model is told with each request, and no log keeps: notes, and the draft that it is to check."""
+    """Make what the model is told with a request, and no log keeps: notes, a similar plan, the draft that it checks."""
     draft = scope.attention.draft
     check = prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft}) if draft else ""
-    return [text for text in (scope.attention.describe_notes(), check) if text]
+    return [text for text in (scope.attention.describe_notes(), scope.attention.past_plan, check) if text]
 
 
 def _describe_budget(scope: Scope) -> str:

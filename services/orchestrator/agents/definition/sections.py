@@ -197,6 +197,10 @@ class PlanExecute(Part):
     max_parallel: Positive = 8
     """Tasks of one group at the same time; only PARALLEL has groups."""
 
+    recall_plans: bool = False
+    """Whether a complete run's plan is kept for its user, and offered as a start to the planner of their next similar
+    question to this agent."""
+
     plan: Planning
     """Makes the plan. Its tools are those of the plan."""
 
