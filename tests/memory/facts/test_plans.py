@@ -6,7 +6,8 @@ import pytest
 
 from headrace.errors import Held, InvalidRequest
 from services.runtime.auth.identity import Identity
-from tests.support.memory.engines import Serve
+from tests.support.memory import people
+from tests.support.memory.engines import Kept, Serve
 from tests.support.memory.writing import Memory
 
 pytestmark = pytest.mark.engines
@@ -123,3 +124,22 @@ async def test_the_newest_plan_for_a_question_is_kept_and_fifty_for_an_agent(ser
         assert {plan.text.partition("\n")[0] for plan in plans} == {f"task number{number}" for number in range(50)}
         assert len(await memory.export_facts()) == 51  # and no tombstone
         assert await find_plan(memory, "other task", agent="other") == "other task"
+
+
+async def test_a_held_users_plan_is_not_overwritten(memory: Memory) -> None:
+    ada = memory.acting_as(ADA)
+    await keep_plan(ada, TRIP, "one")
+    await people.place_hold(memory, user="ada")
+    with pytest.raises(Held):
+        await keep_plan(ada, TRIP, "two")
+    assert [fact.text for fact in await ada.list_facts(scope="plan")] == [f"{TRIP}\none"]
+    await keep_plan(ada, "another task")
+
+
+async def test_a_users_plans_are_erased_with_their_facts(kept: Kept) -> None:
+    async with people.furnished(kept, ADA, BOB) as (memory, _):
+        for who in (ADA, BOB):
+            await keep_plan(memory.acting_as(who), people.mark(who, "plan"))
+        await people.erase(memory, user="ada")
+        assert await memory.acting_as(ADA).list_facts(scope="plan") == []
+        assert len(await memory.acting_as(BOB).list_facts(scope="plan")) == 1
