@@ -150,9 +150,7 @@ def _find_overwritten(known: Sequence[Fact], plan: Fact) -> Fact | None:
 
 
 def _make_room(known: Sequence[Fact], fact: Fact, holds: HoldsInForce) -> list[Fact]:
-    kept = [
-        other for other in known if other.place == fact.place and other.scope != "plan" and not other.deleted_at
-    ]
+    kept = [other for other in known if other.place == fact.place and other.scope != "plan" and not other.deleted_at]
     if fact.scope == "plan" or len(kept) < FACTS_MAX:
         return []
     ended = [other for other in kept if other.ended_at and holds.find(other.owner.tenant, other.owner.user) is None]

@@ -92,8 +92,7 @@ def _drop_irrelevant(
     kept = {
         index: sum(terms.values())
         for index, terms in scores.items()
-        if (not are_plans and not all(term.is_weak for term in terms))
-        or sum(map(_weigh, terms)) >= COVERED_MIN * whole
+        if (not are_plans and not all(term.is_weak for term in terms)) or sum(map(_weigh, terms)) >= COVERED_MIN * whole
     }
     best = dict[Term, float]()
     for index, score in kept.items():

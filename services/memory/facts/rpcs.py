@@ -57,9 +57,7 @@ class FactRpcs(MemoryServiceServicer):
     async def RecallFacts(
         self, request: memory_pb2.RecallFactsRequest, context: Context
     ) -> memory_pb2.RecallFactsResponse:
-        found = await self._facts.recall(
-            request.query, request.scope, request.agent_key, read_limit(request.limit)
-        )
+        found = await self._facts.recall(request.query, request.scope, request.agent_key, read_limit(request.limit))
         hits = [memory_pb2.FactHit(fact=make_message(fact), score=score) for fact, score in found]
         return memory_pb2.RecallFactsResponse(hits=hits)
 

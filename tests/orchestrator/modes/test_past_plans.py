@@ -9,13 +9,13 @@ import pytest
 
 from headrace.client import Client
 from headrace.errors import Overloaded
-from headrace.v1 import memory_pb2
+from headrace.v1 import llm_pb2, memory_pb2
 from tests.support.orchestrator import MODEL, Serve, Suite, ask_for, plans, read, run_of
 from tests.support.orchestrator.answerers import as_member
 from tests.support.orchestrator.crashes import Crashes, restart
 from tests.support.orchestrator.events import ask_until
 from tests.support.orchestrator.plans import Reply, text_of
-from tests.support.orchestrator.steps import answer
+from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob"}
@@ -31,7 +31,19 @@ OFFER_OF_TRIP = "1. find a train\n2. book a hotel\nUse it as a start if it fits.
 
 def planning(*tasks: Any, **given: Any) -> Reply:
     """A model that plans these tasks, whatever the question."""
-    return plans.model(plans.add(*tasks), **{"planner": lambda _: plans.add(*tasks)} | given)
+
+    def plan(request: llm_pb2.ChatRequest) -> list[Step]:
+        return plans.add(*tasks)
+
+    return plans.model(plans.add(*tasks), **{"planner": plan} | given)
+
+
+def fail(request: llm_pb2.ChatRequest) -> list[Step]:
+    return plans.update(request, "failed")
+
+
+def forget(request: llm_pb2.ChatRequest) -> list[Step]:
+    return answer("I forgot it")
 
 
 PLAN_TRIP = planning("find a train", "book a\nhotel")
@@ -106,20 +118,16 @@ async def test_a_plan_is_offered_to_its_user_by_its_agent_alone(serve: Serve) ->
         assert sorted(plan.agent_key for plan in kept) == ["other", "react"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"told": lambda request: plans.update(request, "failed")}, {"told": lambda _: answer("I forgot it")}],
-    ids=["failed", "not told"],
-)
-async def test_a_plan_that_was_not_done_is_not_kept(serve: Serve, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("told", [fail, forget])
+async def test_a_plan_that_was_not_done_is_not_kept(serve: Serve, told: Reply) -> None:
     async with serve(**AGENT) as suite:
-        await ask(suite, TRIP, planning("find a train", **changes))
+        await ask(suite, TRIP, planning("find a train", told=told))
         await ask(suite, MOVE)
         assert [plan.text.partition("\n")[0] for plan in await list_plans(suite.client, 1)] == [MOVE]
 
 
 async def test_the_parts_of_a_split_task_are_not_kept(serve: Serve) -> None:
-    def split(request: Any) -> Any:
+    def split(request: llm_pb2.ChatRequest) -> list[Step]:
         text = plans.last_text(request)
         if "_plan_restate_tasks_" in text:
             left = [line for line in text.splitlines() if line.startswith("- ")]
@@ -135,7 +143,7 @@ async def test_the_parts_of_a_split_task_are_not_kept(serve: Serve) -> None:
 
 
 async def test_a_draft_of_the_plan_and_the_plan_are_both_offered_it(serve: Serve) -> None:
-    def plan(request: Any) -> Any:
+    def plan(request: llm_pb2.ChatRequest) -> list[Step]:
         return answer("first this") if request.tool_choice == "none" else plans.add("find a train", "book a hotel")
 
     async with serve(**plans.agent(deep=True, recallPlans=True)) as suite:
