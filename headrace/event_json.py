@@ -18,6 +18,10 @@ from headrace.v1 import agent_pb2, common_pb2
 
 _ENVELOPE = ("seq", "timestamp", "subagentId", "taskId")
 
+_PAYLOAD_TYPES = {
+    field.name: field.message_type for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
+}
+
 _decode_value = json.JSONDecoder().raw_decode
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
@@ -34,7 +38,7 @@ def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
         name = members["type"].replace(".", "_", 1)
         delta = agent_pb2.AgentDelta()
         own: Mapping[str, FieldDescriptor] = {}
-        if kind := _payload_types().get(name):
+        if kind := _PAYLOAD_TYPES.get(name):
             own = _fields_by_json_name(kind)
             payload = getattr(delta, name)
             payload.SetInParent()
@@ -45,13 +49,6 @@ def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError("the JSON is no event") from error
     return delta
-
-
-@cache
-def _payload_types() -> dict[str, Any]:
-    return {
-        field.name: field.message_type for field in agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"].fields
-    }
 
 
 @cache

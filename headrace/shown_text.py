@@ -51,13 +51,10 @@ def isolate(text: str) -> str:
     """Return the text with an isolate around each run of right-to-left letters: what is next to it keeps its place."""
     if text.isascii():
         return text
-    runs = ((is_moving, "".join(run)) for is_moving, run in groupby(text, _is_right_to_left))
+    groups = groupby(text, lambda char: any(ord(char) in block for block in _RIGHT_TO_LEFT))
+    runs = ((is_moving, "".join(run)) for is_moving, run in groups)
     shown = "".join(f"{_ISOLATE}{run}{_END}" if is_moving else run for is_moving, run in runs)
     return shown.replace(f"{_END} {_ISOLATE}", " ")  # words of a sentence keep their order
-
-
-def _is_right_to_left(char: str) -> bool:
-    return any(ord(char) in block for block in _RIGHT_TO_LEFT)
 
 
 def shorten_line(text: str, chars_max: int) -> str:

@@ -17,11 +17,11 @@ Reply = TypeVar("Reply")
 
 @contextmanager
 def rpc_errors() -> Generator[None]:
-    """Raise a status as its HeadraceError; foreign ones stay AioRpcError."""
+    """Raise a status as its HeadraceError; foreign ones stay grpc.RpcError."""
     try:
         yield
-    except grpc.aio.AioRpcError as error:
-        if known := from_rpc_error(error):
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.aio.AioRpcError | grpc.Call) and (known := from_rpc_error(error)):
             raise known from error
         raise
 

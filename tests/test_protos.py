@@ -12,9 +12,10 @@ import pytest
 from google.api import annotations_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
+from headrace.contract import FILES
 from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import rules_of
-from tests.support.contract import FILES, RPCS
+from tests.support.contract import RPCS
 
 JSON_BY_NATURE = {"params", "payload", "arguments", "tool_params", "param", "details"}
 """Names that are JSON wherever they stand in an event; `result` and `delta` are text wherever they stand."""

@@ -45,9 +45,6 @@ ATTRIBUTES_LEFT = {
     "services/orchestrator/run/answers/call.py: Call": 19,
     "services/tools/sandbox/supervisor/policy.py: Policy": 16,
     "services/tools/toolkit/tool.py: Tool": 20,
-    # A stub for each of the contract's services.
-    "headrace/client.py: Client": 17,
-    "headrace/sync/client.py: Client": 17,
     # What a delta touches: a part of its own would be one more look-up for each.
     "services/orchestrator/run/answers/answer.py: Answer": 21,
     "services/runtime/calls/server_call.py: ServerCall": 16,

@@ -163,6 +163,10 @@ def test_over_the_channel_of_grpcio_testing() -> None:
     assert over_testing(ask, play) == "ab"
 
 
+async def test_a_thread_that_runs_a_loop_may_use_it() -> None:
+    test_over_the_channel_of_grpcio_testing()
+
+
 def test_a_foreign_status_over_the_channel_of_grpcio_testing() -> None:
     def ask(client: Client) -> str:
         try:

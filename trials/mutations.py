@@ -47,7 +47,7 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Is: "is not",
     ast.IsNot: "is",
 }
-GENERATED = ("headrace/v1", "headrace/a2a", "headrace/sync")
+GENERATED = ("headrace/v1", "headrace/a2a")
 
 
 @dataclass(frozen=True, slots=True)

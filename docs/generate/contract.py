@@ -56,9 +56,7 @@ def _describe_event(field: FieldDescriptor) -> str:
 def describe_messages(*names: str) -> str:
     """The fields of messages, each under a heading."""
     found = {
-        message.name: message
-        for file in sources.CONTRACT
-        for message in _reachable(file.message_types_by_name.values())
+        message.name: message for file in sources.FILES for message in _reachable(file.message_types_by_name.values())
     }
     return "\n\n".join(_describe_message(found[name], page="events") for name in names)
 
@@ -77,18 +75,30 @@ def describe_routes(peer: str) -> str:
     return "\n\n".join(_describe_route(route) for route in sources.load_routes() if route.peer == peer)
 
 
-def describe_rpcs(service: str) -> str:
-    """The RPCs of a service."""
-    (found,) = [file.services_by_name[service] for file in sources.CONTRACT if service in file.services_by_name]
+def list_services() -> str:
+    """The services, who answers for them, and how many of their RPCs clients may call."""
+    rows: list[list[str]] = []
+    for name, service in sources.SERVICES.items():
+        rpcs = [rpc for rpc in sources.RPCS.values() if rpc.descriptor.containing_service is service]
+        public = sum(sources.CLIENT in rpc.callers for rpc in rpcs)
+        for_clients = "all" if public == len(rpcs) else f"{public} of {len(rpcs)}" if public else "none"
+        rows.append([f"[{name}](#{slug(name)})", rpcs[0].server, for_clients])
+    return format_table("service | answered by | RPCs for clients", rows)
+
+
+def describe_rpcs() -> str:
+    """The RPCs of all services."""
     paths = {route.rpc.full_name: f"{route.verb} {route.path}" for route in sources.load_routes()}
-    parts: list[str] = [_format_comment(sources.find_comment(found.full_name))]
-    for rpc in found.methods:
-        over_http = f" · [{code(path)}](http.md#{slug(path)})" if (path := paths.get(rpc.full_name)) else ""
-        parts += [
-            f"### {service}.{rpc.name}",
-            f"{code(_signature(rpc))}{over_http}",
-            _format_comment(sources.find_comment(rpc.full_name)),
-        ]
+    parts: list[str] = []
+    for service in sources.SERVICES.values():
+        parts += [f"## {service.name}", _format_comment(sources.find_comment(service.full_name))]
+        for rpc in service.methods:
+            over_http = f" · [{code(path)}](http.md#{slug(path)})" if (path := paths.get(rpc.full_name)) else ""
+            parts += [
+                f"### {service.name}.{rpc.name}",
+                f"{code(_signature(rpc))}{over_http}",
+                _format_comment(sources.find_comment(rpc.full_name)),
+            ]
     return "\n\n".join(parts)
 
 
@@ -96,16 +106,13 @@ def list_scopes() -> str:
     """The RPCs that want a scope or write to the audit log, with their routes."""
     paths = {route.grpc_path: f"{route.verb} {route.path}" for route in sources.load_routes()}
     rows: list[list[str]] = []
-    scopes = {method: sources.find_scope(method) for method in sources.CALLERS}
-    for method, scope in sorted(scopes.items(), key=lambda item: (item[1], item[0])):
-        event = sources.find_audit_event(method)
-        if not scope and (not event or sources.CLIENT not in sources.CALLERS[method]):
+    for rpc in sorted(sources.RPCS.values(), key=lambda rpc: (rpc.scope, rpc.path)):
+        if not rpc.scope and (not rpc.audit or sources.CLIENT not in rpc.callers):
             continue
-        service, name = method.removeprefix("/headrace.v1.").split("/")
-        path = paths.get(method)
+        path = paths.get(rpc.path)
         over_http = f"[{code(path)}](http.md#{slug(path)})" if path else ""
-        link = f"[{service}.{name}](#{slug(f'{service}.{name}')})"
-        rows.append([code(scope) if scope else "", link, over_http, code(event) if event else ""])
+        link = f"[{rpc.name}](#{slug(rpc.name)})"
+        rows.append([code(rpc.scope) if rpc.scope else "", link, over_http, code(rpc.audit) if rpc.audit else ""])
     return format_table("scope | RPC | over HTTP | in the audit log", rows)
 
 

@@ -40,6 +40,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "routes": contract.describe_routes,
     "rpcs": contract.describe_rpcs,
     "scopes": contract.list_scopes,
+    "services": contract.list_services,
     "callers": contract.list_callers,
     "errors": code_tables.list_errors,
     "metrics": code_tables.list_metrics,

@@ -7,21 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from headrace.cli import main as COMMAND_LINE
+from headrace.contract import FILES, RPCS, SERVICES
 from headrace.errors import BY_REASON
-from headrace.v1 import (
-    agent_pb2,
-    audit_pb2,
-    data_pb2,
-    gates_pb2,
-    keys_pb2,
-    llm_pb2,
-    memory_pb2,
-    operator_pb2,
-    schedule_pb2,
-    spend_pb2,
-    tools_pb2,
-    webhook_pb2,
-)
+from headrace.v1 import agent_pb2, tools_pb2
 from services.facade.config import Config as FacadeConfig
 from services.facade.openapi.comments import find_comment
 from services.facade.proto_routes import Route, load_routes
@@ -42,7 +30,7 @@ from services.orchestrator.money.budgets import File, Rule
 from services.orchestrator.run.approvals import rules as approval_rules
 from services.orchestrator.run.approvals.rules import BUILT_IN
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.auth.callers import CALLERS, CLIENT, find_audit_event, find_scope
+from services.runtime.auth.callers import CALLERS, CLIENT
 from services.runtime.auth.settings import AuthSettings as AUTH
 from services.runtime.formats.json_form import rules_of
 from services.runtime.process.config import PREFIX
@@ -63,7 +51,7 @@ __all__ = [
     "CLIENT",
     "COMMAND_LINE",
     "CONFIGS",
-    "CONTRACT",
+    "FILES",
     "HTTP_STATUS",
     "MODELS",
     "MODES",
@@ -72,14 +60,15 @@ __all__ = [
     "OTHER_DEFAULTS",
     "OWN",
     "PREFIX",
+    "RPCS",
+    "SERVICES",
     "Mode",
     "Route",
     "agent_pb2",
-    "find_audit_event",
     "find_comment",
-    "find_scope",
     "load_routes",
     "rules_of",
+    "tools_pb2",
 ]
 
 OWN = (*catalogue.OWN, *recall.FACT_TOOLS)
@@ -148,22 +137,3 @@ CONFIGS: dict[str, type[Any]] = {
     "facade": FacadeConfig,
 }
 """The settings of each service."""
-
-CONTRACT = tuple(
-    file.DESCRIPTOR
-    for file in (
-        agent_pb2,
-        audit_pb2,
-        data_pb2,
-        gates_pb2,
-        keys_pb2,
-        llm_pb2,
-        memory_pb2,
-        operator_pb2,
-        schedule_pb2,
-        spend_pb2,
-        tools_pb2,
-        webhook_pb2,
-    )
-)
-"""The files of the contract that have services."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from google.protobuf import json_format
@@ -10,27 +9,20 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.v1 import agent_pb2, gates_pb2, llm_pb2, memory_pb2, tools_pb2
-
-_FILES = (agent_pb2, gates_pb2, llm_pb2, memory_pb2, tools_pb2)
+from headrace.contract import SERVICES
 
 
-@cache
 def find_method(name: str) -> MethodDescriptor:
     """Return the RPC of a name such as `LlmService/StreamChat`; raises ValueError for an unknown one."""
     service_name, _, method_name = name.partition("/")
-    for file in _FILES:
-        service = file.DESCRIPTOR.services_by_name.get(service_name)
-        if service is not None and method_name in service.methods_by_name:
-            return service.methods_by_name[method_name]
-    raise ValueError(f"there is no RPC {name!r}")
+    service = SERVICES.get(service_name)
+    if service is None or method_name not in service.methods_by_name:
+        raise ValueError(f"there is no RPC {name!r}")
+    return service.methods_by_name[method_name]
 
 
 _TAKEN = {
-    method.input_type.full_name: method
-    for file in (agent_pb2, gates_pb2)
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
+    method.input_type.full_name: method for name in ("AgentService", "GateService") for method in SERVICES[name].methods
 }
 
 

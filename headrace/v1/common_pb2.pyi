@@ -78,6 +78,80 @@ class FieldRules(_message.Message):
 Global___FieldRules: _TypeAlias = FieldRules  # noqa: Y015
 
 @_typing.final
+class ClientCall(_message.Message):
+    """How clients in Python name a call of an RPC, and what they return (headrace/calls.py). Request fields that are neither
+    required nor optional are keyword arguments.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NamesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    OPTIONAL_FIELD_NUMBER: _builtins.int
+    RETURNS_FIELD_NUMBER: _builtins.int
+    ALL_PAGES_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the method, for example rename_chat."""
+    returns: _builtins.str
+    """Response field that is returned in place of the response, in a stream that of each message; empty: the response."""
+    all_pages: _builtins.bool
+    """Whether the call reads all pages and returns the items of all of them."""
+    timeout_s: _builtins.int
+    """How long the client waits for the response; 0: as long as for other calls."""
+    @_builtins.property
+    def required(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Request fields that the caller must give, by position or by name, in this order."""
+
+    @_builtins.property
+    def optional(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Request fields that the caller may give by position, after the required ones."""
+
+    @_builtins.property
+    def names(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Names of arguments that differ from their request fields, by field."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        required: _abc.Iterable[_builtins.str] | None = ...,
+        optional: _abc.Iterable[_builtins.str] | None = ...,
+        returns: _builtins.str = ...,
+        all_pages: _builtins.bool = ...,
+        names: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        timeout_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_pages", b"all_pages", "name", b"name", "names", b"names", "optional", b"optional", "required", b"required", "returns", b"returns", "timeout_s", b"timeout_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientCall: _TypeAlias = ClientCall  # noqa: Y015
+
+@_typing.final
 class Usage(_message.Message):
     """Tokens and calls spent. In a run's events it covers the whole tree: sub-agents, retries, verification and
     compaction included. From the gateway it covers one StreamChat call.
@@ -487,10 +561,20 @@ class InputNeed(_message.Message):
 Global___InputNeed: _TypeAlias = InputNeed  # noqa: Y015
 
 RULES_FIELD_NUMBER: _builtins.int
+SERVER_FIELD_NUMBER: _builtins.int
+DEFAULT_CALLERS_FIELD_NUMBER: _builtins.int
 SCOPE_FIELD_NUMBER: _builtins.int
 AUDIT_FIELD_NUMBER: _builtins.int
+CALLERS_FIELD_NUMBER: _builtins.int
+WITHOUT_USER_FIELD_NUMBER: _builtins.int
+CREATES_FIELD_NUMBER: _builtins.int
+CLIENT_FIELD_NUMBER: _builtins.int
 rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, Global___FieldRules]
 """Rules of this field; see FieldRules."""
+server: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.ServiceOptions, _builtins.str]
+"""The service of the suite that answers: orchestrator, llm_gateway, memory or tools."""
+default_callers: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.ServiceOptions, _containers.RepeatedScalarFieldContainer[_builtins.str]]
+"""Who may call the RPCs that have no `callers`, in the same words."""
 scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
 """What a caller's credential must be good for: ask, answer, operate, read_content, publish or admin. It is checked
 before anything else of the request; a credential without it is answered PERMISSION_DENIED. RPCs without this
@@ -501,3 +585,13 @@ audit: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, 
 docs/security.md lists them. Each RPC that makes a secret, or wants operate, publish or admin and changes something,
 has one.
 """
+callers: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _containers.RepeatedScalarFieldContainer[_builtins.str]]
+"""Who may call: client (every caller outside the suite), facade, orchestrator, llm_gateway, memory or tools; public
+stands for client, facade and orchestrator. Others are refused with PERMISSION_DENIED.
+"""
+without_user: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
+"""Whether services call this on their own account: for no user, or for all users."""
+creates: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
+"""Whether it keeps something new of a user, and is refused with ERASING while the user's data is being erased."""
+client: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___ClientCall]
+"""The method of the clients in Python that calls this; absent: they have none, or one written by hand."""

@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/spend.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xd5\x01\n\x0fGetUsageRequest\x12\x18\n\x08\x66rom_day\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02  \x12\x16\n\x06to_day\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02  \x12\x18\n\x08group_by\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(\x05\x12\x15\n\x05scope\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02  \x12\x15\n\x04user\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1a\n\tagent_key\x18\x06 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x12\x16\n\x05model\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x04\x12\x14\n\x03key\x18\x08 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\"\x8f\x01\n\x10GetUsageResponse\x12#\n\x04rows\x18\x01 \x03(\x0b\x32\x15.headrace.v1.UsageRow\x12$\n\x05total\x18\x02 \x01(\x0b\x32\x15.headrace.v1.UsageRow\x12\x0e\n\x06is_cut\x18\x03 \x01(\x08\x12\x10\n\x08\x66rom_day\x18\x04 \x01(\t\x12\x0e\n\x06to_day\x18\x05 \x01(\t\"\xc4\x01\n\x08UsageRow\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x11\n\tagent_key\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x14\n\x0cinput_tokens\x18\x06 \x01(\x03\x12\x15\n\routput_tokens\x18\x07 \x01(\x03\x12\x15\n\rcached_tokens\x18\x08 \x01(\x03\x12\x13\n\x0bmodel_calls\x18\t \x01(\x03\x12\x15\n\rcost_nano_usd\x18\n \x01(\x03\x32k\n\x0cSpendService\x12[\n\x08GetUsage\x12\x1c.headrace.v1.GetUsageRequest\x1a\x1d.headrace.v1.GetUsageResponse\"\x12\x82\xd3\xe4\x93\x02\x0c\x12\n/api/usageBA\n\x0bheadrace.v1B\nSpendProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/spend.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xd5\x01\n\x0fGetUsageRequest\x12\x18\n\x08\x66rom_day\x18\x01 \x01(\tB\x06\x8a\xb5\x18\x02  \x12\x16\n\x06to_day\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02  \x12\x18\n\x08group_by\x18\x03 \x03(\tB\x06\x8a\xb5\x18\x02(\x05\x12\x15\n\x05scope\x18\x04 \x01(\tB\x06\x8a\xb5\x18\x02  \x12\x15\n\x04user\x18\x05 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1a\n\tagent_key\x18\x06 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\x12\x16\n\x05model\x18\x07 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x04\x12\x14\n\x03key\x18\x08 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\"\x8f\x01\n\x10GetUsageResponse\x12#\n\x04rows\x18\x01 \x03(\x0b\x32\x15.headrace.v1.UsageRow\x12$\n\x05total\x18\x02 \x01(\x0b\x32\x15.headrace.v1.UsageRow\x12\x0e\n\x06is_cut\x18\x03 \x01(\x08\x12\x10\n\x08\x66rom_day\x18\x04 \x01(\t\x12\x0e\n\x06to_day\x18\x05 \x01(\t\"\xc4\x01\n\x08UsageRow\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x11\n\tagent_key\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x14\n\x0cinput_tokens\x18\x06 \x01(\x03\x12\x15\n\routput_tokens\x18\x07 \x01(\x03\x12\x15\n\rcached_tokens\x18\x08 \x01(\x03\x12\x13\n\x0bmodel_calls\x18\t \x01(\x03\x12\x15\n\rcost_nano_usd\x18\n \x01(\x03\x32\x8c\x01\n\x0cSpendService\x12\x66\n\x08GetUsage\x12\x1c.headrace.v1.GetUsageRequest\x1a\x1d.headrace.v1.GetUsageResponse\"\x1d\xaa\xb5\x18\x07\n\x05usage\x82\xd3\xe4\x93\x02\x0c\x12\n/api/usage\x1a\x14\x8a\xb5\x18\x06memory\x92\xb5\x18\x06publicBA\n\x0bheadrace.v1B\nSpendProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,14 +50,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETUSAGEREQUEST'].fields_by_name['model']._serialized_options = b'\212\265\030\003 \200\004'
   _globals['_GETUSAGEREQUEST'].fields_by_name['key']._loaded_options = None
   _globals['_GETUSAGEREQUEST'].fields_by_name['key']._serialized_options = b'\212\265\030\003 \200\001'
+  _globals['_SPENDSERVICE']._loaded_options = None
+  _globals['_SPENDSERVICE']._serialized_options = b'\212\265\030\006memory\222\265\030\006public'
   _globals['_SPENDSERVICE'].methods_by_name['GetUsage']._loaded_options = None
-  _globals['_SPENDSERVICE'].methods_by_name['GetUsage']._serialized_options = b'\202\323\344\223\002\014\022\n/api/usage'
+  _globals['_SPENDSERVICE'].methods_by_name['GetUsage']._serialized_options = b'\252\265\030\007\n\005usage\202\323\344\223\002\014\022\n/api/usage'
   _globals['_GETUSAGEREQUEST']._serialized_start=97
   _globals['_GETUSAGEREQUEST']._serialized_end=310
   _globals['_GETUSAGERESPONSE']._serialized_start=313
   _globals['_GETUSAGERESPONSE']._serialized_end=456
   _globals['_USAGEROW']._serialized_start=459
   _globals['_USAGEROW']._serialized_end=655
-  _globals['_SPENDSERVICE']._serialized_start=657
-  _globals['_SPENDSERVICE']._serialized_end=764
+  _globals['_SPENDSERVICE']._serialized_start=658
+  _globals['_SPENDSERVICE']._serialized_end=798
 # @@protoc_insertion_point(module_scope)

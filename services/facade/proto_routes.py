@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from google.api import annotations_pb2, http_pb2
-from google.protobuf.descriptor import Descriptor, FileDescriptor, MethodDescriptor
+from google.api import http_pb2
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.v1 import (
-    agent_pb2,
-    audit_pb2,
-    data_pb2,
-    gates_pb2,
-    keys_pb2,
-    memory_pb2,
-    operator_pb2,
-    schedule_pb2,
-    spend_pb2,
-    tools_pb2,
-    webhook_pb2,
-)
-
-CONTRACT_FILES: dict[str, Sequence[FileDescriptor]] = {
-    "orchestrator": (agent_pb2.DESCRIPTOR, data_pb2.DESCRIPTOR, gates_pb2.DESCRIPTOR, operator_pb2.DESCRIPTOR),
-    "memory": (
-        memory_pb2.DESCRIPTOR,
-        audit_pb2.DESCRIPTOR,
-        keys_pb2.DESCRIPTOR,
-        schedule_pb2.DESCRIPTOR,
-        spend_pb2.DESCRIPTOR,
-        webhook_pb2.DESCRIPTOR,
-    ),
-    "tools": (tools_pb2.DESCRIPTOR,),
-}
-"""The files of the contract, by the service that answers."""
+from headrace.contract import RPCS, Rpc
+from headrace.v1 import agent_pb2, data_pb2, schedule_pb2, tools_pb2
 
 EVENT_TYPE: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
-
-_HTTP: Any = annotations_pb2.http
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +25,7 @@ class Route:
     """The annotated path, with parameters as {field}."""
 
     peer: str
-    """The service that answers, a key of CONTRACT_FILES."""
+    """The service that answers."""
 
     rpc: MethodDescriptor
 
@@ -111,28 +84,24 @@ class Route:
 
 
 def load_routes() -> list[Route]:
-    return [route for peer, files in CONTRACT_FILES.items() for file in files for route in _find_routes(peer, file)]
+    return [
+        _make_route(rpc, binding)
+        for rpc in RPCS.values()
+        if rpc.http is not None
+        for binding in (rpc.http, *rpc.http.additional_bindings)
+    ]
 
 
-def _find_routes(peer: str, file: FileDescriptor) -> Iterator[Route]:
-    for service in file.services_by_name.values():
-        for rpc in service.methods:
-            rule = rpc.GetOptions().Extensions[_HTTP]
-            if rule.WhichOneof("pattern"):
-                for binding in (rule, *rule.additional_bindings):
-                    yield _make_route(peer, rpc, binding)
-
-
-def _make_route(peer: str, rpc: MethodDescriptor, rule: http_pb2.HttpRule) -> Route:
+def _make_route(rpc: Rpc, rule: http_pb2.HttpRule) -> Route:
     verb = rule.WhichOneof("pattern")
-    assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.full_name}: no pattern that the facade serves"
+    assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.name}: no pattern that the facade serves"
     route = Route(
         verb=verb.upper(),
         path=getattr(rule, verb),
-        peer=peer,
-        rpc=rpc,
+        peer=rpc.server,
+        rpc=rpc.descriptor,
         has_body=rule.body == "*",
         response_body=rule.response_body,
     )
-    assert rule.body in ("", "*") or route.is_hook, f"{rpc.full_name}: the body is the whole request or nothing"
+    assert rule.body in ("", "*") or route.is_hook, f"{rpc.name}: the body is the whole request or nothing"
     return route

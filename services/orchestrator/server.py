@@ -54,8 +54,6 @@ from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, build_caller_m
 from services.runtime.rpc.push_stream import Watches
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
-NAME, GATES, OPERATING, DATA = (f"headrace.v1.{name}Service" for name in ("Agent", "Gate", "Operator", "Data"))
-
 
 @asynccontextmanager
 async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
@@ -171,10 +169,10 @@ def _list_services(
     agents: AgentService, gates: GateService, operators: OperatorService, data: DataService
 ) -> list[GrpcService]:
     return [
-        GrpcService(NAME, agents, agent_pb2_grpc.add_AgentServiceServicer_to_server),
-        GrpcService(GATES, gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
-        GrpcService(OPERATING, operators, operator_pb2_grpc.add_OperatorServiceServicer_to_server),
-        GrpcService(DATA, data, data_pb2_grpc.add_DataServiceServicer_to_server),
+        GrpcService("headrace.v1.AgentService", agents, agent_pb2_grpc.add_AgentServiceServicer_to_server),
+        GrpcService("headrace.v1.GateService", gates, gates_pb2_grpc.add_GateServiceServicer_to_server),
+        GrpcService("headrace.v1.OperatorService", operators, operator_pb2_grpc.add_OperatorServiceServicer_to_server),
+        GrpcService("headrace.v1.DataService", data, data_pb2_grpc.add_DataServiceServicer_to_server),
     ]
 
 

@@ -33,7 +33,6 @@ REGION = re.compile(r"<!-- generated: ([\w-]+)((?: [\w.-]+)*) -->")
         ("events", {name.partition(".")[0] for name in contract.EVENTS}),
         ("messages", {*contract.EVENTS_PAGE}),
         ("routes", {route.peer for route in load_routes()}),
-        ("rpcs", {name for file in sources.CONTRACT for name in file.services_by_name}),
         ("commands", {path.removeprefix("headrace ").replace(" ", ".") for path, _ in command_line.walk_commands()}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

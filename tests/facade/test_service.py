@@ -37,7 +37,7 @@ def test_every_annotated_rpc_is_a_route_and_nothing_else_is() -> None:
         if rpc.GetOptions().HasExtension(annotations_pb2.http)
     }
     assert {route.rpc.full_name for route in load_routes()} == annotated
-    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes()) == 108
+    assert len({(route.verb, route.path) for route in load_routes()}) == len(load_routes())
 
 
 def test_every_grpc_code_has_an_http_status() -> None:

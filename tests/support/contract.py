@@ -1,27 +1,19 @@
-"""The contract's files and RPCs, read from its descriptors: none can be left out."""
+"""RPCs of the contract by name, and what serves them in tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-import headrace.v1
+from headrace import contract
+from headrace.contract import SERVICES
 from services.runtime.rpc.server import GrpcService
 
-_MODULES = [module.name for module in iter_modules(headrace.v1.__path__) if module.name.endswith("_pb2")]
-
-FILES: list[FileDescriptor] = [import_module(f"headrace.v1.{name}").DESCRIPTOR for name in _MODULES]
-SERVICES: dict[str, ServiceDescriptor] = {
-    service.name: service for file in FILES for service in file.services_by_name.values()
-}
-RPCS: dict[str, MethodDescriptor] = {
-    f"{service.name}.{rpc.name}": rpc for service in SERVICES.values() for rpc in service.methods
-}
+RPCS: dict[str, MethodDescriptor] = {rpc.name: rpc.descriptor for rpc in contract.RPCS.values()}
 
 
 def get_stubs(service: ServiceDescriptor) -> ModuleType:

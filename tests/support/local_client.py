@@ -9,9 +9,8 @@ from typing import Any, cast
 import grpc
 
 from headrace.client import Client
+from headrace.contract import RPCS
 from services.runtime.rpc.channels import open_channel
-
-OF_MEMORY = ("AuditService", "KeyService", "MemoryService", "ScheduleService", "SpendService", "WebhookService")
 
 
 @asynccontextmanager
@@ -31,7 +30,7 @@ class _Channels:
 
     def __getattr__(self, kind: str) -> Any:
         def make_call(method: str, *args: Any, **options: Any) -> Any:
-            is_of_memory = method.split("/")[1].rpartition(".")[2] in OF_MEMORY
+            is_of_memory = RPCS[method].server == "memory"
             return getattr(self._memory if is_of_memory else self._orchestrator, kind)(method, *args, **options)
 
         return make_call

@@ -17,7 +17,7 @@ from services.llm_gateway.config import Config
 from services.llm_gateway.server import gateway as llm_gateway
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import open_channel
-from tests.support.facade.fronts import Timing, gateway
+from tests.support.facade.fronts import PEERS, Timing, gateway
 from tests.support.tenants.suite import TIMEOUT_S, serving_tenants
 
 STRANGER = {"x-api-key": "of nobody"}
@@ -37,7 +37,7 @@ async def test_each_service_that_people_call_tells_whom_it_has_refused(tmp_path:
 async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
         server = ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings)
-        config = Config(server=server, config_dir=tmp_path, memory_address=suite.addresses["MemoryService"])
+        config = Config(server=server, config_dir=tmp_path, memory_address=suite.addresses["memory"])
         async with llm_gateway(config, {}) as running, open_channel(running.addresses[0]) as channel:
             with pytest.raises(Unauthenticated), rpc_errors():
                 await LlmServiceStub(channel).ListModels(llm_pb2.ListModelsRequest(), metadata=tuple(STRANGER.items()))
@@ -46,8 +46,7 @@ async def test_the_models_gateway_tells_it_where_it_knows_memory(tmp_path: Path)
 
 async def test_behind_the_go_gateway_it_is_the_client_who_was_refused(tmp_path: Path) -> None:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(tmp_path) as suite:
-        peers = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
-        addresses = {peer: suite.addresses[name] for peer, name in peers.items()}
+        addresses = {name: suite.addresses[name] for name in PEERS}
         env = {"HEADRACE_INTERNAL_TOKEN": suite.settings.internal_token}
         elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
         async with gateway(addresses, Timing(), env) as url, aiohttp.ClientSession(connector=elsewhere) as http:

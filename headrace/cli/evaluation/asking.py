@@ -13,10 +13,10 @@ import msgspec
 
 from headrace.cli.evaluation.checks import Functions, check_result
 from headrace.cli.evaluation.result import Call, Journal, Planned, Result, Verdict, plan_runs
-from headrace.cli.evaluation.suite import Case, Check, Suite, describe_check, make_trial
+from headrace.cli.evaluation.suite import Check, Suite, describe_check, make_trial
 from headrace.cli.facade.client import FacadeClient
-from headrace.fold import Fold
 from headrace.run_states import STATES_BY_EVENT, State
+from headrace.runs.fold import Fold
 from headrace.v1 import common_pb2
 
 SCORE_SCHEMA = {
@@ -57,13 +57,11 @@ async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, fold
     if trial := make_trial(variant.model, variant.prompt):
         body["trial"] = trial
     if case.files:
-        body["references"] = await _upload(facade, case, folder, body["chatId"])
+        body["references"] = [
+            msgspec.json.decode(await facade.upload(folder / name, body["chatId"])) for name in case.files
+        ]
     await follow(facade, body, result, timeout_ms)
     return result
-
-
-async def _upload(facade: FacadeClient, case: Case, folder: Path, chat_id: str) -> list[Any]:
-    return [msgspec.json.decode(await facade.upload(folder / name, chat_id)) for name in case.files]
 
 
 async def follow(facade: FacadeClient, body: dict[str, Any], result: Result, timeout_ms: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 from msgspec.structs import replace
 
+from headrace.contract import RPCS
 from headrace.errors import Erasing, HeadraceError, InvalidRequest, NotFound, Overloaded, StaleLease
 from services.memory.data.holds import HoldStore
 from services.memory.storage.records.erasures import DONE, GOING, StoredErasure
@@ -37,20 +38,9 @@ LOOK_S = 1.0
 KNOWN_S = 15.0
 """For how long what was seen last is believed while the store cannot be asked: longer than calls wait for it."""
 
-NEW_WORK = frozenset(
-    f"/headrace.v1.{service}Service/{method}"
-    for service, methods in {
-        "Memory": "BeginRun ForkChat Remember UpdateFact PutBlob UpdateChat ShareChat PinMessage EditSummary Compact"
-        " UpdateState Revert PutAgentVersion PutAgentDefinition",
-        "DataStore": "CheckErasure",
-        "Schedule": "CreateSchedule UpdateSchedule TriggerSchedule RotateScheduleSecret",
-        "Key": "CreateKey ConfirmKey UpdateKey",
-        "Webhook": "CreateWebhook UpdateWebhook PutRunWebhook RotateSecret PingWebhook ReplayDeliveries",
-    }.items()
-    for method in methods.split()
-)
-"""RPCs that create something of a user. Append is checked once its lines are known, because runs must be able to end. A
-schedule's posts are erased with it, and their runs do not begin."""
+NEW_WORK = frozenset(path for path, rpc in RPCS.items() if rpc.creates)
+"""RPCs that keep something new of a user. Append is checked once its lines are known, because runs must be able to end.
+A schedule's posts are erased with it, and their runs do not begin."""
 
 log = structlog.get_logger()
 

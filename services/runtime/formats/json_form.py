@@ -17,7 +17,7 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2, common_pb2
 
 Encode: TypeAlias = Callable[[Any], bytes]

@@ -18,12 +18,10 @@ from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.callers import FACADE
 from services.runtime.process.config import ProcessSettings
 from services.runtime.rpc.channels import build_caller_metadata, open_channel
-from tests.support.facade.fronts import Timing, gateway
+from tests.support.facade.fronts import PEERS, Timing, gateway
 from tests.support.sign_in.office import KEY, PUBLIC, Office, OpenOffice
 from tests.support.sign_in.provider import CLIENT, SECRET, serving_provider
 from tests.support.tenants.suite import TenantSuite, serving_tenants
-
-SERVICES = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
@@ -58,9 +56,9 @@ def opening(suite: TenantSuite) -> OpenOffice:
             trusting = replace(suite.settings, **(auth or {}))
             peers = {
                 name: await stack.enter_async_context(
-                    open_channel(suite.addresses[service], build_caller_metadata(trusting, FACADE))
+                    open_channel(suite.addresses[name], build_caller_metadata(trusting, FACADE))
                 )
-                for name, service in SERVICES.items()
+                for name in PEERS
             }
             config = Config(
                 port=port,
@@ -69,7 +67,7 @@ def opening(suite: TenantSuite) -> OpenOffice:
             )
             address = await stack.enter_async_context(facade.serve(config, peers))
             if is_behind:
-                addresses = {name: suite.addresses[service] for name, service in SERVICES.items()}
+                addresses = {name: suite.addresses[name] for name in PEERS}
                 shown = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": trusting.internal_token}
                 fronting = gateway(addresses, Timing(), shown, FACADE_ADDRESS=address)
                 address = (await stack.enter_async_context(fronting)).removeprefix("http://")

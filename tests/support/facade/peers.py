@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from services.facade.proto_routes import CONTRACT_FILES
+from headrace.contract import SERVICES
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.server import GrpcService, serving_grpc
@@ -30,10 +30,7 @@ class Peer:
 
     def served(self) -> list[GrpcService]:
         """As a server takes it."""
-        services = [
-            service for files in CONTRACT_FILES.values() for file in files for service in file.services_by_name.values()
-        ]
-        return [GrpcService(service.full_name, service, self._add) for service in services]
+        return [GrpcService(service.full_name, service, self._add) for service in SERVICES.values()]
 
     def _add(self, service: ServiceDescriptor, server: grpc.aio.Server) -> None:
         handlers = {rpc.name: self._handler(rpc) for rpc in service.methods}

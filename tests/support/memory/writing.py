@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message_factory import GetMessageClass
 
+from headrace.contract import SERVICES
 from headrace.streams import rpc_errors
 from headrace.v1 import (
     agent_pb2,
-    audit_pb2,
     common_pb2,
-    data_pb2,
     gates_pb2,
-    keys_pb2,
     llm_pb2,
     memory_pb2,
     operator_pb2,
-    schedule_pb2,
     spend_pb2,
-    webhook_pb2,
 )
 from headrace.v1.audit_pb2_grpc import AuditServiceStub
 from headrace.v1.data_pb2_grpc import DataStoreServiceStub
@@ -50,13 +46,13 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
 
 _SERVICES = {
-    "stub": memory_pb2.DESCRIPTOR.services_by_name["MemoryService"],
-    "schedules": schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
-    "spend": spend_pb2.DESCRIPTOR.services_by_name["SpendService"],
-    "webhooks": webhook_pb2.DESCRIPTOR.services_by_name["WebhookService"],
-    "keys": keys_pb2.DESCRIPTOR.services_by_name["KeyService"],
-    "audit": audit_pb2.DESCRIPTOR.services_by_name["AuditService"],
-    "data": data_pb2.DESCRIPTOR.services_by_name["DataStoreService"],
+    "stub": SERVICES["MemoryService"],
+    "schedules": SERVICES["ScheduleService"],
+    "spend": SERVICES["SpendService"],
+    "webhooks": SERVICES["WebhookService"],
+    "keys": SERVICES["KeyService"],
+    "audit": SERVICES["AuditService"],
+    "data": SERVICES["DataStoreService"],
 }
 RPCS = {
     method.name: (stub, GetMessageClass(method.input_type))

@@ -1,4 +1,4 @@
-"""For each RPC that names something of somebody's: a request for it. A test holds the list against the descriptors."""
+"""For each RPC that names something of somebody's: a request for it."""
 
 from __future__ import annotations
 
@@ -46,33 +46,32 @@ CLAIM = GATE | {"holder": "tab"}
 GRANT = {"grant_id": "grant_1"}
 HOOK = {"url": "https://hooks.example/"}
 
-FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
+
+def names_ids(kind: Descriptor, depth: int = 3) -> bool:
+    """Whether a message, or one in it, has an id of a chat or a run."""
+    return any(
+        rules_of(field).uuid
+        or (depth > 0 and field.message_type is not None and names_ids(field.message_type, depth - 1))
+        for field in kind.fields
+    )
+
+
+_OTHERS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
     "AgentService.Query": {"message": "hi", "agent_key": "plain"},
-    "AgentService.Attach": {},
-    "AgentService.Follow": {},
     "AgentService.Submit": {"tool_id": "t_1", "payload": "{}"},
     "AgentService.Cancel": {},
     "AgentService.Steer": {"message": "go on"},
     "AgentService.Compact": {},
-    "AgentService.ListRuns": {},
-    "AgentService.GetContext": {},
-    "AgentService.GetRun": {},
-    "AgentService.GetCassette": {},
     "GateService.GetGate": GATE,
     "GateService.AnswerGate": GATE | {"payload": "{}"},
     "GateService.ClaimGate": CLAIM,
     "GateService.ReleaseGate": CLAIM,
     "GateService.DelegateGate": GATE | {"to": ["user:eve"]},
     "GateService.AskBack": GATE | {"note": "why?"},
-    "GateService.ListGrants": {},
     "GateService.RevokeGrant": GRANT,
-    "GateService.ExportGates": {},
-    "MemoryService.ExportGates": {},
-    "MemoryService.ListGrants": {},
     "MemoryService.RevokeGrant": GRANT,
     "MemoryService.GetGate": GATE,
     "MemoryService.GetChat": {"include_lines": True},
-    "MemoryService.WatchChat": {},
     "MemoryService.ShareChat": {"shared_with": ["tenant"]},
     "MemoryService.UpdateChat": {"title": "Mine"},
     "MemoryService.ForkChat": {},
@@ -81,69 +80,59 @@ FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
         "append": _describe_step(ids),
         "context": {"chat_id": ids.chat, "run_id": ids.run},
     },
-    "MemoryService.LoadContext": {},
-    "MemoryService.ReadHistory": {},
     "MemoryService.ReadResult": {"tool_call_id": "c_1"},
     "MemoryService.Compact": {},
     "MemoryService.ListCheckpoints": {"run_id": None},
     "MemoryService.PinMessage": {"n": 1},
-    "MemoryService.ListPins": {},
-    "MemoryService.GetSummary": {},
     "MemoryService.EditSummary": {"n": 1, "text": "t"},
     "MemoryService.Revert": {},
-    "MemoryService.GetState": {},
     "MemoryService.UpdateState": {"state": "{}"},
     "MemoryService.AcquireLease": {"owner": "me", "ttl_ms": 1000},
     "MemoryService.RenewLease": {"generation": 0, "ttl_ms": 1000},
     "MemoryService.RenewLeases": lambda ids: {"leases": [{"run_id": ids.run}], "ttl_ms": 1000},
     "MemoryService.ReleaseLease": {},
-    "MemoryService.ListUnfinishedRuns": {},
     "MemoryService.PutBlob": {"mime_type": "image/png", "data": b"png"},
-    "MemoryService.GetBlob": {},
     "ToolService.Execute": {"tool_call_id": "c1", "tool_name": "city_datetime", "arguments": '{"city":"Paris"}'},
     "ToolService.CheckEffect": {"effect_key": "k", "tool_name": "write_file"},
     "ToolService.LinkSkill": {"skill_id": "letter"},
     "ToolService.UploadFile": lambda ids: {"start": {"chat_id": ids.chat, "name": "notes.txt", "size_bytes": 5}},
     "ToolService.ReadFile": {"path": "uploads/notes.txt"},
-    "ToolService.ListFiles": {},
     "MemoryService.Remember": lambda ids: {"text": "likes tea", "source": {"chat_id": ids.chat, "run_id": ids.run}},
     "MemoryService.UpdateFact": {"text": "drinks tea"},
     "MemoryService.DeleteFact": {},
-    "MemoryService.ListRuns": {},
     "MemoryService.ReserveSpend": {
         "budgets": [{"budget_id": "b", "period": "day", "tokens_max": 1}],
         "least": {},
         "wanted": {},
     },
-    "OperatorService.ListRuns": {},
     "OperatorService.GetRun": {"include_events": True},
     "OperatorService.CancelRuns": {},
     "ScheduleService.CreateSchedule": {"agent_key": "plain", "message": "hi", "cron": "0 0 1 1 *", "schedule_id": None},
-    "ScheduleService.GetSchedule": {},
     "ScheduleService.UpdateSchedule": {"name": "n", "chat_id": None},
     "ScheduleService.TriggerSchedule": {},
     "ScheduleService.RotateScheduleSecret": {},
     "ScheduleService.RecordFiring": {"firing": {"due_at": 1, "outcome": "missed"}},
     "ScheduleService.DeleteSchedule": {},
     "KeyService.CreateKey": lambda ids: {"key_id": ids.key or ids.chat, "name": "of the test", "user": "cat"},
-    "KeyService.GetKey": {},
     "KeyService.ConfirmKey": {},
     "KeyService.UpdateKey": {"roles": ["staff"]},
     "KeyService.RevokeKey": {},
     "WebhookService.CreateWebhook": lambda ids: HOOK | {"webhook_id": ids.webhook or ids.chat},
-    "WebhookService.GetWebhook": {},
     "WebhookService.UpdateWebhook": {"name": "n"},
     "WebhookService.RotateSecret": {},
     "WebhookService.PingWebhook": {},
-    "WebhookService.ListDeliveries": {},
     "WebhookService.ReplayDeliveries": {},
     "WebhookService.PutRunWebhook": HOOK | {"config_id": "c"},
-    "WebhookService.ListRunWebhooks": {},
     "WebhookService.DeleteRunWebhook": {"config_id": "c"},
     "WebhookService.DeleteWebhook": {},
     "MemoryService.DeleteChat": {},
 }
-"""What a request has beside the ids that it has a field for, in the order in which an owner may do all of it."""
+"""What a request has besides the ids that it has fields for, in the order in which an owner may do all of it."""
+
+FIELDS: dict[str, dict[str, Any] | Callable[[Ids], dict[str, Any]]] = {
+    name: {} for name, rpc in RPCS.items() if name not in _OTHERS and names_ids(rpc.input_type)
+} | _OTHERS
+"""The same, of every RPC that names something of somebody's: those that only need ids come first."""
 
 
 def make_request(name: str, ids: Ids) -> list[Message]:
@@ -155,12 +144,3 @@ def make_request(name: str, ids: Ids) -> list[Message]:
     known = {field: value for field, value in ids.fields.items() if field in kind.fields_by_name}
     request = GetMessageClass(kind)(**(known | (given(ids) if callable(given) else given)))
     return [request, GetMessageClass(kind)(data=b"hello")] if name == "ToolService.UploadFile" else [request]
-
-
-def names_ids(kind: Descriptor, depth: int = 3) -> bool:
-    """Whether a message, or one in it, has an id of a chat or a run."""
-    return any(
-        rules_of(field).uuid
-        or (depth > 0 and field.message_type is not None and names_ids(field.message_type, depth - 1))
-        for field in kind.fields
-    )

@@ -20,6 +20,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from headrace import contract
 from headrace.client import Client
 from headrace.errors import CredentialEnded, Unauthenticated, from_rpc_error
 from headrace.v1 import agent_pb2, keys_pb2, llm_pb2, llm_pb2_grpc
@@ -51,7 +52,7 @@ from services.tools.catalogue.catalogue import Catalogue
 from services.tools.config import Config as ToolsConfig
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.server import tool_server
-from tests.support.facade.fronts import Timing, gateway
+from tests.support.facade.fronts import PEERS, Timing, gateway
 from tests.support.issuing import key_settings
 from tests.support.orchestrator.scripted_llm import ScriptedLlm
 from tests.support.orchestrator.steps import content, finish
@@ -82,9 +83,6 @@ SECRETS_KEY = "a key that nobody can guess, of 32 or more"
 
 TIMEOUT_S = 200.0
 
-PEERS = {"orchestrator": "AgentService", "memory": "MemoryService", "tools": "ToolService"}
-"""The peers of a facade, and a service that each serves."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -106,7 +104,7 @@ class TenantSuite:
     trusted: Mapping[str, grpc.aio.Channel]
     """The same, of the orchestrator."""
     addresses: Mapping[str, str]
-    """Of the services."""
+    """Of the services of the suite."""
     url: str
     """Of the facade."""
     http: aiohttp.ClientSession
@@ -136,9 +134,9 @@ class TenantSuite:
 
     def connect(self, token: str, address: str = "") -> Client:
         """Make a client of all services, with the orchestrator at another address if that is given."""
-        memory, tools = (self.addresses[name] for name in ("MemoryService", "ToolService"))
+        memory, tools = (self.addresses[name] for name in ("memory", "tools"))
         return Client(
-            address or self.addresses["AgentService"], memory_address=memory, tools_address=tools, token=token
+            address or self.addresses["orchestrator"], memory_address=memory, tools_address=tools, token=token
         )
 
     async def make_key(self, name: str, user: str, **fields: Any) -> keys_pb2.CreateKeyResponse:
@@ -245,8 +243,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))
         )
-        addresses = {service.name.removeprefix("headrace.v1."): memory for service in stores} | {"LlmService": gateway}
-        addresses["ToolService"] = tools.addresses[0]
+        addresses = {"llm_gateway": gateway, "memory": memory, "tools": tools.addresses[0]}
         config = OrchestratorConfig(
             server=server,
             config_dir=folder,
@@ -256,12 +253,11 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
             runs_max=runs_max,
             **orchestrating,
         )
-        addresses["AgentService"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
-        for name in ("DataService", "GateService", "OperatorService"):
-            addresses[name] = addresses["AgentService"]
-        channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in addresses.items()}
+        addresses["orchestrator"] = (await stack.enter_async_context(orchestrator(config))).addresses[0]
+        places = {rpc.service: addresses[rpc.server] for rpc in contract.RPCS.values()}
+        channels = {name: await stack.enter_async_context(open_channel(at)) for name, at in places.items()}
         shown = build_caller_metadata(auth, ORCHESTRATOR)
-        trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in addresses.items()}
+        trusted = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in places.items()}
         url = await stack.enter_async_context(_facade(auth, addresses))
         http = await stack.enter_async_context(aiohttp.ClientSession(url))
         yield TenantSuite(channels, trusted, addresses, url, http, auth, shown, llm, folder)
@@ -271,10 +267,7 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
 async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGenerator[str]:
     async with AsyncExitStack() as stack:
         shown = build_caller_metadata(auth, FACADE)
-        peers = {
-            name: await stack.enter_async_context(open_channel(addresses[service], shown))
-            for name, service in PEERS.items()
-        }
+        peers = {name: await stack.enter_async_context(open_channel(addresses[name], shown)) for name in PEERS}
         address = await stack.enter_async_context(
             facade.serve(
                 FacadeConfig(
@@ -289,7 +282,7 @@ async def _facade(auth: AuthSettings, addresses: Mapping[str, str]) -> AsyncGene
 @asynccontextmanager
 async def behind_gateway(suite: TenantSuite) -> AsyncGenerator[aiohttp.ClientSession]:
     """The Go gateway before the suite and its facade."""
-    addresses = {peer: suite.addresses[name] for peer, name in PEERS.items()}
+    addresses = {name: suite.addresses[name] for name in PEERS}
     env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": suite.settings.internal_token}
     opening = gateway(addresses, Timing(), env, FACADE_ADDRESS=suite.url.removeprefix("http://"))
     async with opening as url, aiohttp.ClientSession(url) as http:

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import OutOfRange, Overloaded
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2
 from services.orchestrator.peers.recorder import Recorder
 from services.orchestrator.run.events.blocks import ActionBlock, SingleEvent, TextBlock, ToolBlock

@@ -1,1 +1,0 @@
-"""The calls of the client, by subject: each makes a request, and returns its answer."""
