@@ -10,9 +10,8 @@ from headrace.v1 import common_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.mode_api.mode_run import ModeRun
-from services.orchestrator.mode_api.plan import ADD, GET, OPEN, RESTATE, UPDATE, ActivePlan, Level, Task
+from services.orchestrator.mode_api.plan import ADD, GET, OPEN, RESTATE, UPDATE, ActivePlan, Level, Task, offering_plan
 from services.orchestrator.mode_api.turns import Answer, OutOfCalls, Repetition, Stuck, choose_first_turn, tell_limit
-from services.orchestrator.setup.past_plans import offering_plan
 
 REPAIRS_MAX = 1
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.client import Client
-from headrace.errors import Overloaded
+from headrace.errors import FactsFull
 from headrace.v1 import llm_pb2, memory_pb2
 from tests.support.orchestrator import MODEL, Serve, Suite, ask_for, plans, read, run_of
 from tests.support.orchestrator.answerers import as_member
@@ -17,6 +17,7 @@ from tests.support.orchestrator.events import ask_until
 from tests.support.orchestrator.plans import Reply, text_of
 from tests.support.orchestrator.steps import Step, answer
 from tests.support.order import Event
+from tests.support.waiting import wait_until
 
 KEYS = {"ada": "acme/ada", "bob": "acme/bob"}
 
@@ -164,8 +165,9 @@ async def test_a_long_question_and_a_long_plan_are_kept_in_part(serve: Serve) ->
 
 async def test_a_run_does_not_fail_with_plans_that_memory_refuses(serve: Serve) -> None:
     async with serve(**AGENT) as suite:
-        suite.memory.facts_error = Overloaded("no facts today")
+        suite.memory.facts_error = FactsFull("no facts today")
         assert await ask(suite, TRIP) == ""
+        await wait_until(lambda: len(suite.memory.remembered) == 1)
         suite.memory.facts_error = None
         assert await ask(suite, TRIP_AGAIN) == ""
         assert len(await list_plans(suite.client, 1)) == 1

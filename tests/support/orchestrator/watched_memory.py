@@ -38,6 +38,8 @@ class WatchedMemory:
         self.facts_error: HeadraceError | None = None
         """What facts are neither stored nor found with."""
         self.recalls: list[memory_pb2.RecallFactsRequest] = []
+        self.remembered: list[memory_pb2.RememberRequest] = []
+        """Facts that were to be stored, those of `facts_error` included."""
 
     def __getattr__(self, rpc: str) -> Any:
         return getattr(self._real, rpc)
@@ -92,6 +94,7 @@ class WatchedMemory:
         return await self._real.ListUnfinishedRuns(request, context)
 
     async def Remember(self, request: memory_pb2.RememberRequest, context: Any) -> memory_pb2.RememberResponse:
+        self.remembered.append(request)
         if self.facts_error is not None:
             raise self.facts_error
         return await self._real.Remember(request, context)
