@@ -689,7 +689,7 @@ class MemoryServiceServicer(object):
     def WatchChat(self, request, context):
         """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
 
-        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND; OUT_OF_RANGE for a line after the next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

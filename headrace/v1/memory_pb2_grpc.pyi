@@ -276,7 +276,7 @@ class MemoryServiceStub:
     WatchChat: _grpc.UnaryStreamMultiCallable[_memory_pb2.WatchChatRequest, _memory_pb2.WatchChatResponse]
     """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
 
-    Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+    Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND; OUT_OF_RANGE for a line after the next.
     """
     ReserveSpend: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]
     """Keep a part of the tenant's budgets for a run, before it spends it.
@@ -602,7 +602,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     WatchChat: _aio.UnaryStreamMultiCallable[_memory_pb2.WatchChatRequest, _memory_pb2.WatchChatResponse]  # type: ignore[assignment]
     """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
 
-    Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+    Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND; OUT_OF_RANGE for a line after the next.
     """
     ReserveSpend: _aio.UnaryUnaryMultiCallable[_memory_pb2.ReserveSpendRequest, _memory_pb2.ReserveSpendResponse]  # type: ignore[assignment]
     """Keep a part of the tenant's budgets for a run, before it spends it.
@@ -1147,7 +1147,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_memory_pb2.WatchChatResponse], _abc.AsyncIterator[_memory_pb2.WatchChatResponse]]:
         """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
 
-        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND; OUT_OF_RANGE for a line after the next.
         """
 
     @_abc_1.abstractmethod

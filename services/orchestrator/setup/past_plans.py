@@ -15,7 +15,7 @@ from services.orchestrator.run.run import Run
 from services.orchestrator.run.scope import Scope
 
 QUESTION_CHARS_MAX, TASKS_CHARS_MAX = 500, 1500
-"""Characters of a question and of its tasks that are kept: in any script, together within the bytes of a fact."""
+"""Maximum characters kept of a question, and of its tasks together; in any script they fit in one fact."""
 
 DONE = frozenset({"completed", "skipped"})
 
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 async def remember_plan(run: Run, peers: Peers) -> None:
-    """Keep the plan of a complete run, if its agent wants that and all of it was done."""
+    """Store the plan of a completed run, if the agent recalls plans and every task was done."""
     tasks = _list_done(run)
     if not tasks or not (question := _read_question(run)):
         return
@@ -39,7 +39,7 @@ async def remember_plan(run: Run, peers: Peers) -> None:
 
 @asynccontextmanager
 async def offering_plan(scope: Scope, peers: Peers) -> AsyncGenerator[None]:
-    """Show the model the plan of the user's most similar task, if there is one, in the requests within the block."""
+    """Add the plan of the user's most similar task, if any, to the requests made within the block."""
     scope.attention.past_plan = await _recall_plan(scope, peers)
     try:
         yield
@@ -76,7 +76,7 @@ def _read_question(run: Run) -> str:
 
 
 def _list_done(run: Run) -> list[str]:
-    """List what the plan's tasks were, without the parts that they were split into; none unless all are done."""
+    """List the plan's top-level tasks; none unless all tasks are done."""
     planned = run.main.planned
     if planned is None or not _recalls_plans(run) or any(task.status not in DONE for task in planned.plan.tasks):
         return []

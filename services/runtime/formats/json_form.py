@@ -81,7 +81,7 @@ class _Payload:
     type: bytes
     members: Encode
     in_subagent: bool
-    """Whether the envelope's subagentId is written, as the payload has none."""
+    """Whether to write the envelope's subagentId, because the payload has none."""
     in_task: bool
     is_terminal: bool
 
