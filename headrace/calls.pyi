@@ -680,9 +680,11 @@ class Calls:
         """Store a fact for later chats.
 
         Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
-        Idempotent by request_id, even after the fact was deleted.
+        A plan overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are
+        stored, and takes its id. Idempotent by request_id, even after the fact was deleted.
         Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the
-        operator does not allow it; FACTS_FULL; INVALID_REQUEST.
+        operator does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold;
+        INVALID_REQUEST.
         """
 
     async def facts(
@@ -697,17 +699,21 @@ class Calls:
         """List the facts that the user can see, newest first: the user's own, those about the user with each agent,
         and the tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service did not issue.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this
+        service did not issue.
         """
 
-    async def recall(self, query: str, *, agent_key: str = "", limit: int = 0) -> list[memory_pb2.FactHit]:
+    async def recall(
+        self, query: str, *, agent_key: str = "", limit: int = 0, scope: str = ""
+    ) -> list[memory_pb2.FactHit]:
         """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
 
         Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more
         than a word in many (BM25). Facts with few of the query's words rank below those with more of them. Other
         words are matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that
         model (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store
-        missing vectors of facts.
+        missing vectors of facts. Plans are found only by their scope, by words alone, and only if the plan's
+        question has at least half of the query's words.
         """
 
     async def edit_fact(self, fact_id: str, *, text: str | None = None, topic: str | None = None) -> memory_pb2.Fact:

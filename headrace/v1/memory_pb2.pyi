@@ -771,9 +771,11 @@ class Fact(_message.Message):
     text: _builtins.str
     """The fact; empty: deleted."""
     scope: _builtins.str
-    """user, agent (the user with one agent) or tenant (all its users)."""
+    """user, agent (the user with one agent), tenant (all its users) or plan (how one agent did a task of the user's; the
+    text's first line is the user's question, and each line after it a task, in order).
+    """
     agent_key: _builtins.str
-    """The agent, for scope agent."""
+    """The agent, for scopes agent and plan."""
     topic: _builtins.str
     """Topic: of the facts in one scope with the same topic, only the newest is valid. Empty: none."""
     created_at: _builtins.int
@@ -831,9 +833,9 @@ class RememberRequest(_message.Message):
     request_id: _builtins.str
     """Id of this request, chosen by the caller."""
     scope: _builtins.str
-    """user (when empty), agent or tenant."""
+    """user (when empty), agent, tenant or plan."""
     agent_key: _builtins.str
-    """The agent; only for scope agent."""
+    """The agent; only for scopes agent and plan."""
     topic: _builtins.str
     """Topic, such as "home town"; ends the facts of its scope with the same topic."""
     @_builtins.property
@@ -907,9 +909,9 @@ class ListFactsRequest(_message.Message):
     page_token: _builtins.str
     """The next_page_token of the previous page; empty: the first page."""
     scope: _builtins.str
-    """Only facts of this scope; empty: all scopes."""
+    """Only facts of this scope; empty: all scopes except plan."""
     agent_key: _builtins.str
-    """For scope agent, only facts with this agent; empty: with any agent."""
+    """For scopes agent and plan, only facts with this agent; empty: with any agent."""
     include_ended: _builtins.bool
     """Whether to include facts that are no longer valid."""
     def __init__(
@@ -966,22 +968,26 @@ class RecallFactsRequest(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     AGENT_KEY_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """Words."""
     agent_key: _builtins.str
     """The agent whose facts are searched along with the user's and the tenant's; empty: facts of all agents."""
     limit: _builtins.int
     """Maximum number of facts, 1 to 100; 0: 20."""
+    scope: _builtins.str
+    """Only facts of this scope; empty: all scopes except plan."""
     def __init__(
         self,
         *,
         query: _builtins.str = ...,
         agent_key: _builtins.str = ...,
         limit: _builtins.int = ...,
+        scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "limit", b"limit", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_key", b"agent_key", "limit", b"limit", "query", b"query", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -389,10 +389,12 @@ class MemoryServiceServicer(object):
     def Remember(self, request, context):
         """Store a fact for later chats.
 
-        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
+        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+        overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
+        takes its id.
         Idempotent by request_id, even after the fact was deleted.
         Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the operator
-        does not allow it; FACTS_FULL; INVALID_REQUEST.
+        does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -402,7 +404,8 @@ class MemoryServiceServicer(object):
         """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
         tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service did not issue.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
+        did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -416,6 +419,8 @@ class MemoryServiceServicer(object):
         matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that model
         (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store missing vectors
         of facts.
+        Plans are found only by their scope, by words alone, and only if the plan's question has at least half of the
+        query's words.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -97,16 +97,19 @@ class MemoryServiceStub:
     Remember: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]
     """Store a fact for later chats.
 
-    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
+    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+    overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
+    takes its id.
     Idempotent by request_id, even after the fact was deleted.
     Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the operator
-    does not allow it; FACTS_FULL; INVALID_REQUEST.
+    does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
     """
     ListFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]
     """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
     tenant's.
 
-    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service did not issue.
+    Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
+    did not issue.
     """
     RecallFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]
     """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
@@ -116,6 +119,8 @@ class MemoryServiceStub:
     matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that model
     (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store missing vectors
     of facts.
+    Plans are found only by their scope, by words alone, and only if the plan's question has at least half of the
+    query's words.
     """
     UpdateFact: _grpc.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]
     """Change a fact's text or topic. The previous text is removed from the store, as by DeleteFact.
@@ -427,16 +432,19 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Remember: _aio.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]  # type: ignore[assignment]
     """Store a fact for later chats.
 
-    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
+    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+    overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
+    takes its id.
     Idempotent by request_id, even after the fact was deleted.
     Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the operator
-    does not allow it; FACTS_FULL; INVALID_REQUEST.
+    does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
     """
     ListFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]  # type: ignore[assignment]
     """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
     tenant's.
 
-    Changes nothing. Errors: INVALID_REQUEST for a page_token that this service did not issue.
+    Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
+    did not issue.
     """
     RecallFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]  # type: ignore[assignment]
     """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
@@ -446,6 +454,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that model
     (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store missing vectors
     of facts.
+    Plans are found only by their scope, by words alone, and only if the plan's question has at least half of the
+    query's words.
     """
     UpdateFact: _aio.UnaryUnaryMultiCallable[_memory_pb2.UpdateFactRequest, _memory_pb2.UpdateFactResponse]  # type: ignore[assignment]
     """Change a fact's text or topic. The previous text is removed from the store, as by DeleteFact.
@@ -802,10 +812,12 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.RememberResponse, _abc.Awaitable[_memory_pb2.RememberResponse]]:
         """Store a fact for later chats.
 
-        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
+        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+        overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
+        takes its id.
         Idempotent by request_id, even after the fact was deleted.
         Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the operator
-        does not allow it; FACTS_FULL; INVALID_REQUEST.
+        does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod
@@ -817,7 +829,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
         tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service did not issue.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
+        did not issue.
         """
 
     @_abc_1.abstractmethod
@@ -833,6 +846,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that model
         (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store missing vectors
         of facts.
+        Plans are found only by their scope, by words alone, and only if the plan's question has at least half of the
+        query's words.
         """
 
     @_abc_1.abstractmethod
