@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"headrace/gateway/internal/gateway"
-	"headrace/gateway/internal/strangers"
+	"headrace/gateway/internal/unauthenticated"
 )
 
 func main() {
@@ -75,7 +75,7 @@ func run() error {
 		}
 		server.TLSConfig = files.serverConfig()
 	}
-	listener = strangers.Bound(server, listener)
+	listener = unauthenticated.Bound(server, listener)
 	metricsAddress := ""
 	if settings["GATEWAY_METRICS_LISTEN"] != "" {
 		metrics, err := net.Listen("tcp", settings["GATEWAY_METRICS_LISTEN"])

@@ -12,7 +12,7 @@ from services.runtime.process.config import ProcessSettings, ServerSettings, set
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 """Format of the Origin header as browsers send it: lower case, without a path."""
 
-FACES = frozenset({"a2a", "ag-ui", "mcp"})
+ADAPTERS = frozenset({"a2a", "ag-ui", "mcp"})
 """Protocols for other programs; each is implemented in a separate folder."""
 
 
@@ -91,7 +91,7 @@ class Config:
             if getattr(self, name) <= 0:
                 raise ValueError(f"HEADRACE_FACADE_{name.upper()}: expected more than 0")
         _ = self.a2a_server  # which checks its addresses
-        if unknown := self.published_faces - FACES:
+        if unknown := self.publishing_adapters - ADAPTERS:
             raise ValueError(f"HEADRACE_FACADE_PUBLISH: {', '.join(sorted(unknown))}: expected a2a, ag-ui or mcp")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
@@ -115,7 +115,7 @@ class Config:
         return ServerSettings(listen=self.a2a_listen, **shared)
 
     @property
-    def published_faces(self) -> frozenset[str]:
+    def publishing_adapters(self) -> frozenset[str]:
         """Return the protocols of `publish`."""
         return frozenset(name.strip() for name in self.publish.split(",") if name.strip())
 

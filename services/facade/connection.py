@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from headrace.errors import InvalidRequest
 from services.facade.middleware.request_lifecycle import SERVER
 from services.facade.responses import envelope
-from services.facade.strangers import Strangers
+from services.facade.unauthenticated import UnauthenticatedConnections
 
 REFUSED = "the request is no HTTP that this server takes: a broken line, or a head that is too long"
 
@@ -24,21 +24,23 @@ log = structlog.get_logger()
 
 
 class Connection(web.RequestHandler):
-    __slots__ = ("_look", "_slow_reader_s", "_strangers")
+    __slots__ = ("_look", "_slow_reader_s", "_unauthenticated")
 
-    def __init__(self, server: web.Server, strangers: Strangers, slow_reader_s: float, **settings: Any) -> None:
+    def __init__(
+        self, server: web.Server, unauthenticated: UnauthenticatedConnections, slow_reader_s: float, **settings: Any
+    ) -> None:
         """`slow_reader_s` is how long a client may read nothing of an answer before it is disconnected."""
         super().__init__(server, **settings)
-        self._strangers = strangers
+        self._unauthenticated = unauthenticated
         self._slow_reader_s = slow_reader_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._strangers.add_connection(transport)
+        self._unauthenticated.add_connection(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if self.transport is not None:
-            self._strangers.remove_connection(self.transport)
+            self._unauthenticated.remove_connection(self.transport)
         super().connection_lost(exc)
 
     async def finish_response(

@@ -13,11 +13,11 @@ from aiohttp import web
 
 from services.facade.a2a import routes as a2a
 from services.facade.a2a.grpc_server import serving_a2a
+from services.facade.adapters.runs import PublishedAgents
 from services.facade.agui import routes as agui
 from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
-from services.facade.faces.runs import PublishedAgents
 from services.facade.handlers.health import make_readyz_handler, serve_healthz
 from services.facade.handlers.rpc import make_handler
 from services.facade.mcp_server import routes as mcp_server
@@ -32,7 +32,7 @@ from services.facade.openapi.document import serve_document
 from services.facade.proto_routes import load_routes
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.facade.sign_in.setup import add_sign_in
-from services.facade.strangers import Strangers
+from services.facade.unauthenticated import UnauthenticatedConnections
 from services.runtime.auth.audit_records import AuditRecords, recording_refused
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import FACADE
@@ -60,7 +60,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         OSError: The address cannot be bound, or a credentials file cannot be read.
     """
     process = config.process
-    shown = PublishedAgents(peers["orchestrator"], a2a.FACE, config.published_faces)
+    shown = PublishedAgents(peers["orchestrator"], a2a.ADAPTER, config.publishing_adapters)
     audit = AuditRecords(peers["memory"], FACADE)
     async with (
         following_memory_keys(process.auth, peers["memory"]) as keys,
@@ -69,8 +69,8 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         serving_metrics(process.metrics_listen) as metrics_address,
         serving_a2a(config.a2a_server, shown, peers, keys, audit.count_refused()) as a2a_listens,
     ):
-        open_requests, strangers, watches = OpenRequests(), Strangers(), Watches()
-        application = _build_application(config, peers, open_requests, authenticator, strangers, watches)
+        open_requests, unauthenticated, watches = OpenRequests(), UnauthenticatedConnections(), Watches()
+        application = _build_application(config, peers, open_requests, authenticator, unauthenticated, watches)
         grpc_address = config.a2a_address or _name_port(a2a_listens)
         a2a.add_routes(application, peers, _make_timeouts(config), shown, watches, grpc_address=grpc_address)
         runner = web.AppRunner(
@@ -81,7 +81,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         await runner.setup()
         assert runner.server is not None, "it has been set up"
         try:
-            listeners = await _listen(config, runner.server, strangers)
+            listeners = await _listen(config, runner.server, unauthenticated)
             try:
                 address = f"{config.host}:{listeners[0].sockets[0].getsockname()[1]}"
                 log.info("serving", addresses=[address], metrics=metrics_address)
@@ -97,7 +97,9 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         log.info("stopped", addresses=[address], cut=open_requests.count)
 
 
-async def _listen(config: Config, server: web.Server, strangers: Strangers) -> list[asyncio.Server]:
+async def _listen(
+    config: Config, server: web.Server, unauthenticated: UnauthenticatedConnections
+) -> list[asyncio.Server]:
     """Listen on the port, and on the Unix socket if one is configured."""
     loop = asyncio.get_running_loop()
     # Any: aiohttp's types do not allow for a missing access log.
@@ -108,7 +110,7 @@ async def _listen(config: Config, server: web.Server, strangers: Strangers) -> l
     }
 
     def connection() -> Connection:
-        return Connection(server, strangers, config.slow_reader_s, loop=loop, **settings)
+        return Connection(server, unauthenticated, config.slow_reader_s, loop=loop, **settings)
 
     reuse_port = config.process.reuse_port or None  # even False raises on systems without it
     listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG, reuse_port=reuse_port)
@@ -135,19 +137,19 @@ def _build_application(
     peers: Mapping[str, grpc.aio.Channel],
     open_requests: OpenRequests,
     authenticator: Authenticator,
-    strangers: Strangers,
+    unauthenticated: UnauthenticatedConnections,
     watches: Watches,
 ) -> web.Application:
     cors = Cors(config.origins)
     guard = PageGuard(config.origins, config.served_hosts)
-    middlewares = [open_requests.count_request, strangers.follow_request]
+    middlewares = [open_requests.count_request, unauthenticated.follow_request]
     middlewares += [convert_failures, handle_request, guard.refuse_foreign_pages]
     if config.origins:
         middlewares.append(cors.answer_preflight)
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
     sessions = add_sign_in(application.router, config.sign_in, config.process.auth, authenticator.refused)
     application.middlewares.append(CredentialCheck(authenticator, sessions).check_credentials)
-    application.middlewares.append(strangers.note_admitted)
+    application.middlewares.append(unauthenticated.note_admitted)
     application.on_response_prepare.append(add_headers)
     if config.origins:
         application.on_response_prepare.append(cors.add_headers)
@@ -158,8 +160,8 @@ def _build_application(
         if route.is_file:
             application.router.add_head(route.path, answer)
     openai_api.add_routes(application, peers, timeouts, watches)
-    for face in (agui, mcp_server):
-        face.add_routes(application, peers, timeouts, config.published_faces, watches)
+    for adapter in (agui, mcp_server):
+        adapter.add_routes(application, peers, timeouts, config.publishing_adapters, watches)
     console.add_routes(application)
     application.router.add_get("/healthz", serve_healthz)
     application.router.add_get("/readyz", make_readyz_handler(peers))

@@ -14,7 +14,7 @@ from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from headrace.v1 import memory_pb2, spend_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from headrace.v1.spend_pb2_grpc import SpendServiceServicer
-from services.memory.storage.claims import Amount, Budget, SpendClaim
+from services.memory.storage.reservations import Amount, Budget, SpendReservation
 from services.memory.storage.spend import DAY_MS, ROWS_MAX, SpendGroup, SpendQuery
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.auth import identity
@@ -161,8 +161,8 @@ class BudgetRpcs(MemoryServiceServicer):
         periods = [find_period(budget.period, now) for budget in request.budgets]
         budgets = [make_budget(budget, period) for budget, period in zip(request.budgets, periods, strict=True)]
         least, wanted = _make_amount(request.least, "least"), _make_amount(request.wanted, "wanted")
-        claim = SpendClaim(tenant, request.run_id, request.agent_keys, budgets, least, wanted, now)
-        decision = await self._engine.spend.grant_claim(claim)
+        reservation = SpendReservation(tenant, request.run_id, request.agent_keys, budgets, least, wanted, now)
+        decision = await self._engine.spend.reserve_spend(reservation)
         if decision is None:
             raise NotFound(f"run {request.run_id} does not exist, or has ended", runId=request.run_id)
         for given, period, (_, share) in zip(request.budgets, periods, decision.nearing, strict=True):
@@ -184,7 +184,7 @@ class BudgetRpcs(MemoryServiceServicer):
         tenant, now = identity.require_identity().tenant, now_ms()
         periods = [find_period(budget.period, now) for budget in request.budgets]
         budgets = [make_budget(budget, period) for budget, period in zip(request.budgets, periods, strict=True)]
-        uses = await self._engine.spend.measure_uses(SpendClaim(tenant, "", (), budgets, Amount(), Amount(), now))
+        uses = await self._engine.spend.measure_uses(SpendReservation(tenant, "", (), budgets, Amount(), Amount(), now))
         return memory_pb2.MeasureBudgetsResponse(
             uses=[
                 memory_pb2.BudgetUse(

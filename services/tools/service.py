@@ -18,13 +18,13 @@ from services.tools.execution.executor import Executor
 from services.tools.interpreter.pool import InterpreterPool
 from services.tools.mcp_client.authorizations import Authorizations
 from services.tools.mcp_client.servers import McpServers
-from services.tools.owned import ChatFolders, erase_owned, read_owned
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.skills.linker import SkillLinker
 from services.tools.toolkit.commands import explain_unavailable
 from services.tools.toolkit.tool import ARGUMENT_BYTES_MAX, RESULT_CHARS_MAX, Tool
 from services.tools.transfer import downloads, uploads
 from services.tools.transfer.uploads import Uploads
+from services.tools.user_data import ChatFolders, erase_user_data, read_user_data
 from services.tools.web.search import NOT_CONFIGURED
 from services.tools.web.web import Web
 from services.tools.workspace.chat_rights import ChatRights
@@ -123,14 +123,14 @@ class ToolService(tools_pb2_grpc.ToolServiceServicer):
             check_scope(who, "admin")
         owner = Identity(who.tenant, request.user or who.user)
         servers = await self.authorizations.list_authorized(owner)
-        async with aclosing(read_owned(self._folders, owner, servers)) as pieces:
+        async with aclosing(read_user_data(self._folders, owner, servers)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def EraseOwnedData(
         self, request: tools_pb2.EraseOwnedDataRequest, context: Any
     ) -> tools_pb2.EraseOwnedDataResponse:
-        return await erase_owned(self._folders, self.interpreters, self.authorizations.forget_all, request)
+        return await erase_user_data(self._folders, self.interpreters, self.authorizations.forget_all, request)
 
     async def ListAuthorizations(
         self, request: tools_pb2.ListAuthorizationsRequest, context: Any

@@ -48,7 +48,7 @@ async def test_each_event_comes_as_it_is_sent_and_leaving_reaches_the_facade(tmp
             await script.closed.wait()
 
 
-async def test_the_other_faces_and_the_console_are_there_too(tmp_path: Path) -> None:
+async def test_the_adapters_and_the_console_are_there_too(tmp_path: Path) -> None:
     script = Script(query=answering("x"), publish=["a2a", "mcp"])
     async with one_address(tmp_path, script) as (url, _), aiohttp.ClientSession(url) as http:
         for path in ("/", "/console/main.js", "/v1/models", "/api/agents"):

@@ -27,7 +27,7 @@ COUNT = int(os.environ.get("HOSTILE_CONNECTIONS", "1500"))
 AT_A_TIME = 250
 """Connections made before those that were closed are looked for."""
 
-SHARE = DEFAULTS.strangers.connections_max
+SHARE = DEFAULTS.unauthenticated.connections_max
 TEST_TIMEOUT_S = 100.0 + COUNT / 100
 
 _NO_PORT_YET = 24

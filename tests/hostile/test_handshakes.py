@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from headrace.client import Client
 from headrace.tls import Tls
-from services.runtime.http2.limits import DEFAULTS, Limits, StrangerLimits
-from services.runtime.http2.server.strangers import Strangers
+from services.runtime.http2.limits import DEFAULTS, Limits, UnauthenticatedLimits
+from services.runtime.http2.server.unauthenticated import UnauthenticatedConnections
 from services.runtime.process.transport import Certificates
 from tests.support.authority import Authority, Files
 from tests.support.http2.channel import Channel
@@ -27,7 +27,7 @@ from trials.hostile.pace import CPU_S_PER_CONNECTION, OTHER_WORK, find_stall_s_m
 from trials.hostile.trial import RUN, SECRET, victim
 
 BEGUN, MORE = 10, 5
-LIMITS = Limits(strangers=StrangerLimits(handshake_s=1.0, burst_s=BEGUN - 0.5, processor_share=1e-9))
+LIMITS = Limits(unauthenticated=UnauthenticatedLimits(handshake_s=1.0, burst_s=BEGUN - 0.5, processor_share=1e-9))
 """Nothing else that these tests do costs half a second, and nothing is earned."""
 
 TEST_TIMEOUT_S = 200.0
@@ -96,7 +96,7 @@ async def test_what_a_handshake_costs_beyond_its_reservation_is_charged(
     authority: Authority, dear_key: rsa.RSAPrivateKey
 ) -> None:
     """No server signs with such a key in 50 µs; a reservation of 1 µs alone would let 50,000 begin."""
-    limits = Limits(strangers=StrangerLimits(handshake_s=1e-6, burst_s=0.05, processor_share=1e-9))
+    limits = Limits(unauthenticated=UnauthenticatedLimits(handshake_s=1e-6, burst_s=0.05, processor_share=1e-9))
     context = mutual(authority.issue("memory", key=dear_key)).make_server_context()
     greeting, begun = make_greeting("prime256v1"), 0
     async with asyncio.timeout(TEST_TIMEOUT_S), server_of(limits, knows_callers=True, context=context) as server:
@@ -109,17 +109,21 @@ async def test_what_a_handshake_costs_beyond_its_reservation_is_charged(
 
 
 def test_an_address_pays_for_each_step_of_a_handshake_beyond_its_reservation() -> None:
-    strangers, peer, other = Strangers(LIMITS.strangers), ("127.0.0.1", 1), ("127.0.0.2", 1)
-    handshake = strangers.begin_handshake(peer)
+    unauthenticated, peer, other = (
+        UnauthenticatedConnections(LIMITS.unauthenticated),
+        ("127.0.0.1", 1),
+        ("127.0.0.2", 1),
+    )
+    handshake = unauthenticated.begin_handshake(peer)
     assert handshake is not None
     handshake.note_step(0.5)
-    assert handshake.charged_s == LIMITS.strangers.handshake_s
+    assert handshake.charged_s == LIMITS.unauthenticated.handshake_s
     handshake.note_step(BEGUN)
     assert handshake.charged_s == BEGUN + 0.5
-    assert strangers.begin_handshake(peer) is None
-    assert strangers.begin_handshake(other) is not None
-    strangers.spend_time(peer, -handshake.charged_s)
-    assert strangers.begin_handshake(peer) is not None
+    assert unauthenticated.begin_handshake(peer) is None
+    assert unauthenticated.begin_handshake(other) is not None
+    unauthenticated.spend_time(peer, -handshake.charged_s)
+    assert unauthenticated.begin_handshake(peer) is not None
 
 
 async def test_no_key_exchange_is_dear(authority: Authority) -> None:
@@ -140,7 +144,7 @@ async def test_handshakes_without_end_leave_an_honest_stream_alone(
         authority.issue("cli", workload=x509.DNSName("cli")),
     )
     tls = Tls(files.ca, own.cert, own.key)
-    share, loop = DEFAULTS.strangers, asyncio.get_running_loop()
+    share, loop = DEFAULTS.unauthenticated, asyncio.get_running_loop()
     async with asyncio.timeout(TEST_TIMEOUT_S), victim(tmp_path, "h2", files) as one:
         client = Client(f"127.0.0.1:{one.port}", token=SECRET, tls=tls)
         async with client, client.attach(RUN) as deltas:

@@ -11,7 +11,7 @@ from hpack import Encoder
 from hyperframe.frame import GoAwayFrame, HeadersFrame, SettingsFrame
 
 from services.runtime.calls.addresses import find_network
-from services.runtime.http2.limits import TABLE_BLOCKS_MAX, WINDOW_BYTES, Limits, StrangerLimits
+from services.runtime.http2.limits import TABLE_BLOCKS_MAX, WINDOW_BYTES, Limits, UnauthenticatedLimits
 from tests.support.http2.ends import BYTES_MAX
 from tests.support.http2.victim import victim
 from tests.support.http2.wire import DATA, END_HEADERS, HEADERS, Peer, call, headers_of, message, opening, peer, raw
@@ -41,7 +41,9 @@ async def serve(client: Peer, stream_id: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(strangers=StrangerLimits(connections_max=2)), Limits(connections_max=2)], ids=["share", "server"]
+    "limits",
+    [Limits(unauthenticated=UnauthenticatedLimits(connections_max=2)), Limits(connections_max=2)],
+    ids=["share", "server"],
 )
 async def test_the_connection_that_was_silent_longest_gives_way(limits: Limits) -> None:
     async with victim(limits, knows_callers=True) as server, peer(server.port) as first, peer(server.port) as second:
@@ -61,7 +63,7 @@ async def test_a_stranger_s_request_has_one_window() -> None:
 
 
 async def test_what_waits_is_bounded_for_all_connections_of_an_address() -> None:
-    limits = Limits(strangers=StrangerLimits(bytes_max=200_000))
+    limits = Limits(unauthenticated=UnauthenticatedLimits(bytes_max=200_000))
     async with victim(limits, knows_callers=True) as server:
         async with peer(server.port) as first, peer(server.port) as second:
             await first.send(opening(1, headers_of("unary")), *[raw(DATA, 0, 1, LARGE)] * 4)

@@ -157,7 +157,7 @@ async def test_a_route_without_its_scope_is_refused(stage: Stage, front: aiohttp
                 assert f"no scope '{scope}'" in text, text
 
 
-FACES = (
+ADAPTERS = (
     *(("GET", "/agui"), ("GET", "/agui/plain"), ("POST", "/agui/plain")),
     *(("GET", "/a2a"), ("GET", "/a2a/plain/.well-known/agent-card.json"), ("POST", "/a2a/plain")),
     *(("POST", "/a2a/plain/message:send"), ("POST", "/mcp")),
@@ -166,7 +166,7 @@ FACES = (
 )
 
 
-@pytest.mark.parametrize(("verb", "where"), FACES)
+@pytest.mark.parametrize(("verb", "where"), ADAPTERS)
 async def test_a_key_that_has_ended_opens_no_face(
     verb: str, where: str, stage: Stage, front: aiohttp.ClientSession
 ) -> None:

@@ -13,8 +13,8 @@ from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_TASK, A2aError
 from services.facade.a2a.push_configs import PushConfig, parse_push_config
-from services.facade.faces.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
-from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
+from services.facade.adapters.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
+from services.facade.adapters.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
 from services.runtime.auth import identity
 from services.runtime.auth.access import find_keyed_chat
 from services.runtime.rpc import field_rules

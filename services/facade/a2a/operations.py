@@ -14,7 +14,7 @@ from services.facade.a2a.protocol import NO_EXTENDED_CARD, NO_METHOD, A2aError
 from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import TaskView
 from services.facade.a2a.tasks import Tasks
-from services.facade.faces.attachments.uploads import Uploads
+from services.facade.adapters.attachments.uploads import Uploads
 
 STREAMING = frozenset({"SendStreamingMessage", "SubscribeToTask"})
 

@@ -36,7 +36,7 @@ from services.facade.a2a.protocol import (
 )
 from services.facade.a2a.rest_paths import read_rest_call
 from services.facade.a2a.task_view import ANSWER, ContextSink, TaskView
-from services.facade.faces.runs import FaceRuns, FollowedChats, PublishedAgents
+from services.facade.adapters.runs import AdapterRuns, FollowedChats, PublishedAgents
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
@@ -44,7 +44,7 @@ from services.facade.responses.sse import send_stream
 from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.rpc.push_stream import Watches
 
-FACE = "a2a"
+ADAPTER = "a2a"
 
 CARD_CACHE = "private, max-age=60"
 """Caches are private because visibility depends on the caller; cards change with their agents' files."""
@@ -66,7 +66,7 @@ def add_routes(
     `grpc_address` is the address of the gRPC binding as host:port; `:port` means the host of the card's own
     URL, and an empty string means that there is no gRPC binding.
     """
-    followed = FollowedChats(peers["orchestrator"], FaceRuns(peers["orchestrator"]), watches)
+    followed = FollowedChats(peers["orchestrator"], AdapterRuns(peers["orchestrator"]), watches)
     handlers = _A2aHandlers(published, Operations.from_peers(peers), followed, timeouts, grpc_address)
     router = application.router
     router.add_get("/a2a", handlers.list_cards)

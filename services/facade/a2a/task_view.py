@@ -28,7 +28,7 @@ from headrace.runs.parts import (
 )
 from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
-from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
+from services.facade.adapters.gate_answers import APPROVAL, CREDENTIAL
 from services.runtime.clock import format_time
 from services.runtime.formats.chat_cursor import ChatCursor
 

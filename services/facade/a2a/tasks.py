@@ -18,9 +18,9 @@ from services.facade.a2a.message import SentMessage, answer_gate, find_context, 
 from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
 from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import LIVE, STATES, TaskView
-from services.facade.faces.attachments.uploads import Uploads
-from services.facade.faces.run_pipe import RunTaker, UntilBegun, UntilOver, pipe_run
-from services.facade.faces.runs import FaceRuns
+from services.facade.adapters.attachments.uploads import Uploads
+from services.facade.adapters.run_pipe import RunTaker, UntilBegun, UntilOver, pipe_run
+from services.facade.adapters.runs import AdapterRuns
 from services.facade.peer_calls import call_peer
 from services.runtime.clock import format_time
 
@@ -36,7 +36,7 @@ class Tasks:
     ) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
-        self._runs = FaceRuns(orchestrator)
+        self._runs = AdapterRuns(orchestrator)
         self._uploads = uploads
         self._push = push
 

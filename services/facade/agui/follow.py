@@ -10,10 +10,10 @@ import grpc
 
 from headrace.errors import HeadraceError
 from headrace.v1 import agent_pb2
+from services.facade.adapters.chat_states import ChatStates
+from services.facade.adapters.run_pipe import pipe_run
 from services.facade.agui.run_encoder import RunEncoder
 from services.facade.agui.segment import Segment
-from services.facade.faces.chat_states import ChatStates
-from services.facade.faces.run_pipe import pipe_run
 from services.facade.responses.frame_writer import FrameWriter
 
 RETRY_S = 15.0

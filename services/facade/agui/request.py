@@ -13,10 +13,10 @@ import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
+from services.facade.adapters.attachments.attachment import Attachment, decode_base64, make_attachment
+from services.facade.adapters.gate_answers import Answer, make_answer, parse_gate_ref
 from services.facade.agui.frames import OURS
 from services.facade.agui.segment import Cursor, Segment
-from services.facade.faces.attachments.attachment import Attachment, decode_base64, make_attachment
-from services.facade.faces.gate_answers import Answer, make_answer, parse_gate_ref
 from services.facade.openai_api.body import Function, make_client_tools, parse_body
 from services.facade.openai_api.request import (
     Conversation,

@@ -12,6 +12,9 @@ from aiohttp import web
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
+from services.facade.adapters.attachments.uploads import Uploads
+from services.facade.adapters.chat_states import ChatStates
+from services.facade.adapters.runs import AdapterRuns, FollowedChats, PublishedAgents
 from services.facade.agui.follow import ThreadSink, follow_run
 from services.facade.agui.frames import encode_frame
 from services.facade.agui.request import (
@@ -23,26 +26,23 @@ from services.facade.agui.request import (
 )
 from services.facade.agui.run_encoder import RunEncoder
 from services.facade.agui.segment import LAST_EVENT_ID, parse_cursor
-from services.facade.faces.attachments.uploads import Uploads
-from services.facade.faces.chat_states import ChatStates
-from services.facade.faces.runs import FaceRuns, FollowedChats, PublishedAgents
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream
 from services.runtime.rpc.push_stream import Watches
 
-FACE = "ag-ui"
+ADAPTER = "ag-ui"
 
 
 def add_routes(
     application: web.Application,
     peers: Mapping[str, grpc.aio.Channel],
     timeouts: StreamTimeouts,
-    published_faces: frozenset[str],
+    publishing_adapters: frozenset[str],
     watches: Watches,
 ) -> None:
-    published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
-    runs, uploads = FaceRuns(peers["orchestrator"]), Uploads(peers["tools"])
+    published = PublishedAgents(peers["orchestrator"], ADAPTER, publishing_adapters)
+    runs, uploads = AdapterRuns(peers["orchestrator"]), Uploads(peers["tools"])
     followed = FollowedChats(peers["orchestrator"], runs, watches)
     handlers = _AguiHandlers(published, runs, followed, uploads, ChatStates(peers["memory"]), timeouts)
     application.router.add_get("/agui", handlers.list_agents)
@@ -55,7 +55,7 @@ class _AguiHandlers:
     def __init__(
         self,
         published: PublishedAgents,
-        runs: FaceRuns,
+        runs: AdapterRuns,
         followed: FollowedChats,
         uploads: Uploads,
         states: ChatStates,

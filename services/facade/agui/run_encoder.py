@@ -24,13 +24,13 @@ from headrace.runs.parts import (
     TextAdded,
 )
 from headrace.v1 import agent_pb2
+from services.facade.adapters.call_ids import CallId
 from services.facade.agui.frames import OURS, PROTOCOL_VERSION, add_id, encode_frame, encode_head
 from services.facade.agui.messages import Message, MessageKind
 from services.facade.agui.progress import Progress
 from services.facade.agui.reader import Reader
 from services.facade.agui.segment import Segment
 from services.facade.agui.waits import build_outcome
-from services.facade.faces.call_ids import CallId
 from services.runtime.formats.json_form import event
 
 Delta = agent_pb2.AgentDelta

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from headrace.errors import InvalidRequest
+from services.facade.adapters.call_ids import parse_call_id
 from services.facade.agui.messages import MessageKind
-from services.facade.faces.call_ids import parse_call_id
 
 LAST_EVENT_ID = "Last-Event-ID"
 

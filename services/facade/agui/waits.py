@@ -13,8 +13,8 @@ import orjson
 
 from headrace.runs.parts import Gate
 from headrace.v1 import agent_pb2
+from services.facade.adapters.gate_answers import APPROVAL, GateRef
 from services.facade.agui.frames import OURS
-from services.facade.faces.gate_answers import APPROVAL, GateRef
 from services.runtime.clock import format_time
 
 APPROVAL_SCHEMA = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.v1 import agent_pb2
-from services.facade.faces.attachments.attachment import (
+from services.facade.adapters.attachments.attachment import (
     ATTACHMENTS_MAX,
     Attachment,
     check_number,

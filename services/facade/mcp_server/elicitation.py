@@ -8,7 +8,7 @@ import orjson
 
 from headrace.shown_text import SHOWN_CHARS_MAX, make_visible, shorten_line
 from headrace.v1 import agent_pb2
-from services.facade.faces.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
+from services.facade.adapters.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
 
 PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 

@@ -23,7 +23,7 @@ from headrace.chat_pages import read_chat
 from headrace.errors import NotFound
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
-from services.facade.faces.runs import FollowedChats
+from services.facade.adapters.runs import FollowedChats
 from services.facade.mcp_server.protocol import BAD_PARAMS, McpError, Message
 from services.facade.mcp_server.run_view import RESOURCES
 from services.facade.mcp_server.tool_call import encode_frame

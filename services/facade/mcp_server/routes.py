@@ -11,10 +11,10 @@ from aiohttp import web
 
 from headrace.errors import HeadraceError, from_rpc_error
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.faces.attachments.uploads import Uploads
-from services.facade.faces.gate_answers import parse_gate_ref
-from services.facade.faces.run_pipe import pipe_run
-from services.facade.faces.runs import FaceRuns, FollowedChats, PublishedAgents
+from services.facade.adapters.attachments.uploads import Uploads
+from services.facade.adapters.gate_answers import parse_gate_ref
+from services.facade.adapters.run_pipe import pipe_run
+from services.facade.adapters.runs import AdapterRuns, FollowedChats, PublishedAgents
 from services.facade.mcp_server.catalogue import build_prompts, build_tools, get_prompt, read_query
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import (
@@ -49,7 +49,7 @@ from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.auth import identity
 from services.runtime.rpc.push_stream import Watches
 
-FACE = "mcp"
+ADAPTER = "mcp"
 
 SERVER = {"name": "headrace", "title": "Headrace", "version": version("headrace")}
 CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
@@ -61,11 +61,11 @@ def add_routes(
     application: web.Application,
     peers: Mapping[str, grpc.aio.Channel],
     timeouts: StreamTimeouts,
-    published_faces: frozenset[str],
+    publishing_adapters: frozenset[str],
     watches: Watches,
 ) -> None:
-    published = PublishedAgents(peers["orchestrator"], FACE, published_faces)
-    runs = FaceRuns(peers["orchestrator"])
+    published = PublishedAgents(peers["orchestrator"], ADAPTER, publishing_adapters)
+    runs = AdapterRuns(peers["orchestrator"])
     followed = FollowedChats(peers["orchestrator"], runs, watches)
     resources = Resources(peers["memory"], peers["tools"], followed)
     tasks = Tasks(peers["memory"], runs)
@@ -78,7 +78,7 @@ class _McpHandlers:
     def __init__(
         self,
         published: PublishedAgents,
-        runs: FaceRuns,
+        runs: AdapterRuns,
         uploads: Uploads,
         tasks: Tasks,
         resources: Resources,

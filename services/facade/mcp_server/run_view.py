@@ -9,7 +9,7 @@ import orjson
 
 from headrace.runs.fold import Fold
 from headrace.v1 import agent_pb2
-from services.facade.faces.gate_answers import APPROVAL, GateRef
+from services.facade.adapters.gate_answers import APPROVAL, GateRef
 from services.facade.mcp_server.elicitation import build_elicitation
 
 RESOURCES = "headrace://chats/"

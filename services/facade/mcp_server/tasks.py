@@ -15,9 +15,9 @@ import grpc
 from headrace.errors import InvalidRequest, NotFound
 from headrace.run_states import LIVE_STATES, State
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
-from services.facade.faces.gate_answers import Answer, parse_gate_ref
-from services.facade.faces.run_pipe import UntilBegun, UntilOver, UntilQuiet, pipe_run
-from services.facade.faces.runs import FaceRuns
+from services.facade.adapters.gate_answers import Answer, parse_gate_ref
+from services.facade.adapters.run_pipe import UntilBegun, UntilOver, UntilQuiet, pipe_run
+from services.facade.adapters.runs import AdapterRuns
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import BAD_PARAMS, NO_CAPABILITY, NO_METHOD, TASKS, McpError, Message
 from services.facade.mcp_server.run_view import RunView
@@ -46,7 +46,7 @@ _CORE_METHODS = frozenset({"tasks/get", "tasks/list", "tasks/cancel", "tasks/res
 
 
 class Tasks:
-    def __init__(self, memory: grpc.aio.Channel, runs: FaceRuns) -> None:
+    def __init__(self, memory: grpc.aio.Channel, runs: AdapterRuns) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
         self._runs = runs

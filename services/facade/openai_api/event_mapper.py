@@ -15,7 +15,7 @@ from headrace.runs import parts
 from headrace.runs.fold import Fold
 from headrace.runs.parts import RUN, Block, BlockBegun, BlockEnded, BlocksLost, TextAdded
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.faces.run_pipe import TURN_QUIET_S
+from services.facade.adapters.run_pipe import TURN_QUIET_S
 from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted
 
 TEXTS = ("content", "reasoning")

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from headrace.runs.parts import Block, BlockBegun, BlockEnded, BlocksLost, TextAdded
 from headrace.v1 import common_pb2
-from services.facade.faces.call_ids import CallId
+from services.facade.adapters.call_ids import CallId
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.faces import call_ids
-from services.facade.faces.attachments.attachment import Attachment, check_number
-from services.facade.faces.call_ids import CallId
+from services.facade.adapters import call_ids
+from services.facade.adapters.attachments.attachment import Attachment, check_number
+from services.facade.adapters.call_ids import CallId
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.runtime.rpc.field_rules import is_uuid
 

@@ -16,9 +16,9 @@ from aiohttp import web
 from headrace.errors import Interrupted, InvalidRequest
 from headrace.run_states import LIVE_STATES, State
 from headrace.v1 import agent_pb2
-from services.facade.faces.attachments.uploads import Uploads
-from services.facade.faces.chat_states import ChatStates
-from services.facade.faces.runs import FaceRuns, FollowedChats, make_unread_error
+from services.facade.adapters.attachments.uploads import Uploads
+from services.facade.adapters.chat_states import ChatStates
+from services.facade.adapters.runs import AdapterRuns, FollowedChats, make_unread_error
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.openai_api.attachments.files import Files
 from services.facade.openai_api.chat_completions.answer import (
@@ -60,10 +60,10 @@ def add_routes(
 ) -> None:
     orchestrator = peers["orchestrator"]
     states = ChatStates(peers["memory"])
-    face_runs = FaceRuns(orchestrator)
-    followed = FollowedChats(orchestrator, face_runs, watches)
+    adapter_runs = AdapterRuns(orchestrator)
+    followed = FollowedChats(orchestrator, adapter_runs, watches)
     handlers = _OpenAIHandlers(
-        Runs(orchestrator, face_runs), Uploads(peers["tools"]), states, timeouts, face_runs, followed
+        Runs(orchestrator, adapter_runs), Uploads(peers["tools"]), states, timeouts, adapter_runs, followed
     )
     stored = StoredResponses(orchestrator, peers["memory"])
     files = Files(peers["tools"])
@@ -88,13 +88,13 @@ class _OpenAIHandlers:
         uploads: Uploads,
         states: ChatStates,
         timeouts: StreamTimeouts,
-        face_runs: FaceRuns,
+        adapter_runs: AdapterRuns,
         followed: FollowedChats,
     ) -> None:
         self._runs = runs
         self._uploads = uploads
         self._states = states
-        self._face_runs = face_runs
+        self._adapter_runs = adapter_runs
         self._followed = followed
         self._bodies = LargeBodies(BODY_BYTES_MAX)
         self._timeouts = timeouts
@@ -140,7 +140,7 @@ class _OpenAIHandlers:
             async with aclosing(self._runs.follow_run(replace(agent_request, background=True))) as events:
                 last_run_id = (await _read_start(events)).run_id
         else:
-            cursor, runs = f"{place.n}.0", await self._face_runs.list_runs(chat_id)
+            cursor, runs = f"{place.n}.0", await self._adapter_runs.list_runs(chat_id)
             last_run_id = runs[0].run_id if runs else ""
         answers = FollowedAnswers(agent_request, place, last_run_id, writer.write_frame)
 
@@ -165,7 +165,7 @@ class _OpenAIHandlers:
         async with self._bodies.reading_body(request) as body:
             agent_request = parse(body)
             if agent_request.previous_response_id and not agent_request.results:
-                run = await self._face_runs.get_run(parse_response_id(agent_request.previous_response_id))
+                run = await self._adapter_runs.get_run(parse_response_id(agent_request.previous_response_id))
                 agent_request = replace(agent_request, chat_id=run.chat_id)
             conversation, known = agent_request.conversation, agent_request.known
             if known and (chat_id := agent_request.chat_id) and await self._states.load_state(chat_id) is not None:
@@ -192,11 +192,11 @@ class _OpenAIHandlers:
     async def cancel_response(self, request: web.Request) -> web.StreamResponse:
         """Cancel the run and answer with its response."""
         run_id = parse_response_id(request.match_info["id"])
-        await self._face_runs.cancel_run(run_id)
+        await self._adapter_runs.cancel_run(run_id)
         return _json_response(await self._read_response(run_id, is_ending=True))
 
     async def _read_response(self, run_id: str, *, is_ending: bool = False) -> dict[str, Any]:
-        run = await self._face_runs.get_run(run_id)
+        run = await self._adapter_runs.get_run(run_id)
         start = RunStarted(0, run.run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         if run.state in (State.QUEUED, State.RUNNING) and not is_ending:
             return build_response(_unknown_request(), start, Output(), None)

@@ -11,8 +11,8 @@ import grpc
 from headrace.errors import InvalidRequest
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.facade.faces.gate_answers import Answer
-from services.facade.faces.runs import FaceRuns
+from services.facade.adapters.gate_answers import Answer
+from services.facade.adapters.runs import AdapterRuns
 from services.facade.openai_api.event_mapper import map_events
 from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.request import AgentRequest, ToolResult
@@ -24,7 +24,7 @@ from services.runtime.rpc import call_ids
 class Runs:
     """Shared by all requests; holds no state of a run."""
 
-    def __init__(self, channel: grpc.aio.Channel, runs: FaceRuns) -> None:
+    def __init__(self, channel: grpc.aio.Channel, runs: AdapterRuns) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(channel)
         self._runs = runs

@@ -56,7 +56,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class SignedIn:
     """A verified token response."""
 
     identity: Identity
@@ -109,7 +109,7 @@ class OpenIdProvider:
         back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{self._settings.public_url}/"}
         return add_query(url, back) if url else ""
 
-    async def redeem_code(self, code: str, code_verifier: str, nonce: str) -> Grant:
+    async def redeem_code(self, code: str, code_verifier: str, nonce: str) -> SignedIn:
         """Exchange an authorization code for a grant; raises the errors of `refresh`."""
         answer = await self._ask_for_tokens(
             {
@@ -121,7 +121,7 @@ class OpenIdProvider:
         )
         return await self._verify_grant(answer, nonce)
 
-    async def refresh(self, refresh_token: str) -> Grant:
+    async def refresh(self, refresh_token: str) -> SignedIn:
         """Refresh a session at the provider and return the new grant.
 
         Raises:
@@ -139,7 +139,7 @@ class OpenIdProvider:
             form = {"token": refresh_token, "token_type_hint": "refresh_token"}
             await self._send(description.revocation_url, *self._prove_client(description, form))
 
-    async def _verify_grant(self, answer: dict[str, Any], nonce: str | None) -> Grant:
+    async def _verify_grant(self, answer: dict[str, Any], nonce: str | None) -> SignedIn:
         description = await self.describe()
         token = answer.get("id_token")
         if not isinstance(token, str):
@@ -152,7 +152,7 @@ class OpenIdProvider:
         if claims.get("azp", implied) != self._settings.oidc_client_id:
             raise Unauthenticated("the ID token was made for another client")
         given = answer.get("refresh_token")
-        return Grant(identity, float(claims["exp"]), given if isinstance(given, str) else "")
+        return SignedIn(identity, float(claims["exp"]), given if isinstance(given, str) else "")
 
     async def _ask_for_tokens(self, form: dict[str, str]) -> dict[str, Any]:
         description = await self.describe()

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
-from services.facade.sign_in.provider import Grant, OpenIdProvider
+from services.facade.sign_in.provider import OpenIdProvider, SignedIn
 from services.facade.sign_in.sealed_cookie import SealedCookie
 from services.facade.sign_in.settings import SignInSettings
 from services.runtime.auth.identity import Identity
@@ -56,7 +56,7 @@ class Sessions:
             same_site="Strict",
             lifetime_s=settings.session_s_max,
         )
-        self._refreshes: dict[bytes, asyncio.Task[Grant]] = {}
+        self._refreshes: dict[bytes, asyncio.Task[SignedIn]] = {}
 
     def identify(self, request: web.Request) -> Identity | None:
         """Return the identity of a request's session; None without a session, or if the path does not accept one.
@@ -86,7 +86,7 @@ class Sessions:
         session = _read_session(content) if content is not None else None
         return session if session is not None and now_s() < session.ends_s else None
 
-    def open(self, grant: Grant) -> Session:
+    def open(self, grant: SignedIn) -> Session:
         """Start a session."""
         return self._build(grant, now_s() + self._settings.session_s_max)
 
@@ -102,12 +102,12 @@ class Sessions:
         """Remove the session from the browser."""
         self._cookie.clear(response)
 
-    def _build(self, grant: Grant, ends_s: float) -> Session:
+    def _build(self, grant: SignedIn, ends_s: float) -> Session:
         # Without a refresh token, the session cannot be checked before the ID token expires.
         wanted_s = now_s() + self._settings.session_refresh_s if grant.refresh_token else grant.expires_s
         return Session(grant.identity, min(wanted_s, grant.expires_s, ends_s), ends_s, grant.refresh_token)
 
-    async def _refresh_once(self, refresh_token: str) -> Grant:
+    async def _refresh_once(self, refresh_token: str) -> SignedIn:
         name = hashlib.sha256(refresh_token.encode()).digest()
         refreshing = self._refreshes.get(name)
         if refreshing is None:
@@ -118,7 +118,7 @@ class Sessions:
         # A caller that disconnects must not cancel the refresh for the others.
         return await asyncio.shield(refreshing)
 
-    def _forget_later(self, name: bytes, task: asyncio.Task[Grant]) -> None:
+    def _forget_later(self, name: bytes, task: asyncio.Task[SignedIn]) -> None:
         failed = task.cancelled() or task.exception() is not None
         asyncio.get_running_loop().call_later(0 if failed else KEPT_S, self._refreshes.pop, name, None)
 

@@ -52,7 +52,7 @@ class ChatAccess:
         """
         chat = await self.load_chat(chat_id)
         is_made = request_id in chat.appends or is_changed(chat)
-        return await self._chats.load_settled(chat_id) if is_made else chat
+        return await self._chats.load_durable(chat_id) if is_made else chat
 
     async def read_chat(self, chat_id: str) -> Chat:
         """Return a chat that the user may read, as owner or through sharing. Raises NotFound."""

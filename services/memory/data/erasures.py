@@ -50,7 +50,7 @@ class Refusals:
 
     def __init__(self, engine: Engine) -> None:
         self._erasures = engine.records.erasures
-        self._is_shared = engine.eraser.settles_s > 0
+        self._is_shared = engine.eraser.drain_s > 0
         self._going: tuple[StoredErasure, ...] = ()
         self._looked_s = monotonic_s()
         self._since_s: dict[str, float] = {}
@@ -117,7 +117,7 @@ _IDS = uuid.UUID("d5b4d2c0-4c1c-4a39-8b0e-6d4f3f0e9e6b")
 
 
 @dataclass(slots=True)
-class Claim:
+class ErasureLease:
     """A claimed erasure in its latest stored form; its claim is extended regularly."""
 
     erasure: StoredErasure
@@ -201,7 +201,7 @@ class ErasureStore:
                     claimed.append(change)
         return claimed
 
-    async def check_claim(self, erasure_id: str, owner: str) -> StoredErasure:
+    async def check_lease(self, erasure_id: str, owner: str) -> StoredErasure:
         """Return the erasure. Raises StaleLease if another process works on it, or it is done."""
         found = await self._engine.records.erasures.find(erasure_id)
         if found is None or found.owner != owner or found.state == DONE:
@@ -222,12 +222,12 @@ class ErasureStore:
         return await self.change(erasure, claimed_until=until, counts=counts, problem="")
 
     @asynccontextmanager
-    async def holding(self, erasure: StoredErasure) -> AsyncGenerator[Claim]:
+    async def holding(self, erasure: StoredErasure) -> AsyncGenerator[ErasureLease]:
         """Keep extending the claim inside the block; afterwards its erasure may be changed.
 
         Another process can claim it only if the store was unreachable; a change then raises StaleLease.
         """
-        claim = Claim(await self.prolong(erasure, self._held_ms, erasure.counts))
+        claim = ErasureLease(await self.prolong(erasure, self._held_ms, erasure.counts))
         is_left = asyncio.Event()
         task = guard_task(asyncio.create_task(self._prolong_until(is_left, claim)))
         try:
@@ -236,7 +236,7 @@ class ErasureStore:
             is_left.set()  # not cancelled: a change with an unread response would make our version outdated
             await asyncio.wait([task])
 
-    async def _prolong_until(self, is_left: asyncio.Event, claim: Claim) -> None:
+    async def _prolong_until(self, is_left: asyncio.Event, claim: ErasureLease) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._held_ms / 1000 / 3):
@@ -255,7 +255,7 @@ class ErasureStore:
         """Raise Overloaded while some service of the store may still accept new work, or the index may lack chats."""
         if (progress := self._engine.index.get_progress()) is not None:
             raise progress.make_error("what there is of the user")
-        left_s = self._engine.eraser.settles_s - (self._clock() - erasure.requested_at) / 1000
+        left_s = self._engine.eraser.drain_s - (self._clock() - erasure.requested_at) / 1000
         if left_s > 0:
             raise Overloaded("the erasure is not known everywhere; try again later", retry_after_s=left_s)
 

@@ -91,7 +91,7 @@ class DataStoreService(DataStoreServiceServicer):
     async def ListErasedRuns(
         self, request: data_pb2.ListErasedRunsRequest, context: Context
     ) -> data_pb2.ListErasedRunsResponse:
-        erasure = await self._erasures.check_claim(request.erasure_id, request.owner)
+        erasure = await self._erasures.check_lease(request.erasure_id, request.owner)
         self._erasures.check_ready(erasure)
         runs = await self._eraser.list_live_runs(erasure)
         return data_pb2.ListErasedRunsResponse(
@@ -104,7 +104,7 @@ class DataStoreService(DataStoreServiceServicer):
         )
 
     async def EraseStored(self, request: data_pb2.EraseStoredRequest, context: Context) -> data_pb2.EraseStoredResponse:
-        erasure = await self._erasures.check_claim(request.erasure_id, request.owner)
+        erasure = await self._erasures.check_lease(request.erasure_id, request.owner)
         self._erasures.check_ready(erasure)
         counts = dict(erasure.counts)
         for item in request.erased:
@@ -120,7 +120,7 @@ class DataStoreService(DataStoreServiceServicer):
     async def FinishErasure(
         self, request: data_pb2.FinishErasureRequest, context: Context
     ) -> data_pb2.FinishErasureResponse:
-        erasure = await self._erasures.check_claim(request.erasure_id, request.owner)
+        erasure = await self._erasures.check_lease(request.erasure_id, request.owner)
         if request.problem:
             changed = await self._erasures.change(erasure, problem=request.problem, owner="", claimed_until=0)
         elif wait_s := self._erasures.get_wait_s(erasure):

@@ -117,7 +117,7 @@ class GateRpcs(MemoryServiceServicer):
         caller = identity.require_identity()
         chat, grant = await self._find_grant(request, caller)
         if grant.end:
-            await self._engine.chats.load_settled(request.chat_id)  # its content may still be rolled back
+            await self._engine.chats.load_durable(request.chat_id)  # its content may still be rolled back
             chat, grant = await self._find_grant(request, caller)
         if grant.end or (grant.expires_at and grant.expires_at <= now_ms()):
             return gates_pb2.RevokeGrantResponse(status="revoked" if grant.end == REVOKED else "ended")

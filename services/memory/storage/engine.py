@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Known
     from services.memory.log.media import Blob
     from services.memory.storage.audit import AuditTrail
-    from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
     from services.memory.storage.encrypted.reencryption import Rewriting
     from services.memory.storage.gates.query import GateQuery, GrantQuery
     from services.memory.storage.gates.rows import GateEntry, GrantEntry
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from services.memory.storage.leases import Lease
     from services.memory.storage.paging import Page
     from services.memory.storage.records.stores import RecordStores
+    from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
     from services.memory.storage.run_query import RunEntry, RunQuery
     from services.memory.storage.search import Hit, Question
     from services.memory.storage.spend import SpendAnswer, SpendQuery
@@ -58,7 +58,7 @@ class ChatLogs(Protocol):
         """Return the chat with its lines. Raises NotFound."""
         ...
 
-    async def load_settled(self, chat_id: str) -> Chat:
+    async def load_durable(self, chat_id: str) -> Chat:
         """Like `load`, but waits until every line it returns is durable: a failing disk or a fail-over loses only
         pending writes. It takes as long as an append."""
         ...
@@ -180,14 +180,14 @@ class GateIndex(Protocol):
 class SpendIndex(Protocol):
     """Spending: a view of the logs that includes every acknowledged append, and deleted chats."""
 
-    async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+    async def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
         """Grant a run a share of budgets, one claim of a tenant at a time; None if the tenant has no such active run.
 
         Raises IndexIncomplete if a log that may have charges in a budget's period is not indexed yet.
         """
         ...
 
-    async def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+    async def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
         """Return the usage of each budget of the claim, in order, without its run's own grant."""
         ...
 
@@ -295,7 +295,7 @@ IsHeld: TypeAlias = "Callable[[str, str], bool]"
 
 class StoreEraser(Protocol):
     @property
-    def settles_s(self) -> float:
+    def drain_s(self) -> float:
         """Seconds until every service of the store has seen a new record; 0 if this is the only one."""
         ...
 

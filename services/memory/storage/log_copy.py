@@ -94,7 +94,7 @@ def name_copy(owner: Identity, request: memory_pb2.ForkChatRequest) -> str:
 async def has_copy(chats: ChatLogs, target: str) -> bool:
     """Return whether an earlier attempt has durably created the copy."""
     with suppress(NotFound):
-        await chats.load_settled(target)
+        await chats.load_durable(target)
         return True
     return False
 

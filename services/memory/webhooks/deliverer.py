@@ -25,7 +25,7 @@ from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
     from services.memory.storage.records.deliveries import Webhooks
-    from services.memory.storage.records.webhooks import Backlog, Claim, Delivery
+    from services.memory.storage.records.webhooks import Backlog, Delivery, LeasedDelivery
     from services.memory.webhooks.sender import Answer
 
 TRIES = Counter(
@@ -122,12 +122,12 @@ class Deliverer:
         if count <= 0:
             return self._look_s
         busy = {webhook_id for webhook_id, flights in self._flights.items() if flights >= EACH}
-        claims = await self._webhooks.claim(now, now + CLAIM_MS, EACH, count, busy, self._left)
-        for claim in claims:
+        leased = await self._webhooks.claim(now, now + CLAIM_MS, EACH, count, busy, self._left)
+        for claim in leased:
             self._flights[claim.webhook.webhook_id] += 1
             self._left[claim.webhook.tenant] -= 1
             group.create_task(self._deliver(claim))
-        if claims:
+        if leased:
             return 0.0
         next_at = await self._webhooks.find_next(now)
         return min(max(next_at - now_ms(), 0) / 1000 + GATHER_S, self._look_s) if next_at else self._look_s
@@ -140,7 +140,7 @@ class Deliverer:
             self._forgot_at = now
             await self._webhooks.forget(now - KEPT_MS)
 
-    async def _deliver(self, claim: Claim) -> None:
+    async def _deliver(self, claim: LeasedDelivery) -> None:
         webhook, delivery = claim.webhook, claim.delivery
         try:
             with _log_errors(webhook_id=webhook.webhook_id, event_id=delivery.event_id):

@@ -148,7 +148,7 @@ def find_due_at(run: Run, live: LiveRuns) -> int:
         return 0
     if run.credentials.has_any:  # they are in this process alone, and would be asked for again
         return 0
-    if not run.is_settled or len(live.list_chat(run)) > 1:
+    if not run.is_quiet or len(live.list_chat(run)) > 1:
         return 0
     gates = run.gates.list_waiting()
     if len(gates) != run.spending.clock.waits or any(gate.answering.locked() for gate in gates):

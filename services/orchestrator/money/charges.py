@@ -36,7 +36,7 @@ class Reservation:
     """Whether the answer is limited to less than the agent or the model would allow."""
 
 
-def grant_output(needs: CallNeeds, left_usd: float) -> int:
+def allow_output(needs: CallNeeds, left_usd: float) -> int:
     """Return the output tokens that a call may use with `left_usd` left, 0 if too few.
 
     A call gets enough for a typical answer, but beyond that at most half of the rest, so that others can work

@@ -17,7 +17,7 @@ from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
 from services.orchestrator.agents.definition import Budget, Definition
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.money.budgets import Allowance
-from services.orchestrator.money.charges import Origin, Reservation, grant_output, make_charge, replace_cost
+from services.orchestrator.money.charges import Origin, Reservation, allow_output, make_charge, replace_cost
 from services.orchestrator.money.clock import Clock
 from services.orchestrator.peers.models import CallNeeds
 from services.runtime.usage import add_cost
@@ -143,7 +143,7 @@ class Spending:
             if spent_usd >= limits.max_cost_usd:
                 raise self.make_exceeded("maxCostUsd")
             return Reservation(needs.tokens, model=needs.model)
-        output_tokens = self._grant_output(needs)
+        output_tokens = self._allow_output(needs)
         if not output_tokens:
             raise self._make_too_dear(needs)
         cost_usd = self._cost_ratio * needs.rates.count_cost(needs.input_tokens, output_tokens)
@@ -285,10 +285,10 @@ class Spending:
         return needs.rates is None or (needs.cost_usd_max > 0 and needs.model not in self._priced)
 
     def _is_short_of_money(self, needs: CallNeeds) -> bool:
-        return self.limits_money and self._grant_output(needs) < needs.output_tokens
+        return self.limits_money and self._allow_output(needs) < needs.output_tokens
 
-    def _grant_output(self, needs: CallNeeds) -> int:
-        return grant_output(needs, self._measure_free_usd() / self._cost_ratio)
+    def _allow_output(self, needs: CallNeeds) -> int:
+        return allow_output(needs, self._measure_free_usd() / self._cost_ratio)
 
     def _measure_free_usd(self) -> float:
         """Return the US dollars neither spent nor reserved; call it only with a limit."""

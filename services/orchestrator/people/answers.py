@@ -85,7 +85,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     kind = find_kind(gate_id)
     kind.check_fit(gate.opened, request.payload)
     async with gate.answering:
-        await gate.settle()
+        await gate.flush()
         judgement = await kind.judge(Given(run, gate, caller, request, payload, tasks))
         if judgement.status != "accepted":
             return make_response(run.id, gate_id, judgement)

@@ -54,7 +54,7 @@ async def wait_at_gate(
             await scope.record(*([gate.opened] if is_shown else ()), *beside, is_patient=True)
             submission = await _wait_in_time(scope, gate)
             if submission is None:
-                await gate.settle()  # a vote that came in time is known before the expiry decides
+                await gate.flush()  # a vote that came in time is known before the expiry decides
     finally:
         gate.place = Place.PASSED
     close = agent_pb2.GateClose(
@@ -94,7 +94,7 @@ async def _wait_in_time(scope: Scope, gate: Gate) -> Submission | None:
         if gate.answer.done():
             break
         async with gate.answering:
-            await gate.settle()
+            await gate.flush()
             if gate.foresee() != "accepted" or gate.opened.expires_at <= now_ms():
                 break
             # A wait for people outlasts that memory takes nothing: an answer that was accepted, or the gate's end,

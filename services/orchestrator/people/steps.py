@@ -64,7 +64,7 @@ async def claim_gate(
     caller, gate = require_identity(), _require_gate(run, request.gate_id)
     await check_answerer(gate, run.identity, caller)
     async with gate.answering:
-        await gate.settle()
+        await gate.flush()
         if not _is_waiting(run, gate):
             return None
         lease_ms = request.lease_ms or LEASE_MS
@@ -87,7 +87,7 @@ async def release_gate(
     if gate is None:
         return gates_pb2.ReleaseGateResponse(released=False)
     async with gate.answering:
-        await gate.settle()
+        await gate.flush()
         try:
             claim = gate.find_claim(caller.user, request.holder)
         except Claimed:
@@ -149,7 +149,7 @@ def _is_waiting(run: Run, gate: Gate) -> bool:
 async def _take_once(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup) -> bool:
     """Commit a step unless the log already has it for this request; return False if the gate is closed."""
     async with gate.answering:
-        await gate.settle()
+        await gate.flush()
         if gate.has_step(step.step, require_identity().user, step.request_id):
             return True
         if not _is_waiting(run, gate):
@@ -169,4 +169,4 @@ async def commit_step(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asy
         step.note = make_visible(step.note)
     with acting_as(run.identity):  # the chat belongs to the requester, whoever answers
         gate.step_commit = live_input.publish(run, step, tasks, partial(run.gates.note, step))
-    await gate.settle()
+    await gate.flush()

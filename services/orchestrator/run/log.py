@@ -128,7 +128,7 @@ class RunLog:
         """Unix milliseconds of memory's last response."""
 
     @property
-    def is_settled(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether memory has stored everything."""
         return not (self._unanswered or self._held or self._charges)
 

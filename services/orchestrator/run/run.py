@@ -276,11 +276,11 @@ class Run:
             self.spending.clock.on_stand = self.control.review
 
     @property
-    def is_settled(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether the run waits only for people, no call is talking to it, and its log is complete."""
         control = self.control
         is_undisturbed = control.is_live and not (control.mode or control.must_end or self.log.is_lost or self.users)
-        return is_undisturbed and self.spending.clock.is_standing and self.log.is_settled
+        return is_undisturbed and self.spending.clock.is_standing and self.log.is_quiet
 
     @contextmanager
     def in_use(self) -> Generator[None]:

@@ -304,7 +304,7 @@ async def _link_skills(
 ) -> str:
     listed = offered if run.agent.skills else []
     links: dict[str, tools_pb2.LinkSkillResponse] = {}
-    for skill in {skill.id: skill for skill in (*listed, *named, *skills.find_claiming(offered, given))}.values():
+    for skill in {skill.id: skill for skill in (*listed, *named, *skills.find_for_uploads(offered, given))}.values():
         if link := await skills.link_skill(run, peers, skill):
             links[skill.id] = link
     found = ((skill.name or skill.id, links[skill.id]) for skill in named if skill.id in links)

@@ -29,18 +29,18 @@ class SocketDialer:
         self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientConnection, str], None]
     ) -> ClientConnection:
         """Return a connection after its peer has sent its settings; raises OSError with address and reason."""
-        settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
+        connected: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
         # If the channel is closed in the meantime, the future is never awaited; asyncio would log the loss as an error.
-        settled.add_done_callback(lambda done: done.cancelled() or done.exception())
+        connected.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def report_ready(connection: ClientConnection) -> None:
-            if not settled.done():
-                settled.set_result(connection)
+            if not connected.done():
+                connected.set_result(connection)
 
         def report_loss(connection: ClientConnection, why: str) -> None:
             on_gone(connection, why)
-            if not settled.done():
-                settled.set_exception(OSError(why))
+            if not connected.done():
+                connected.set_exception(OSError(why))
 
         connection = ClientConnection(
             self.message_bytes_max,
@@ -54,7 +54,7 @@ class SocketDialer:
         try:
             async with asyncio.timeout(self.limits.connect_s):
                 await self._open_transport(connection, address)
-                return await settled
+                return await connected
         except asyncio.CancelledError:
             _abort_connection(connection)
             raise

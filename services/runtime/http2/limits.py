@@ -61,7 +61,7 @@ ACCEPT_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StrangerLimits:
+class UnauthenticatedLimits:
     """Bounds for all connections of one address together that have had no admitted call."""
 
     processor_share: float = 0.05
@@ -125,7 +125,7 @@ class Limits:
     turn_s: float = 0.002
     """Processor time for the input of one connection before others get a turn; one more frame is still handled."""
 
-    strangers: StrangerLimits = StrangerLimits()
+    unauthenticated: UnauthenticatedLimits = UnauthenticatedLimits()
 
 
 DEFAULTS = Limits()

@@ -71,7 +71,7 @@ class Executor:
             entry = self.catalogue.find(request.tool_name, await self.find_own_tools(request.tool_name))
         if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
-        await asyncio.to_thread(self.workspaces.claim_chat, request.chat_id)
+        await asyncio.to_thread(self.workspaces.register_chat, request.chat_id)
         with self._take_place(entry.tool):
             started, outcome = monotonic(), "left"
             try:

@@ -57,7 +57,7 @@ class Authorizations:
         pending = None if store is None else await asyncio.to_thread(store.take_pending, request.state, caller)
         if store is None or pending is None:
             raise NotFound("this authorization is not on its way: it was used, is over, or is another user's")
-        issuer = pending.grantor.issuer
+        issuer = pending.issuer.issuer
         # The code may be another authorization server's (RFC 9207).
         if request.HasField("issuer"):
             if not hmac.compare_digest(request.issuer.encode(), issuer.encode()):
@@ -86,7 +86,7 @@ class Authorizations:
         return [
             tools_pb2.Authorization(
                 server=token.server,
-                issuer=token.grantor.issuer,
+                issuer=token.issuer.issuer,
                 authorized_at=round(token.agreed_at * 1000),
                 expires_at=round(token.expires_at * 1000) or None,
                 renewable=bool(token.refresh),
@@ -108,7 +108,7 @@ class Authorizations:
         known = None if store is None else await asyncio.to_thread(store.find_token, server, caller)
         if store is None or known is None:
             raise NotFound(f"you have not authorized the MCP server {server!r}, or have revoked it", field="server")
-        await self._audit.record("authorization.revoked", caller, server=server, issuer=known.grantor.issuer)
+        await self._audit.record("authorization.revoked", caller, server=server, issuer=known.issuer.issuer)
         token = await asyncio.to_thread(store.take_token, server, caller) or known
         self._servers.note_revocation(server, {known.header, token.header})
         log.info("mcp server's authorization revoked", server=server, tenant=caller.tenant, user=caller.user)

@@ -38,7 +38,7 @@ AGAIN_S = 10.0
 
 @dataclass(eq=False, slots=True)
 class _UserSession:
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: McpSession | ServerFailed | None = None
 
     calls: int = 0
@@ -64,7 +64,7 @@ class UserSessions:
         self._sessions.move_to_end(authorization)
         entry.calls += 1
         try:
-            await entry.settled.wait()
+            await entry.ready.wait()
             if not isinstance(entry.outcome, McpSession):
                 raise entry.outcome or ServerFailed("the session has ended")
             with entry.outcome.lend() as session:
@@ -95,7 +95,7 @@ class UserSessions:
         try:
             async with self._open_session(authorization) as session:
                 entry.outcome = session
-                entry.settled.set()
+                entry.ready.set()
                 await _wait_until_idle(session, entry)
                 if self._sessions.get(authorization) is entry:
                     del self._sessions[authorization]
@@ -107,7 +107,7 @@ class UserSessions:
             log.exception("mcp session failed")
             entry.outcome = ServerFailed("internal error")
         finally:
-            entry.settled.set()
+            entry.ready.set()
             if self._sessions.get(authorization) is entry:
                 del self._sessions[authorization]
 

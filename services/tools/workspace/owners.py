@@ -38,7 +38,7 @@ class Owners:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def claim_chat(self, chat_id: str, *, is_older: bool) -> None:
+    def register_chat(self, chat_id: str, *, is_older: bool) -> None:
         """Make the current call's user the owner of a chat without one; `is_older` chats are from before owners were
         recorded.
 

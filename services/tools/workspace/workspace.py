@@ -57,7 +57,7 @@ class Workspaces:
     def open_workspace(self, chat_id: str) -> Workspace:
         """Open a workspace, creating it if missing. Raises NotFound if the chat is another user's."""
         folder = self._find_folder(chat_id)
-        self.owners.claim_chat(chat_id, is_older=folder.is_dir())
+        self.owners.register_chat(chat_id, is_older=folder.is_dir())
         folder.mkdir(parents=True, exist_ok=True)
         for name in FOLDERS:
             with suppress(FileExistsError):  # a command may have put something else in its place
@@ -71,7 +71,7 @@ class Workspaces:
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
         return self._make_workspace(chat_id, folder)
 
-    def claim_chat(self, chat_id: str) -> None:
+    def register_chat(self, chat_id: str) -> None:
         """Make the current user the chat's owner.
 
         Raises:
@@ -79,16 +79,16 @@ class Workspaces:
             Overloaded: The disk refused.
         """
         with disk_errors("the owner of a chat's files", chat_id):
-            self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
+            self.owners.register_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        """Refuse another user's chat, without claiming one that has no owner; raises the errors of `claim_chat`."""
+        """Refuse another user's chat, without claiming one that has no owner; raises the errors of `register_chat`."""
         with disk_errors("the owner of a chat's files", chat_id):
             if self.owners.is_foreign(chat_id, is_older=self._find_folder(chat_id).is_dir()):
                 raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
     def read_owner(self, chat_id: str) -> Identity | None:
-        """Return the owner of the chat's files; None without one. Raises the errors of `claim_chat`."""
+        """Return the owner of the chat's files; None without one. Raises the errors of `register_chat`."""
         with disk_errors("the owner of a chat's files", chat_id):
             return self.owners.read_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 

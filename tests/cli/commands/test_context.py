@@ -12,7 +12,7 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
     script = Script(query=answering("a"))
     async with suite(tmp_path, script) as facade:
         code, out, _ = await run("context", "--agent", "writer", "--run", RUN, CHAT, url=facade.url)
-        _, talk, _ = await run("chat", "--chat", CHAT, url=facade.url, given=b"/context\n")
+        _, converse, _ = await run("chat", "--chat", CHAT, url=facade.url, given=b"/context\n")
     shown = out.decode()
     assert code == 0
     assert "writer, sim-1: 9,300 tokens of 32,000 (29%)" in shown
@@ -37,4 +37,4 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
     ) in shown
     asked = [(request.chat_id, request.agent_key, request.run_id) for request in script.requests]
     assert asked == [(CHAT, "writer", RUN), (CHAT, "", "")]
-    assert "helper, sim-1: 9,300 tokens" in talk.decode()
+    assert "helper, sim-1: 9,300 tokens" in converse.decode()

@@ -1,7 +1,7 @@
 """`python -m tests.clients.a2a_tck KIT PYTHON`: the A2A compatibility kit of the folder KIT against a real suite.
 
-PYTHON has what the kit needs. Ends with 1 where something fails that docs/faces.md does not name, or something passes
-that it names.
+PYTHON has what the kit needs. Ends with 1 where something fails that docs/protocols.md does not name, or something
+passes that it names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXPECTED = (
     "test_returns_message_with_text_part",
     "test_must_requirement[CORE-MULTI-002a-",
 )
-"""Beginnings of the names of tests that fail; docs/faces.md says why."""
+"""Beginnings of the names of tests that fail; docs/protocols.md says why."""
 
 _FAILED = re.compile(r"^FAILED \S+::(\S+)", re.MULTILINE)
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from headrace.errors import InvalidRequest
-from services.facade.faces.attachments.attachment import ATTACHMENTS_MAX
+from services.facade.adapters.attachments.attachment import ATTACHMENTS_MAX
 from tests.support.facade.openai_api import client
 from tests.support.facade.scripted import CHAT, Script, answering, suite
 

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.faces.call_ids import CallId, parse_call_id
+from services.facade.adapters.call_ids import CallId, parse_call_id
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
     ANSWERED,

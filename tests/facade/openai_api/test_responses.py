@@ -12,7 +12,7 @@ import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.faces.call_ids import CallId
+from services.facade.adapters.call_ids import CallId
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import (
     FUNCTION,

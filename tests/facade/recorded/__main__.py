@@ -1,7 +1,7 @@
-"""Recorded runs on all faces: `python -m tests.facade.recorded COMMAND`.
+"""Recorded runs on all adapters: `python -m tests.facade.recorded COMMAND`.
 
-write FOLDER   what each face gives out of each run, a file each; compare two commits with `diff -r`
-update         the digests that the test compares, where what a face gives out is meant to change
+write FOLDER   what each adapter gives out of each run, a file each; compare two commits with `diff -r`
+update         the digests that the test compares, where what a adapter gives out is meant to change
 record         the runs themselves, from the examples' agents and from conversations that end oddly
 """
 
@@ -48,10 +48,10 @@ def main(command: str = "", folder: str = "") -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     match command:
         case "write" if folder:
-            for run, by_face in read_all().items():
+            for run, by_adapter in read_all().items():
                 (place := Path(folder) / run).mkdir(parents=True, exist_ok=True)
-                for face, reading in by_face.items():
-                    (place / f"{face}.txt").write_bytes(reading)
+                for adapter, reading in by_adapter.items():
+                    (place / f"{adapter}.txt").write_bytes(reading)
         case "update":
             save_digests(read_all())
         case "record":

@@ -1,4 +1,4 @@
-"""All runs on all faces, and their digests: a line for each run in `digests.json`, eight letters for each face."""
+"""All runs on all adapters, and their digests: a line per run in `digests.json`, eight letters per adapter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from tests.facade.recorded.faces import PUBLISH, READERS
+from tests.facade.recorded.adapters import PUBLISH, READERS
 from tests.facade.recorded.made_runs import make_runs
 from tests.facade.recorded.real_runs import load_runs
 from tests.facade.recorded.recorded_run import RecordedRun
@@ -29,12 +29,12 @@ def list_runs() -> Sequence[RecordedRun]:
 
 
 async def read_runs(folder: Path, runs: Sequence[RecordedRun]) -> dict[str, dict[str, bytes]]:
-    """Return what each face gives out of each run; `folder` is for sockets."""
+    """Return what each adapter gives out of each run; `folder` is for sockets."""
     readings: dict[str, dict[str, bytes]] = {}
     for at in range(0, len(runs), BATCH):
         async with suite(folder, Script(publish=PUBLISH)) as facade:
             for run in runs[at : at + BATCH]:
-                readings[run.name] = {face: await read(facade, run) for face, read in READERS.items()}
+                readings[run.name] = {adapter: await read(facade, run) for adapter, read in READERS.items()}
     return readings
 
 
@@ -43,13 +43,13 @@ def digest(reading: bytes) -> str:
 
 
 def load_digests() -> dict[str, dict[str, str]]:
-    """Return the digests by run and face."""
+    """Return the digests by run and adapter."""
     lines: dict[str, str] = json.loads(DIGESTS.read_text())
-    faces = lines.pop("faces").split()
-    return {name: dict(zip(faces, line.split(), strict=True)) for name, line in lines.items()}
+    adapters = lines.pop("adapters").split()
+    return {name: dict(zip(adapters, line.split(), strict=True)) for name, line in lines.items()}
 
 
 def save_digests(readings: Mapping[str, Mapping[str, bytes]]) -> None:
-    lines = {"faces": " ".join(READERS)}
-    lines |= {name: " ".join(map(digest, by_face.values())) for name, by_face in readings.items()}
+    lines = {"adapters": " ".join(READERS)}
+    lines |= {name: " ".join(map(digest, by_adapter.values())) for name, by_adapter in readings.items()}
     DIGESTS.write_text(json.dumps(lines, indent=1) + "\n")

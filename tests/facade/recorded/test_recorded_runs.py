@@ -1,4 +1,4 @@
-"""What every face gives out of recorded runs is what it was, byte for byte."""
+"""What every adapter gives out of recorded runs is what it was, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace.v1 import agent_pb2
-from tests.facade.recorded.faces import READERS
+from tests.facade.recorded.adapters import READERS
 from tests.facade.recorded.readings import digest, list_runs, load_digests, read_runs
 from tests.facade.recorded.recorded_run import RecordedRun
 
 HINT = """
-Compare what the faces gave out before with what they give out now:
+Compare what the adapters gave out before with what they give out now:
     git stash; python -m tests.facade.recorded write /tmp/before; git stash pop
     python -m tests.facade.recorded write /tmp/after; diff -r /tmp/before /tmp/after
 If it is meant to change: python -m tests.facade.recorded update, and say why in the commit."""
@@ -35,10 +35,10 @@ async def test_every_face_gives_out_what_it_did(tmp_path: Path, runs: Sequence[R
     digests = load_digests()
     readings = await read_runs(tmp_path, runs)
     changed = [
-        f"{name} on {face}"
-        for name, by_face in readings.items()
-        for face, reading in by_face.items()
-        if digests[name].get(face) != digest(reading)
+        f"{name} on {adapter}"
+        for name, by_adapter in readings.items()
+        for adapter, reading in by_adapter.items()
+        if digests[name].get(adapter) != digest(reading)
     ]
     assert not changed, f"{len(changed)} have changed: {', '.join(changed[:20])}{HINT}"
 
@@ -46,7 +46,7 @@ async def test_every_face_gives_out_what_it_did(tmp_path: Path, runs: Sequence[R
 def test_every_run_and_face_has_a_digest() -> None:
     digests = load_digests()
     assert [*digests] == [run.name for run in list_runs()]
-    assert {face for by_face in digests.values() for face in by_face} == {*READERS}
+    assert {adapter for by_adapter in digests.values() for adapter in by_adapter} == {*READERS}
 
 
 def test_the_runs_have_every_event_type() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.facade.strangers import CONNECTIONS_MAX
+from services.facade.unauthenticated import CONNECTIONS_MAX
 from trials.hostile.handshakes import CROWD
 from trials.hostile.http.trial import facade, following
 from trials.hostile.pace import RSS_MB_MAX

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.nightly
 
 TEST_TIMEOUT_S = 300.0
 
-SHARE = DEFAULTS.strangers
+SHARE = DEFAULTS.unauthenticated
 SAVED = SHARE.burst_s / SHARE.handshake_s
 PER_S = SHARE.processor_share / SHARE.handshake_s
 """The gateway's share of handshakes is that of the services."""

@@ -1,4 +1,4 @@
-"""Our MCP server face, judged by all server scenarios of the official conformance program."""
+"""Our MCP server adapter, judged by all server scenarios of the official conformance program."""
 
 from __future__ import annotations
 

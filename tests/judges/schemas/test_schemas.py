@@ -34,7 +34,7 @@ async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Runn
 
 
 async def complete(http: aiohttp.ClientSession, suite: Running, **fields: Any) -> str:
-    """Ask an agent by the OpenAI face; returns why the request was refused, nothing when it was not."""
+    """Ask an agent by the OpenAI adapter; returns why the request was refused, nothing when it was not."""
     messages = [{"role": "user", "content": "What time is it in Paris?"}]
     body = {"model": "writer", "messages": messages} | fields
     async with http.post(f"{suite.url}/v1/chat/completions", json=body) as response:

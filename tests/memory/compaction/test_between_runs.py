@@ -22,10 +22,10 @@ from tests.support.memory.summarising import (
     Slow,
     Summariser,
     compact,
+    converse,
     lines_of,
     say_more,
     summarising,
-    talk,
 )
 from tests.support.memory.writing import Memory, query_line, run_line, step_line
 from tests.support.summaries import write_summary
@@ -66,7 +66,7 @@ LONG = write_summary(" ".join(map(str, range(3000))))
 )
 async def test_calls_are_charged_whatever_becomes_of_them(folder: Path, answers: list[Answer], calls: int) -> None:
     async with summarising(folder, Summariser(*answers)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await end_run(memory, chat_id, run_id)
         kind = await compact_between(memory, chat_id, run_id)
         spent = await spent_between(memory, chat_id)
@@ -77,7 +77,7 @@ async def test_calls_are_charged_whatever_becomes_of_them(folder: Path, answers:
 async def test_a_summary_that_nobody_waits_for_any_more_is_charged_by_an_estimate(folder: Path) -> None:
     summariser = Summariser(Slow(SUMMARY, 40))
     async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await end_run(memory, chat_id, run_id)
         task = asyncio.create_task(compact(memory, chat_id, run_id, summary_only=True))
         await asyncio.sleep(20)
@@ -91,7 +91,7 @@ async def test_a_summary_that_nobody_waits_for_any_more_is_charged_by_an_estimat
 async def test_a_summary_that_comes_too_late_is_charged_and_does_not_harm_the_other(
     memory: Memory, summariser: Summariser
 ) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await end_run(memory, chat_id, run_id)
     summariser.gate.clear()
     both = [asyncio.create_task(compact_between(memory, chat_id, run_id)) for _ in range(2)]
@@ -103,7 +103,7 @@ async def test_a_summary_that_comes_too_late_is_charged_and_does_not_harm_the_ot
 
 async def test_a_failed_one_does_not_stop_one_that_is_under_way(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [REFUSAL]
-    chat_id, first = await talk(memory)
+    chat_id, first = await converse(memory)
     await end_run(memory, chat_id, first)
     _, second = await memory.begin("and now", chat_id)
     await memory.append(chat_id, second, step_line(content("Hm.")))
@@ -119,7 +119,7 @@ async def test_a_failed_one_does_not_stop_one_that_is_under_way(memory: Memory, 
 
 async def test_a_run_that_goes_on_is_charged_by_its_own_lines_alone(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [REFUSAL]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await compact(memory, chat_id, run_id, summary_only=True)
     assert await spent_between(memory, chat_id) == (0, 0)
 
@@ -131,7 +131,7 @@ def kinds(events: list[agent_pb2.AgentDelta]) -> list[str]:
 
 async def test_history_has_each_compaction_between_the_runs(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [REFUSAL, REFUSAL, SUMMARY]
-    chat_id, run_id = await talk(memory, 10)
+    chat_id, run_id = await converse(memory, 10)
     await end_run(memory, chat_id, run_id)
     await compact_between(memory, chat_id, run_id)
     done = await compact(memory, chat_id, run_id, summary_only=True)
@@ -150,7 +150,7 @@ async def test_history_has_each_compaction_between_the_runs(memory: Memory, summ
 
 
 async def test_a_page_may_end_with_a_compaction(memory: Memory, folder: Path) -> None:
-    chat_id, run_id = await talk(memory, 10)
+    chat_id, run_id = await converse(memory, 10)
     await end_run(memory, chat_id, run_id)
     for _ in range(2):
         assert await compact_between(memory, chat_id, run_id) == "complete"
@@ -169,7 +169,7 @@ async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in
     memory: Memory, summariser: Summariser
 ) -> None:
     summariser.answers = [SUMMARY]
-    chat_id, run_id = await talk(memory, 10)
+    chat_id, run_id = await converse(memory, 10)
     await end_run(memory, chat_id, run_id)
     async with reading(memory.stub.WatchChat(memory_pb2.WatchChatRequest(chat_id=chat_id))) as items:
         runs = [await anext(items) for _ in range(11)]
@@ -190,7 +190,7 @@ async def test_a_watched_chat_tells_its_runs_and_the_compactions_between_them_in
 async def test_the_tokens_after_are_those_of_the_next_question(folder: Path) -> None:
     """What the run had whole is shortened by then, and its thoughts and pictures are gone."""
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory, 20)
+        chat_id, run_id = await converse(memory, 20)
         work = [
             step_line(user("[image: a.png, uploads/a.png]", PICTURE)),
             step_line(reasoning(WORDS * 9), call("c", msg_id="m_0000000a"), result("c", WORDS * 40)),

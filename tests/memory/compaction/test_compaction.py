@@ -17,10 +17,10 @@ from tests.support.memory.summarising import (
     SUMMARY,
     Summariser,
     compact,
+    converse,
     lines_of,
     say_more,
     summarising,
-    talk,
     texts,
     work,
 )
@@ -31,7 +31,7 @@ from tests.support.summaries import write_summary
 async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
     summariser = Summariser(SUMMARY)
     async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         before = await memory.context(chat_id, run_id, system="You are")
         done = await compact(memory, chat_id, run_id, system="You are", turn=1)
         after = await memory.context(chat_id, run_id, system="You are")
@@ -51,7 +51,7 @@ async def test_the_view_becomes_summary_and_retained(folder: Path) -> None:
 
 
 async def test_the_two_lines_stand_in_the_log_as_the_format_says(memory: Memory, folder: Path) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     done = await compact(memory, chat_id, run_id)
     *_, boundary, summary = lines_of(folder, chat_id)
     metadata = boundary.pop("compactMetadata")
@@ -79,7 +79,7 @@ async def test_the_two_lines_stand_in_the_log_as_the_format_says(memory: Memory,
 
 async def test_the_request_goes_on_from_the_contexts_own(memory: Memory, summariser: Summariser) -> None:
     tools = [llm_pb2.ToolSchema(name="weather", parameters="{}")]
-    chat_id, run_id = await talk(memory, 3)
+    chat_id, run_id = await converse(memory, 3)
     before = await memory.context(chat_id, run_id, system="You are")
     await compact(memory, chat_id, run_id, system="You are", tools=tools)
     (request,) = summariser.requests
@@ -96,7 +96,7 @@ async def test_the_request_goes_on_from_the_contexts_own(memory: Memory, summari
 
 async def test_each_request_is_cut_to_the_summarisers_window(memory: Memory, summariser: Summariser) -> None:
     small = limits(2_000, 400, "gpt-4o-mini", "q")
-    chat_id, run_id = await talk(memory, 30)
+    chat_id, run_id = await converse(memory, 30)
     done = await compact(memory, chat_id, run_id, summary_model=small)
     counted = await memory.call("LoadContext", chat_id=chat_id, run_id=run_id, limits=LIMITS)
     assert done.kinds[-1] == "complete"
@@ -110,14 +110,14 @@ async def test_each_request_is_cut_to_the_summarisers_window(memory: Memory, sum
 
 async def test_without_a_gateway_the_conversation_goes_on(serve: Serve) -> None:
     async with serve() as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         done = await compact(memory, chat_id, run_id)
         assert (done.kinds, done.last.reason) == (["start", "fallback"], "PROVIDER_UNAVAILABLE")
 
 
 async def test_a_fallback_keeps_the_former_summary(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [SUMMARY, Overloaded("no")]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     assert (await compact(memory, chat_id, run_id)).kinds[-1] == "complete"
     await memory.append(chat_id, run_id, *say_more(20))
     assert (await compact(memory, chat_id, run_id)).kinds[-1] == "fallback"
@@ -131,7 +131,7 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
     second = write_summary("The second.")
     summariser = Summariser(SUMMARY, second)
     async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)
         between = await memory.context(chat_id, run_id)
         await work(memory, chat_id, run_id, 10)
@@ -151,7 +151,7 @@ async def test_two_compactions_are_as_good_as_the_last(folder: Path) -> None:
 
 async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY), chat_k=1) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)
         after = await memory.context(chat_id, run_id)
         for index in range(3):
@@ -165,7 +165,7 @@ async def test_later_runs_begin_with_summary_and_retained(folder: Path) -> None:
 
 
 async def test_a_run_before_the_one_that_compacted_sees_all(memory: Memory) -> None:
-    chat_id, first = await talk(memory)
+    chat_id, first = await converse(memory)
     before = await memory.context(chat_id, first)
     _, second = await memory.begin("waits", chat_id)
     await compact(memory, chat_id, second)
@@ -247,7 +247,7 @@ async def test_what_is_open_is_pinned(memory: Memory) -> None:
 
 
 async def test_the_summariser_is_shown_images(memory: Memory, summariser: Summariser) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(user("look", PICTURE)))
     await compact(memory, chat_id, run_id)
     assert summariser.requests[0].messages[-2].content[1].image.data == b"\x89PNG"
@@ -261,7 +261,7 @@ async def test_files_go_into_the_request_and_what_fits_of_them_into_the_summary(
         memory_pb2.ContextFile(path="small.py", text="x = 1", lines_omitted=7),
         memory_pb2.ContextFile(path="long.txt", text="\n".join(map(str, range(1500)))),
     ]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     done = await compact(memory, chat_id, run_id, files=files)
     (summary, *_) = await memory.context(chat_id, run_id)
     asked = text_of(summariser.requests[0].messages[-1])
@@ -293,7 +293,7 @@ async def test_a_small_chat_is_not_made_larger(memory: Memory, summariser: Summa
 
 
 async def test_a_stale_owner_changes_nothing(memory: Memory) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(content("taken over")), generation=2)
     before = await memory.context(chat_id, run_id)
     with pytest.raises(StaleLease):
@@ -302,7 +302,7 @@ async def test_a_stale_owner_changes_nothing(memory: Memory) -> None:
 
 
 async def test_by_hand_the_command_itself_is_no_message(memory: Memory) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
     _, run_id = await memory.begin("/compact", chat_id)
     done = await compact(memory, chat_id, run_id, trigger="manual")

@@ -10,7 +10,7 @@ from headrace.errors import Overloaded
 from headrace.v1 import memory_pb2
 from tests.support.memory.contexts import limits, text_of
 from tests.support.memory.messages import content
-from tests.support.memory.summarising import SUMMARY, Answer, Summariser, compact, say_more, summarising, talk
+from tests.support.memory.summarising import SUMMARY, Answer, Summariser, compact, converse, say_more, summarising
 from tests.support.memory.writing import Memory, new_id, run_line, step_line
 
 NUMBERED = " ".join(f"requirement-{number}" for number in range(1_000))
@@ -77,7 +77,7 @@ def make_file(path: str, lines: int) -> memory_pb2.ContextFile:
 
 async def test_a_large_file_is_shown_by_its_first_lines(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory, 80)
+        chat_id, run_id = await converse(memory, 80)
         files = [make_file("large.py", 300), make_file("small.py", 5)]
         done = await compact(memory, chat_id, run_id, files=files)
         shown = text_of((await memory.context(chat_id, run_id))[0])
@@ -94,7 +94,7 @@ async def test_a_large_file_is_shown_by_its_first_lines(folder: Path) -> None:
 
 async def test_many_large_files_share_the_room(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory, 80)
+        chat_id, run_id = await converse(memory, 80)
         files = [make_file(f"{number}.py", 900) for number in range(5)]
         done = await compact(memory, chat_id, run_id, files=files)
         shown = text_of((await memory.context(chat_id, run_id))[0])
@@ -104,7 +104,7 @@ async def test_many_large_files_share_the_room(folder: Path) -> None:
 
 async def test_a_file_of_one_long_line_is_named(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory, 80)
+        chat_id, run_id = await converse(memory, 80)
         file = memory_pb2.ContextFile(path="data.json", text="[" + "1234567, " * 20_000 + "0]")
         done = await compact(memory, chat_id, run_id, files=[file])
         shown = text_of((await memory.context(chat_id, run_id))[0])

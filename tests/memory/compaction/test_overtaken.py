@@ -13,7 +13,7 @@ from tests.support.memory.contexts import list_texts, text_of
 from tests.support.memory.messages import content
 from tests.support.memory.pins import PINNED, edit, pin, summary
 from tests.support.memory.serving import memory_in
-from tests.support.memory.summarising import SUMMARY, Compacted, Summariser, compact, say_more, serving_llm, talk
+from tests.support.memory.summarising import SUMMARY, Compacted, Summariser, compact, converse, say_more, serving_llm
 from tests.support.memory.writing import Memory, run_line, step_line
 from tests.support.postgresql import needs_postgres
 from tests.support.summaries import write_summary
@@ -37,7 +37,7 @@ async def meanwhile(
 async def test_a_message_that_is_pinned_meanwhile_stands_behind_the_summary(
     memory: Memory, summariser: Summariser
 ) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await compact(memory, chat_id, run_id)
     await memory.append(chat_id, run_id, *say_more(20))
     async with meanwhile(memory, chat_id, run_id, summariser) as task:
@@ -50,7 +50,7 @@ async def test_a_message_that_is_pinned_meanwhile_stands_behind_the_summary(
 
 async def test_a_summary_that_is_edited_meanwhile_is_not_lost(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [SUMMARY, write_summary("The second.")]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await compact(memory, chat_id, run_id)
     await memory.append(chat_id, run_id, *say_more(20))
     async with meanwhile(memory, chat_id, run_id, summariser) as task:
@@ -67,7 +67,7 @@ async def test_what_people_have_made_of_a_summary_is_what_the_next_one_begins_wi
 ) -> None:
     """Also when no summary comes."""
     summariser.answers = [SUMMARY, answer]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await compact(memory, chat_id, run_id)
     await edit(memory, chat_id, (await summary(memory, chat_id)).n, "They spoke of boats.")
     await memory.append(chat_id, run_id, *say_more(20))
@@ -82,7 +82,7 @@ async def test_what_people_have_made_of_a_summary_is_what_the_next_one_begins_wi
 
 
 async def test_a_summary_of_what_is_reverted_meanwhile_is_none(memory: Memory, summariser: Summariser) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     await memory.append(chat_id, run_id, step_line(content("Yes.")), run_line())
     async with meanwhile(memory, chat_id, run_id, summariser) as task:
         await memory.revert(chat_id, 3)
@@ -96,7 +96,7 @@ async def test_of_two_compactions_of_a_context_the_later_one_changes_nothing(
     memory: Memory, summariser: Summariser, folder: Path
 ) -> None:
     """One of a run, and the one of the chat that the run before it has begun."""
-    chat_id, first = await talk(memory)
+    chat_id, first = await converse(memory)
     await memory.append(chat_id, first, step_line(content("Yes.")), run_line())
     _, second = await memory.begin("and now", chat_id)
     async with meanwhile(memory, chat_id, first, summariser) as between:
@@ -114,7 +114,7 @@ async def test_one_that_was_due_before_another_is_not_made(
     memory: Memory, summariser: Summariser, meanwhile_reverted: bool
 ) -> None:
     """The orchestrator reads files between a request that is too large and the compaction for it."""
-    chat_id, first = await talk(memory)
+    chat_id, first = await converse(memory)
     await memory.append(chat_id, first, step_line(content("Yes.")), run_line())
     _, second = await memory.begin("and now", chat_id)
     due = await memory.call("LoadContext", chat_id=chat_id, run_id=second)
@@ -140,7 +140,7 @@ async def test_of_two_services_that_compact_a_chat_at_the_same_time_one_does(dat
         memory_in(database_url, tells=False, llm=llm) as one,
         memory_in(database_url, tells=False, llm=llm) as other,
     ):
-        chat_id, run_id = await talk(one)
+        chat_id, run_id = await converse(one)
         for _ in range(3):
             await one.append(chat_id, run_id, *say_more(20))
             async with meanwhile(one, chat_id, run_id, summariser) as first:

@@ -11,7 +11,7 @@ import pytest
 from headrace.v1 import agent_pb2, memory_pb2
 from tests.support.memory.contexts import limits, text_of
 from tests.support.memory.messages import call, result, user
-from tests.support.memory.summarising import SUMMARY, Summariser, compact, summarising, talk, work
+from tests.support.memory.summarising import SUMMARY, Summariser, compact, converse, summarising, work
 from tests.support.memory.writing import Memory, event_line, step_line
 
 QUESTION = "How many boats are in the harbour?"
@@ -33,7 +33,7 @@ SAID = {
 
 
 async def begin(memory: Memory, said: str) -> tuple[str, str]:
-    chat_id, run_id = await talk(memory, 3, QUESTION)
+    chat_id, run_id = await converse(memory, 3, QUESTION)
     await memory.append(chat_id, run_id, *SAID[said][0])
     await work(memory, chat_id, run_id, 40)
     return chat_id, run_id

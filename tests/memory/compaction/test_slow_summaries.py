@@ -10,13 +10,13 @@ from headrace.errors import Overloaded
 from services.memory.compaction.summary_requests import SUMMARY_TOKENS_MAX
 from services.memory.compaction.summary_writer import SILENCE_S
 from tests.support.memory.contexts import limits, text_of
-from tests.support.memory.summarising import SUMMARY, Slow, Summariser, compact, summarising, talk
+from tests.support.memory.summarising import SUMMARY, Slow, Summariser, compact, converse, summarising
 
 
 @pytest.mark.parametrize("seconds", [41, 300])
 async def test_a_summary_that_comes_steadily_is_taken_however_slow(folder: Path, seconds: int) -> None:
     async with summarising(folder, Summariser(Slow(SUMMARY, seconds))) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         done = await compact(memory, chat_id, run_id)
         shown = text_of((await memory.context(chat_id, run_id))[0])
     assert done.kinds[-1] == "complete", done.last
@@ -26,7 +26,7 @@ async def test_a_summary_that_comes_steadily_is_taken_however_slow(folder: Path,
 async def test_many_slow_parts_are_taken_too(folder: Path) -> None:
     small = limits(2_000, 400, "gpt-4o-mini", "q")
     async with summarising(folder, Summariser(Slow(SUMMARY, 41)), chat_k=1000) as memory:
-        chat_id, run_id = await talk(memory, 40)
+        chat_id, run_id = await converse(memory, 40)
         done = await compact(memory, chat_id, run_id, summary_model=small)
     assert done.kinds[-1] == "complete", done.last
     assert done.last.receipt.model_calls > 4
@@ -34,14 +34,14 @@ async def test_many_slow_parts_are_taken_too(folder: Path) -> None:
 
 async def test_a_summary_that_falls_silent_is_given_up(folder: Path) -> None:
     async with summarising(folder, Summariser(SILENCE_S + 30)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         done = await compact(memory, chat_id, run_id)
     assert (done.kinds[-1], done.last.reason) == ("fallback", "TIMEOUT")
 
 
 async def test_all_calls_together_have_a_limit(folder: Path) -> None:
     async with summarising(folder, Summariser(Slow(SUMMARY, 60)), summary_timeout_s=50) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         done = await compact(memory, chat_id, run_id)
     assert (done.kinds[-1], done.last.reason) == ("fallback", "TIMEOUT")
     assert done.usage[0].estimated
@@ -50,7 +50,7 @@ async def test_all_calls_together_have_a_limit(folder: Path) -> None:
 
 async def test_a_summary_that_breaks_off_is_none(folder: Path) -> None:
     async with summarising(folder, Summariser(Slow(SUMMARY, 41, Overloaded("no")))) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         done = await compact(memory, chat_id, run_id)
     assert (done.kinds[-1], done.last.reason) == ("fallback", "OVERLOADED")
 
@@ -59,6 +59,6 @@ async def test_a_summary_that_breaks_off_is_none(folder: Path) -> None:
 async def test_a_request_says_how_long_a_summary_may_be(folder: Path, output: int, most: int) -> None:
     summariser = Summariser("no summary", SUMMARY)
     async with summarising(folder, summariser) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id, limits=limits(200_000, output, "gpt-4o"))
     assert [request.max_tokens for request in summariser.requests] == [most, most]

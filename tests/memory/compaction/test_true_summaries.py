@@ -25,9 +25,9 @@ from tests.support.memory.summarising import (
     Ended,
     Summariser,
     compact,
+    converse,
     lines_of,
     summarising,
-    talk,
     texts,
 )
 from tests.support.memory.writing import Memory, new_id, run_line, step_line
@@ -52,7 +52,7 @@ def quote_needles(request: llm_pb2.ChatRequest) -> str:
     return write_summary(" ".join(sorted(needles_in(texts(request.messages)))) or "nothing")
 
 
-async def talk_long(memory: Memory, runs: int, words: int) -> tuple[str, str]:
+async def converse_long(memory: Memory, runs: int, words: int) -> tuple[str, str]:
     """A chat of so many runs, each with a needle in its question, a large result, and an answer."""
     chat_id = new_id()
     for index in range(runs):
@@ -103,7 +103,7 @@ PINNED = ["Intent: the last question", "First request: question 0"]
 
 
 async def test_what_fits_in_one_request_is_read_whole(memory: Memory, summariser: Summariser, folder: Path) -> None:
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     done = await compact(memory, chat_id, run_id)
     receipt = done.last.receipt
     assert len(summariser.requests) == receipt.model_calls == 1
@@ -129,7 +129,7 @@ async def test_what_fits_in_one_request_is_read_whole(memory: Memory, summariser
 async def test_the_conversation_goes_before_files(memory: Memory, summariser: Summariser) -> None:
     window = limits(5_000, 500, "gpt-4o-mini", "q")
     files = [memory_pb2.ContextFile(path=f"f{index}.txt", text="word " * 700) for index in range(5)]
-    chat_id, run_id = await talk(memory, 19)
+    chat_id, run_id = await converse(memory, 19)
     before = await memory.context(chat_id, run_id, message_history_max=100)
     done = await compact(
         memory, chat_id, run_id, limits=LIMITS, summary_model=window, files=files, message_history_max=100
@@ -159,7 +159,7 @@ async def test_what_is_no_summary_is_not_taken_for_one(
     memory: Memory, summariser: Summariser, answer: str | Ended | Exception, reason: str
 ) -> None:
     summariser.answers = [answer]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     before = await memory.context(chat_id, run_id)
     done = await compact(memory, chat_id, run_id)
     after = await memory.context(chat_id, run_id)
@@ -189,7 +189,7 @@ async def test_a_summary_is_asked_for_once_more_with_what_was_wrong(
     memory: Memory, summariser: Summariser, answer: str | Ended, complaint: str
 ) -> None:
     summariser.answers = [answer, SUMMARY]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     done = await compact(memory, chat_id, run_id)
     after = await memory.context(chat_id, run_id)
     assert done.kinds == ["start", "usage", "usage", "complete"]
@@ -203,7 +203,7 @@ async def test_a_summary_is_asked_for_once_more_with_what_was_wrong(
 
 async def test_with_one_call_left_nothing_is_asked_for_twice(memory: Memory, summariser: Summariser) -> None:
     summariser.answers = [REFUSAL, SUMMARY]
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     done = await compact(memory, chat_id, run_id, summary_calls_max=1)
     assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "INCOMPLETE_SUMMARY")
 
@@ -211,7 +211,7 @@ async def test_with_one_call_left_nothing_is_asked_for_twice(memory: Memory, sum
 async def test_a_model_that_refuses_every_chunk_is_asked_no_further(folder: Path) -> None:
     summariser = Summariser(REFUSAL)
     async with summarising(folder, summariser, chat_k=1000) as memory:
-        chat_id, run_id = await talk_long(memory, 60, 300)
+        chat_id, run_id = await converse_long(memory, 60, 300)
         done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)
     assert (done.kinds[-1], done.last.reason) == ("fallback", "INCOMPLETE_SUMMARY")
     assert len(summariser.requests) <= 8
@@ -222,7 +222,7 @@ async def test_a_chunk_that_fails_is_told_and_the_others_stand(folder: Path) -> 
         return REFUSAL if "needle-0" in text_of(request.messages[-1]) else quote_needles(request)
 
     async with summarising(folder, Summariser(refuse_some), chat_k=1000) as memory:
-        chat_id, run_id = await talk_long(memory, 60, 30)
+        chat_id, run_id = await converse_long(memory, 60, 30)
         done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL)
         after = await memory.context(chat_id, run_id)
     assert done.kinds[-1] == "complete", done.last
@@ -234,7 +234,7 @@ async def test_a_chunk_that_fails_is_told_and_the_others_stand(folder: Path) -> 
 async def test_chunks_take_no_more_calls_than_are_allowed(folder: Path) -> None:
     summariser = Summariser(quote_needles)
     async with summarising(folder, summariser, chat_k=1000) as memory:
-        chat_id, run_id = await talk_long(memory, 100, 100)
+        chat_id, run_id = await converse_long(memory, 100, 100)
         done = await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL, summary_calls_max=5)
     assert done.kinds[-1] == "complete", done.last
     assert len(summariser.requests) <= 5
@@ -244,7 +244,7 @@ async def test_chunks_take_no_more_calls_than_are_allowed(folder: Path) -> None:
 
 async def test_a_summary_model_that_stays_silent_costs_an_estimate(folder: Path) -> None:
     async with summarising(folder, Summariser(60.0), summary_timeout_s=0.2) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         done = await compact(memory, chat_id, run_id)
     assert (done.kinds, done.last.reason) == (["start", "usage", "fallback"], "TIMEOUT")
     assert done.usage[0].estimated
@@ -255,10 +255,10 @@ async def test_the_agents_instructions_stand_in_every_request(folder: Path) -> N
     summariser = Summariser(quote_needles)
     wish = {"summary_instructions": "Keep all part numbers.", "hint": "and the colours"}
     async with summarising(folder, summariser, chat_k=1000) as memory:
-        chat_id, run_id = await talk_long(memory, 30, 30)
+        chat_id, run_id = await converse_long(memory, 30, 30)
         await compact(memory, chat_id, run_id, limits=LARGE, **wish)
         whole = len(summariser.requests)
-        chat_id, run_id = await talk_long(memory, 30, 30)
+        chat_id, run_id = await converse_long(memory, 30, 30)
         await compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL, **wish)
     assert whole == 1 < len(summariser.requests) - whole
     for request in summariser.requests:
@@ -268,7 +268,7 @@ async def test_the_agents_instructions_stand_in_every_request(folder: Path) -> N
 
 async def test_a_query_meanwhile_is_neither_delayed_nor_lost(memory: Memory, summariser: Summariser) -> None:
     summariser.gate.clear()
-    chat_id, run_id = await talk(memory)
+    chat_id, run_id = await converse(memory)
     compacting = asyncio.create_task(compact(memory, chat_id, run_id))
     await summariser.asked.wait()
     _, meanwhile = await memory.begin("meanwhile", chat_id)
@@ -286,7 +286,7 @@ async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: 
     summariser = Summariser(SUMMARY)
     summariser.gate.clear()
     async with summarising(folder, summariser, chat_k=1000) as memory:
-        chat_id, run_id = await talk_long(memory, 30, 30)
+        chat_id, run_id = await converse_long(memory, 30, 30)
         before = await memory.context(chat_id, run_id)
         compacting = asyncio.create_task(compact(memory, chat_id, run_id, limits=LARGE, summary_model=SMALL))
         await summariser.asked.wait()
@@ -302,7 +302,7 @@ async def test_a_cancel_among_chunks_ends_all_calls_and_changes_nothing(folder: 
 
 async def test_items_of_several_lines_stay_whole_in_the_receipt(memory: Memory) -> None:
     asked = "Buy these:\n- milk\nTodos:\n- bread"
-    chat_id, run_id = await talk(memory, question=asked)
+    chat_id, run_id = await converse(memory, question=asked)
     done = await compact(memory, chat_id, run_id)
     assert done.last.receipt.pinned == [f"Intent: {asked}", "First request: question 0"]
 
@@ -317,7 +317,7 @@ async def test_a_note_without_a_summary_names_all_lines_that_it_stands_for(
 ) -> None:
     answers = [SUMMARY, Overloaded("no")] if former else [Overloaded("no")]
     async with summarising(folder, Summariser(*answers)) as memory:
-        chat_id, run_id = await talk(memory, 20 if former else 2)
+        chat_id, run_id = await converse(memory, 20 if former else 2)
         first = 1
         if former:
             first = (await compact(memory, chat_id, run_id)).last.receipt.last_line + 1

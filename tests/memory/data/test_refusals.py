@@ -59,7 +59,7 @@ class SlowErasures:
 async def test_a_look_that_takes_long_does_not_hide_what_a_later_one_has_found() -> None:
     """Found by seed 48786 of trials/simulation: a fact was taken behind the answer to EraseData."""
     erasures = SlowErasures()
-    engine: Any = SimpleNamespace(records=SimpleNamespace(erasures=erasures), eraser=SimpleNamespace(settles_s=3.0))
+    engine: Any = SimpleNamespace(records=SimpleNamespace(erasures=erasures), eraser=SimpleNamespace(drain_s=3.0))
     refusals = Refusals(engine)
     first = asyncio.create_task(refusals.look())
     await asyncio.sleep(0)

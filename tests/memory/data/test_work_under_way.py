@@ -29,7 +29,7 @@ def quote(request: object) -> str:
     return write_summary(f"ada said {SAID}." if SAID in str(request) else "They spoke.")
 
 
-async def talk_with_ada(memory: Memory) -> tuple[str, str]:
+async def converse_with_ada(memory: Memory) -> tuple[str, str]:
     chat_id = (await furnish(memory, BOB))["chat"]
     await share(memory, BOB, chat_id, "user:ada")
     await ask(memory, ADA, SAID, chat_id)
@@ -62,7 +62,7 @@ async def erase_meanwhile(memory: Memory, other: Memory, summariser: Summariser,
 async def test_a_summary_of_words_that_are_erased_meanwhile_is_none(kept: Kept) -> None:
     summariser = Summariser(quote)
     async with serving_llm(summariser) as (llm, _), kept.memory(llm=llm) as memory:
-        chat_id, run_id = await talk_with_ada(memory)
+        chat_id, run_id = await converse_with_ada(memory)
         await erase_meanwhile(memory, memory, summariser, chat_id, run_id)
         assert SAID.encode() not in await kept.log(chat_id)
         assert b"compact_summary" not in await kept.log(chat_id)
@@ -83,7 +83,7 @@ async def test_nor_is_one_that_another_service_of_the_database_makes(database_ur
         kept.memory(llm=llm, tells=False) as one,
         kept.memory(llm=llm, tells=False) as other,
     ):
-        chat_id, run_id = await talk_with_ada(one)
+        chat_id, run_id = await converse_with_ada(one)
         await erase_meanwhile(one, other, summariser, chat_id, run_id)
         assert SAID.encode() not in await kept.log(chat_id)
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.engines
 
 JUDGED = Path(__file__).with_name("judged")
 
-SMALL_TALK = """\
+CHATTER = """\
 How is the weather today?|Good evening!|What time is it?|Can you help me?|Thank you so much.
 Nice to meet you|Go on, please.
 Wie ist das Wetter heute?|Schönen Abend noch!|Wie spät ist es?|Kannst du mir helfen?|Vielen Dank!|Mach weiter.
@@ -44,11 +44,11 @@ async def test_people_get_the_facts_that_they_would_look_up_and_few_others(memor
     assert wrong / asked <= 0.4
 
 
-async def test_small_talk_brings_no_fact_of_anybody(memory: Memory) -> None:
+async def test_chatter_brings_no_fact(memory: Memory) -> None:
     for given in tomllib.loads((JUDGED / "judged.toml").read_text("utf-8")).values():
         for text in given["facts"]:
             await memory.remember(text.rpartition(" | ")[2])
-    for question in SMALL_TALK.replace("\n", "|").split("|"):
+    for question in CHATTER.replace("\n", "|").split("|"):
         assert await memory.recall(question) == [], question
 
 

@@ -12,7 +12,7 @@ from services.memory.compaction.prompt import SECTIONS, split_sections
 from tests.support.memory import contexts
 from tests.support.memory.contexts import limits
 from tests.support.memory.messages import call, content, result
-from tests.support.memory.summarising import COST, LIMITS, SUMMARY, WORDS, Summariser, compact, summarising, talk
+from tests.support.memory.summarising import COST, LIMITS, SUMMARY, WORDS, Summariser, compact, converse, summarising
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
@@ -81,7 +81,7 @@ async def test_what_is_past_the_caps_is_told(memory: Memory) -> None:
 
 async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         before = await load(memory, chat_id, run_id)
         await compact(memory, chat_id, run_id)
         after = await load(memory, chat_id, run_id)
@@ -102,7 +102,7 @@ async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) 
 async def test_a_compaction_is_told_with_its_receipt_and_what_it_cost(folder: Path) -> None:
     usage = common_pb2.Usage(input_tokens=100, output_tokens=5, cost_usd=0.5, model_calls=1)
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         before = await load(memory, chat_id, run_id)
         inside = await compact(memory, chat_id, run_id)
         first = await load(memory, chat_id, run_id)

@@ -10,7 +10,7 @@ from headrace.errors import ChatBusy, NotFound, OutOfRange, StaleLease
 from tests.support.memory.contexts import text_of
 from tests.support.memory.messages import content
 from tests.support.memory.pins import PINNED, edit, pin, summary
-from tests.support.memory.summarising import LIMITS, SUMMARY, Summariser, compact, summarising, talk
+from tests.support.memory.summarising import LIMITS, SUMMARY, Summariser, compact, converse, summarising
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
 
 
@@ -56,7 +56,7 @@ async def test_pinned_text_has_a_bound(memory: Memory) -> None:
 
 async def test_a_pinned_message_survives_every_compaction_word_for_word(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await pin(memory, chat_id, 5)
         assert PINNED not in text_of((await memory.context(chat_id, run_id))[0]), "it stands in its own place"
         await compact(memory, chat_id, run_id)
@@ -74,7 +74,7 @@ async def test_a_pinned_message_survives_every_compaction_word_for_word(folder: 
 
 async def test_an_edited_summary_is_shown_and_the_old_one_stays(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)
         before = await summary(memory, chat_id)
         n = await edit(memory, chat_id, before.n, "They spoke of boats.")
@@ -116,7 +116,7 @@ async def test_a_rollback_takes_back_no_pins_of_messages_that_stay(memory: Memor
 
 async def test_a_rollback_takes_back_no_edit_of_a_summary_that_stays(folder: Path) -> None:
     async with summarising(folder, Summariser(SUMMARY)) as memory:
-        chat_id, run_id = await talk(memory)
+        chat_id, run_id = await converse(memory)
         await compact(memory, chat_id, run_id)
         await memory.append(chat_id, run_id, run_line())
         later = new_id()

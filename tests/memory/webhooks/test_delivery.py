@@ -22,7 +22,7 @@ from tests.support.memory.writing import new_id
 
 if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
-    from services.memory.storage.records.webhooks import Claim
+    from services.memory.storage.records.webhooks import LeasedDelivery
     from tests.support.memory.webhooks import Open
     from tests.support.webhook_receiver import Post, Receiver
 
@@ -44,7 +44,7 @@ async def make_due(engine: Engine) -> None:
         )  # which wakes
 
 
-async def claim(engine: Engine, now: int | None = None) -> list[Claim]:
+async def claim(engine: Engine, now: int | None = None) -> list[LeasedDelivery]:
     await engine.index.list_chats()  # which waits for what is to be written
     now = now_ms() if now is None else now
     return await engine.records.webhooks.claim(now, now + CLAIM_MS, 4, 100, (), defaultdict(lambda: 100))
@@ -117,8 +117,8 @@ async def test_only_what_is_asked_for_is_told(engine_in_use: Engine, receiver: R
     for agent_key in ("guide", "adam", "cler"):
         await writer.run(agent_key=agent_key)
     chat_id = await writer.run(agent_key="clerk")
-    claims = await claim(engine_in_use)
-    assert [found.delivery.subject for found in claims] == [chat_id]
+    leased = await claim(engine_in_use)
+    assert [found.delivery.subject for found in leased] == [chat_id]
 
 
 async def test_what_fails_is_tried_again_with_the_same_id_until_it_is_taken(

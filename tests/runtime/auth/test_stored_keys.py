@@ -183,7 +183,7 @@ async def test_while_memory_is_away_keys_stay_good_for_a_time(tmp_path: Path) ->
             await service.show("hrk_b")
 
 
-async def test_strangers_make_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unauthenticated_calls_make_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_keys, "WAITING_MAX", 10)
     monkeypatch.setattr(stored_keys, "UNKNOWN_MAX", 5)
     async with keyed_service(tmp_path, poll_s=3.0) as service:

@@ -155,7 +155,7 @@ LIMITS = memory_pb2.ModelLimits(provider_key="p", model="gpt-4o", context_window
 WORDS = "one two three four five six seven eight nine ten " * 5
 
 
-async def talk(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
+async def converse(memory: Memory, runs: int = 10, question: str = "the last question") -> tuple[str, str]:
     """A chat of so many ended runs of four messages, and the query of one more."""
     chat_id = new_id()
     for index in range(runs):

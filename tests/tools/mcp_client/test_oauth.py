@@ -363,9 +363,9 @@ async def test_an_issuer_that_takes_nothing_back_is_told_of(tmp_path: Path) -> N
         store = TokenStore(tmp_path / "mcp_tokens", KEY)
         token = store.find_token("s", DEFAULT)
         assert token is not None
-        elsewhere = msgspec.structs.replace(token.grantor, revocation_endpoint=f"{token.grantor.issuer}nowhere")
-        for grantor in (elsewhere, msgspec.structs.replace(elsewhere, revocation_endpoint="")):
-            store.put_token(msgspec.structs.replace(token, grantor=grantor))
+        elsewhere = msgspec.structs.replace(token.issuer, revocation_endpoint=f"{token.issuer.issuer}nowhere")
+        for issuer in (elsewhere, msgspec.structs.replace(elsewhere, revocation_endpoint="")):
+            store.put_token(msgspec.structs.replace(token, issuer=issuer))
             assert not await revoke(suite)
             assert store.find_token("s", DEFAULT) is None
         assert not store.put_renewed(token, token), "a renewal on its way does not bring it back"

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from services.runtime.net.allow_list import parse_allow_list
-from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
+from services.tools.mcp_client.oauth.token_store import Client, Issuer, Pending, Token
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, AuthorizationFailed, exchange_code, renew, send
 from tests.support.web_server import serving_web
 
@@ -22,7 +22,7 @@ REDIRECT = "http://127.0.0.1:8080/console/authorized.html"
 
 
 @asynccontextmanager
-async def answering(body: bytes) -> AsyncGenerator[Grantor]:
+async def answering(body: bytes) -> AsyncGenerator[Issuer]:
     """An authorization server that answers this to whatever it is asked."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -31,12 +31,12 @@ async def answering(body: bytes) -> AsyncGenerator[Grantor]:
 
     async with serving_web(answer) as port:
         origin = f"http://127.0.0.1:{port}"
-        yield Grantor(origin, f"{origin}/token", "https://mcp.example", Client("headrace"))
+        yield Issuer(origin, f"{origin}/token", "https://mcp.example", Client("headrace"))
 
 
-async def exchange(grantor: Grantor) -> Token:
+async def exchange(issuer: Issuer) -> Token:
     made_at = time.time()
-    pending = Pending("s", "acme", "ann", grantor, "verifier", REDIRECT, says_issuer=False, made_at=made_at)
+    pending = Pending("s", "acme", "ann", issuer, "verifier", REDIRECT, says_issuer=False, made_at=made_at)
     return await exchange_code(pending, "code", HERE)
 
 
@@ -51,8 +51,8 @@ async def exchange(grantor: Grantor) -> Token:
     ],
 )
 async def test_a_token_is_taken_as_servers_in_use_write_it(answer: bytes, lasts_s: float) -> None:
-    async with answering(answer) as grantor:
-        token = await exchange(grantor)
+    async with answering(answer) as issuer:
+        token = await exchange(issuer)
         renewed = await renew(token, HERE)
     for one in (token, renewed):
         assert (one.access, one.refresh) == ("a", "")
@@ -63,9 +63,9 @@ async def test_a_token_is_taken_as_servers_in_use_write_it(answer: bytes, lasts_
     "answer", [b"", b"[]", b"{}", b'{"access_token": 1}', b'{"access_token": "a", "x": ' + b"[" * 100_000]
 )
 async def test_what_has_no_token_is_told(answer: bytes) -> None:
-    async with answering(answer) as grantor:
+    async with answering(answer) as issuer:
         with pytest.raises(AuthorizationFailed, match="has no token"):
-            await exchange(grantor)
+            await exchange(issuer)
 
 
 async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:

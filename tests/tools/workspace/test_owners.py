@@ -67,7 +67,7 @@ def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
         with acting_as(who):
             begin.wait(10)
             try:
-                Workspaces(tmp_path).claim_chat(CHAT)
+                Workspaces(tmp_path).register_chat(CHAT)
             except NotFound:
                 refused.append(who)
 

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"headrace/gateway/internal/strangers"
+	"headrace/gateway/internal/unauthenticated"
 )
 
 // These metrics have the names of services/facade/metrics.py.
@@ -99,7 +99,7 @@ func (a *answer) begin(status int) {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.slowReader))
 	for _, guarded := range []string{"/api/", "/v1/", "/agui", "/mcp", "/a2a"} {
 		if status < http.StatusBadRequest && strings.HasPrefix(a.request.URL.Path, guarded) {
-			strangers.Admit(a.request.Context())
+			unauthenticated.Admit(a.request.Context())
 		}
 	}
 }

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	bodyBytesMax      = 4 << 20          // the largest request from outside the suite
-	strangersBytesMax = 16 << 10         // the largest body that is read before a service has seen the credential
-	bodyTimeout       = 60 * time.Second // 4 MiB at 70 kB/s
+	bodyBytesMax            = 4 << 20          // the largest request from outside the suite
+	unauthenticatedBytesMax = 16 << 10         // the largest body that is read before a service has seen the credential
+	bodyTimeout             = 60 * time.Second // 4 MiB at 70 kB/s
 	// unaryTimeout is that of services/facade/handlers/rpc.py; a stream has none, because a run may wait for people.
 	unaryTimeout = 30 * time.Second
 )
@@ -75,7 +75,7 @@ func (g *gateway) checkRequest(next runtime.HandlerFunc) runtime.HandlerFunc {
 // readBody returns the JSON body. Its type must be given, because a page of another origin may send text, a form, or a
 // body of no type without asking first.
 func (g *gateway) readBody(a *answer, request *http.Request) ([]byte, error) {
-	if length := request.ContentLength; length < 0 || length > strangersBytesMax {
+	if length := request.ContentLength; length < 0 || length > unauthenticatedBytesMax {
 		// This takes none of a key's calls. Errors other than a wrong credential are for the call itself to find.
 		_, err := g.agents.GetIdentity(request.Context(), &headracev1.GetIdentityRequest{})
 		if status.Code(err) == codes.Unauthenticated {

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import InvalidRequest
-from services.facade.faces.attachments.attachment import (
+from services.facade.adapters.attachments.attachment import (
     NO_PICTURE,
     Attachment,
     decode_base64,
     decode_url,
     make_name,
 )
-from services.facade.faces.attachments.file_ids import parse_file_id
+from services.facade.adapters.attachments.file_ids import parse_file_id
 from services.facade.openai_api.body import TEXT_PARTS, Part
 from services.runtime.tokens.image_size import image_size
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from headrace.errors import NotFound
 from headrace.v1 import tools_pb2, tools_pb2_grpc
-from services.facade.faces.attachments.file_ids import FileId, parse_file_id
-from services.facade.faces.attachments.uploads import Uploads
+from services.facade.adapters.attachments.file_ids import FileId, parse_file_id
+from services.facade.adapters.attachments.uploads import Uploads
 from services.facade.requests.file_form import Fields, check_utf8, upload_form
 
 PURPOSE = "user_data"

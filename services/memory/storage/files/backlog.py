@@ -125,15 +125,15 @@ BUSY_PAUSE = 3.0
 RETRY_S = 1.0
 """Pause while the index cannot be written."""
 
-RunBacklog: TypeAlias = "Callable[[Backlog, Callable[[], bool], Settle], Coroutine[Any, Any, None]]"
+RunBacklog: TypeAlias = "Callable[[Backlog, Callable[[], bool], Flush], Coroutine[Any, Any, None]]"
 
-Settle: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Flush: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 log = structlog.get_logger()
 
 
-async def run_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:
-    """Index all of `backlog`; while the disk refuses index writes (`is_behind`), only `settle` is retried."""
+async def run_steps(backlog: Backlog, is_behind: Callable[[], bool], flush: Flush) -> None:
+    """Index all of `backlog`; while the disk refuses index writes (`is_behind`), only `flush` is retried."""
     if (progress := backlog.get_progress()) is None:
         return
     begun_s = told_s = monotonic_s()
@@ -148,7 +148,7 @@ async def run_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Set
             while is_behind():
                 await asyncio.sleep(RETRY_S)
                 with suppress(HeadraceError):
-                    await settle()
+                    await flush()
             await asyncio.sleep(pause_s)
     log.warning("index complete", chats=count, took_s=round(monotonic_s() - begun_s, 1))
 

@@ -70,8 +70,8 @@ class FileChats:
         self._cache_chat(chat)
         return chat
 
-    async def load_settled(self, chat_id: str) -> Chat:
-        await self._commits.settle()
+    async def load_durable(self, chat_id: str) -> Chat:
+        await self._commits.flush()
         return await self.load(chat_id)
 
     async def append(
@@ -244,5 +244,5 @@ class FileLeases:
         run = check_can_own((await self._chats.load(chat_id)).info.runs.get(run_id), chat_id, run_id)
         lease = await self._table.acquire(run_id, run.generation, owner, ttl_ms)
         # The former owner's earlier requests are committed first; later ones are refused.
-        await self._commits.settle()
+        await self._commits.flush()
         return lease

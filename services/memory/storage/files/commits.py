@@ -92,11 +92,11 @@ class Reencrypt:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Flush:
     done: asyncio.Future[None]
 
 
-Job: TypeAlias = Append | Delete | Rewrite | Reencrypt | Settle
+Job: TypeAlias = Append | Delete | Rewrite | Reencrypt | Flush
 
 
 @dataclass(slots=True, eq=False)
@@ -167,9 +167,9 @@ class Commits:
         self._enqueue(job)
         return await job.done
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enqueue(Settle(done))
+        self._enqueue(Flush(done))
         await done
 
     async def delete_chat(self, chat: Chat) -> None:
@@ -226,7 +226,7 @@ class Commits:
                     for first in range(count):
                         group.create_task(self._commit_batch(staged[first::count], threads))
                 for job in jobs:
-                    if isinstance(job, Settle):
+                    if isinstance(job, Flush):
                         _answer_job(job.done, None)
                 await self._index.wait_for_room()
 
@@ -238,7 +238,7 @@ class Commits:
         # By chat, not by id: a deleted chat may still get requests along with the new one of the same id.
         staged: dict[Chat, _StagedChat] = {}
         for job in jobs:
-            if isinstance(job, Settle):
+            if isinstance(job, Flush):
                 continue
             item = staged.setdefault(job.chat, _StagedChat(job.chat))
             try:

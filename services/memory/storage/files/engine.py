@@ -148,7 +148,7 @@ class _Parts:
 @asynccontextmanager
 async def _committing(commits: Commits, index: Index, run_backlog: RunBacklog) -> AsyncGenerator[None]:
     """Write queued changes inside the block; leaving it commits pending writes."""
-    works = commits.run_commits(), index.run_writes(), run_backlog(index.backlog, index.is_behind, index.settle)
+    works = commits.run_commits(), index.run_writes(), run_backlog(index.backlog, index.is_behind, index.flush)
     writing, indexing, taking_in = (guard_task(asyncio.create_task(work)) for work in works)
     try:
         yield

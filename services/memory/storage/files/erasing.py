@@ -31,7 +31,7 @@ class FileEraser:
     disk: Disk
     keys: Keyring
     scrub_records: Callable[[], Awaitable[None]]
-    settles_s: float = 0.0
+    drain_s: float = 0.0
     receipt_after_s: float = 0.0
 
     async def list_users(self, tenant: str) -> set[str]:

@@ -167,5 +167,5 @@ class FileWebhooks(Webhooks):
         # Earlier events belong to earlier webhooks, and a new webhook gets none of them.
         if before:
             self._index.backlog.check_empty("the events before the webhook's change")
-        await self._index.settle()
+        await self._index.flush()
         return await super().put(record, before)

@@ -65,16 +65,16 @@ class PostgresChats:
     async def load(self, chat_id: str) -> Chat:
         return (await self._load(chat_id)).chat
 
-    async def load_settled(self, chat_id: str) -> Chat:
+    async def load_durable(self, chat_id: str) -> Chat:
         cached = self._cache.use_chat(chat_id)
 
-        async def settle(connection: Connection) -> None:
+        async def flush(connection: Connection) -> None:
             # A transaction that has locked a row waits for the standby as one that has written does.
             async with connection.transaction():
                 await cached.lock_row(connection, self._keys)
 
         async with cached.lock:
-            await self._database.run(settle)
+            await self._database.run(flush)
         if not cached.row:
             raise chat_not_found(chat_id)
         return cached.chat

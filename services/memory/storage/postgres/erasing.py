@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.notifications import Notifications
 
 
-SETTLES_S = 3.0
+DRAIN_S = 3.0
 """Three poll intervals of every service (data/refusals.py)."""
 
 RECEIPT_AFTER_S = 120.0
@@ -61,7 +61,7 @@ class PostgresEraser:
         keys: Keyring = NO_KEYS,
     ) -> None:
         """With `rewrites` scrubbing rewrites each table, under a lock that blocks all other access."""
-        self.settles_s = SETTLES_S
+        self.drain_s = DRAIN_S
         self.receipt_after_s = receipt_after_s
         self._database = database
         self._cache = cache

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from services.memory.storage.claims import (
+from services.memory.storage.postgres.connection.session import strip_nul
+from services.memory.storage.reservations import (
     RUN,
     Amount,
     BudgetUse,
-    SpendClaim,
     SpendDecision,
-    decide_claim,
+    SpendReservation,
+    decide_reservation,
     render_use,
 )
-from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.spend import SUM_NAMES, SpendAnswer, SpendQuery, SpendRow
 
 if TYPE_CHECKING:
@@ -97,11 +97,11 @@ class PostgresSpend:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
-        return await self._database.run(partial(grant_claim, claim))
+    async def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
+        return await self._database.run(partial(reserve_spend, reservation))
 
-    async def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
-        return await self._database.run(partial(measure_uses, claim))
+    async def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
+        return await self._database.run(partial(measure_uses, reservation))
 
     async def sum_spend(self, query: SpendQuery) -> SpendAnswer:
         rows_query, total_query = query.render() if query.columns else None, query.render_total()
@@ -129,25 +129,27 @@ ON CONFLICT (run_id) DO UPDATE SET nano_usd = EXCLUDED.nano_usd, tokens = EXCLUD
 """
 
 
-async def grant_claim(claim: SpendClaim, connection: Connection) -> SpendDecision | None:
+async def reserve_spend(reservation: SpendReservation, connection: Connection) -> SpendDecision | None:
     """Decide a claim and store the grant; None if the tenant has no such active run."""
     async with connection.transaction():
-        await connection.execute(_LOCK, claim.tenant)
-        await connection.execute(_CLEAN, claim.tenant)
-        charged = await connection.fetchrow(RUN, claim.run_id, claim.tenant)
+        await connection.execute(_LOCK, reservation.tenant)
+        await connection.execute(_CLEAN, reservation.tenant)
+        charged = await connection.fetchrow(RUN, reservation.run_id, reservation.tenant)
         if charged is None:
             return None
-        decision = decide_claim(claim, Amount(*charged), await measure_uses(claim, connection))
+        decision = decide_reservation(reservation, Amount(*charged), await measure_uses(reservation, connection))
         if (grant := decision.granted) is not None:
-            await connection.execute(_PUT, claim.run_id, grant.nano_usd, grant.tokens, strip_nul(claim.agents))
+            await connection.execute(
+                _PUT, reservation.run_id, grant.nano_usd, grant.tokens, strip_nul(reservation.agents)
+            )
         return decision
 
 
-async def measure_uses(claim: SpendClaim, connection: Connection) -> list[BudgetUse]:
+async def measure_uses(reservation: SpendReservation, connection: Connection) -> list[BudgetUse]:
     """Return the usage of each budget of the claim, without its run's own grant."""
     uses: list[BudgetUse] = []
-    for budget in claim.budgets:
-        statement, values = render_use(claim, budget, _SOURCE)
+    for budget in reservation.budgets:
+        statement, values = render_use(reservation, budget, _SOURCE)
         row = await connection.fetchrow(statement, *map(strip_nul, values))
         assert row is not None, "sums have a row"
         uses.append(BudgetUse(Amount(*row[:2]), Amount(*row[2:])))

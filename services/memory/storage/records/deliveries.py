@@ -21,8 +21,8 @@ from services.memory.storage.records.webhooks import (
     RUN_WORD,
     WAITING,
     Backlog,
-    Claim,
     Delivery,
+    LeasedDelivery,
     WebhookRecords,
 )
 from services.runtime.randomness import choose_uniform
@@ -221,7 +221,7 @@ class Webhooks(WebhookRecords):
 
     async def claim(
         self, now: int, until: int, each: int, count: int, busy: Collection[str], left: defaultdict[str, int]
-    ) -> list[Claim]:
+    ) -> list[LeasedDelivery]:
         """Claim due deliveries until a time: at most `count`, with at most `each` per webhook and one per subject.
 
         Webhooks in `busy` are skipped; `left` limits those of each tenant.
@@ -231,16 +231,16 @@ class Webhooks(WebhookRecords):
         # Deliveries of a tenant with an unavailable key wait until it is back.
         due = await self.read_each(rows)
         due.sort(key=lambda _: choose_uniform(0, 1))  # none is always the last one
-        claims: list[Claim] = []
+        leased: list[LeasedDelivery] = []
         left = left.copy()
         for webhook in due:
-            limit = min(each, count - len(claims), left[webhook.tenant])
+            limit = min(each, count - len(leased), left[webhook.tenant])
             if limit <= 0:
                 continue
             rows = await self._fetch(_CLAIM, webhook.webhook_id, now, until, limit)
-            claims += [Claim(webhook, Delivery(*found)) for found in rows]
+            leased += [LeasedDelivery(webhook, Delivery(*found)) for found in rows]
             left[webhook.tenant] -= len(rows)
-        return claims
+        return leased
 
     async def find_next(self, now: int) -> int:
         """Return when the first delivery after `now` is due; 0 if there is none."""

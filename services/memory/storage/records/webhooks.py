@@ -112,7 +112,7 @@ COLUMNS = ", ".join(Delivery.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LeasedDelivery:
     """A delivery that only the caller may attempt until the claim expires."""
 
     webhook: Webhook

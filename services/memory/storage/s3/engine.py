@@ -34,7 +34,7 @@ class S3Chats:
 
     def __init__(self, chats: ChatLogs, blobs: S3Blobs) -> None:
         self._chats, self._blobs = chats, blobs
-        self.append, self.load, self.load_settled = chats.append, chats.load, chats.load_settled
+        self.append, self.load, self.load_durable = chats.append, chats.load, chats.load_durable
         self.export, self.import_log = chats.export, chats.import_log
 
     async def fork(self, chat_id: str, n: int, owner: Identity, target: str) -> None:

@@ -20,7 +20,7 @@ from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.agents.registry import Registry
 from services.orchestrator.lifecycle.pins import apply_query, read_trial
-from services.orchestrator.money.charges import grant_output
+from services.orchestrator.money.charges import allow_output
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.models import estimate_tokens, measure_needs
 from services.orchestrator.peers.stubs import Peers
@@ -99,7 +99,7 @@ async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: P
     needs = await measure_needs(peers, model, estimate_tokens(request.ByteSize()), is_priced=True)
     if needs.rates is None:
         return True
-    output_tokens = grant_output(needs, limit_usd)
+    output_tokens = allow_output(needs, limit_usd)
     request.max_tokens = output_tokens
     return output_tokens > 0
 

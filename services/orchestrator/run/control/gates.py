@@ -186,16 +186,16 @@ class Gate:
         """Time of the gate's next timed step or of its expiry, in Unix milliseconds."""
         return min([at for at, _ in self.list_due()] + [self.opened.expires_at])
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Return when the last step is in the log; raises the error if the log refused it."""
         if self.step_commit is not None:
             await asyncio.shield(self.step_commit)
 
     async def catch_up(self) -> None:
-        """Return when no commit is pending; raises the errors of `settle`, and Overloaded after CATCH_UP_S."""
+        """Return when no commit is pending; raises the errors of `flush`, and Overloaded after CATCH_UP_S."""
         try:
             async with asyncio.timeout(CATCH_UP_S), self.answering:
-                await self.settle()
+                await self.flush()
         except TimeoutError:
             raise Overloaded("the gate's last step is on its way to the log; try again") from None
 

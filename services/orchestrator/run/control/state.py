@@ -94,7 +94,7 @@ class RunState:
         self.name = name
 
 
-SETTLING_S = 0.05
+LIVE_AFTER_S = 0.05
 """Time within which siblings finish replaying recorded lines and become live."""
 
 
@@ -103,7 +103,7 @@ class Stopped(Exception):
 
 
 class StopControl:
-    __slots__ = ("_condition", "_settling", "_state", "error", "is_given_up", "is_live", "mode", "recorder", "work")
+    __slots__ = ("_condition", "_live_timer", "_state", "error", "is_given_up", "is_live", "mode", "recorder", "work")
 
     def __init__(self, state: RunState, *, is_live: bool) -> None:
         self._state = state
@@ -114,7 +114,7 @@ class StopControl:
         """Whether the run has passed all that earlier owners did."""
         self.work: asyncio.Task[str] | None = None
         self.recorder: Recorder | None = None
-        self._settling: asyncio.TimerHandle | None = None
+        self._live_timer: asyncio.TimerHandle | None = None
         self._condition: Callable[[], bool] = lambda: False
 
     def begin_work(self, work: asyncio.Task[str]) -> None:
@@ -139,10 +139,10 @@ class StopControl:
 
     def go_live(self) -> None:
         """Let cancels take effect soon; during the replay they would leave calls without results."""
-        if not self.is_live and self._settling is None:
-            self._settling = asyncio.get_running_loop().call_later(SETTLING_S, self._settle)
+        if not self.is_live and self._live_timer is None:
+            self._live_timer = asyncio.get_running_loop().call_later(LIVE_AFTER_S, self._set_live)
 
-    def _settle(self) -> None:
+    def _set_live(self) -> None:
         self.is_live = True
         if self.mode == "now":
             self._end_work()

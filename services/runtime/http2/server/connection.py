@@ -21,7 +21,12 @@ from services.runtime.http2 import frames, limits
 from services.runtime.http2.connection import Connection
 from services.runtime.http2.header_blocks import REQUEST, TRAILERS, check_headers, read_request
 from services.runtime.http2.limits import DEFAULTS, Limits, RateExceeded, RateLimit
-from services.runtime.http2.server.strangers import AddressShare, Handshake, MeasuredSslObject, Strangers
+from services.runtime.http2.server.unauthenticated import (
+    AddressShare,
+    Handshake,
+    MeasuredSslObject,
+    UnauthenticatedConnections,
+)
 from services.runtime.http2.stream import Stream
 from services.runtime.http2.tls import read_peer_identity
 
@@ -45,25 +50,25 @@ class ServerState:
         self.connections: set[ServerConnection] = set()
         self.is_stopping = False
         self.calls = InFlightCounter()
-        self.strangers = Strangers(limits.strangers) if knows_callers else None
+        self.unauthenticated = UnauthenticatedConnections(limits.unauthenticated) if knows_callers else None
 
     def take_connection(self, connection: ServerConnection) -> bool:
         """Register a connection, evicting a stranger's if there are too many; return whether it was accepted."""
         if self.is_stopping:
             return False
         is_full = len(self.connections) >= self.limits.connections_max
-        if is_full and (self.strangers is None or not self.strangers.evict_one()):
+        if is_full and (self.unauthenticated is None or not self.unauthenticated.evict_one()):
             return False
         self.connections.add(connection)
         return True
 
     def find_wait(self, peer: object) -> float:
         """Return how many seconds the peer's address must wait before anything begins."""
-        return 0.0 if self.strangers is None else self.strangers.find_wait(peer)
+        return 0.0 if self.unauthenticated is None else self.unauthenticated.find_wait(peer)
 
     def begin_handshake(self, peer: object) -> Handshake | None:
         """Charge a TLS handshake that is about to begin; return None if it must not."""
-        return Handshake() if self.strangers is None else self.strangers.begin_handshake(peer)
+        return Handshake() if self.unauthenticated is None else self.unauthenticated.begin_handshake(peer)
 
 
 OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall | None]"
@@ -90,8 +95,8 @@ class ServerConnection(Connection):
         if not self._server.take_connection(self):
             self.transport.abort()
             return
-        if self._server.strangers is not None:
-            self._share = self._server.strangers.add_connection(self)
+        if self._server.unauthenticated is not None:
+            self._share = self._server.unauthenticated.add_connection(self)
         if self._server.connection_age_s:
             self._aged = self._loop.call_later(self._server.connection_age_s, self.start_leaving)
 
@@ -230,7 +235,7 @@ class ServerConnection(Connection):
         """Count a refused call, and end a stranger's connection if there are too many."""
         if self._share is not None:
             self._share.spend_time(limits.REFUSED_CALL_S)
-        elif self._server.strangers is not None:
+        elif self._server.unauthenticated is not None:
             return  # a facade's connection carries calls of strangers along with its callers' streams
         try:
             self._refused.spend_one()

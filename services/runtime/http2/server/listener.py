@@ -21,7 +21,7 @@ import structlog
 
 from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTED_IN_A_TURN, ACCEPTING_MAX, DEFERRED_MAX, DEFERRED_S
 from services.runtime.http2.server.connection import ServerConnection, ServerState
-from services.runtime.http2.server.strangers import CURRENT, Handshake, MeasuredSslObject
+from services.runtime.http2.server.unauthenticated import CURRENT, Handshake, MeasuredSslObject
 
 log = structlog.get_logger()
 

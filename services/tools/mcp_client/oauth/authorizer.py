@@ -34,7 +34,7 @@ from headrace.v1 import common_pb2
 from services.runtime.auth.identity import Identity
 from services.runtime.net.authorization_code import add_query, make_challenge
 from services.tools.errors import InputNeeded, ToolFailed
-from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token, TokenStore
+from services.tools.mcp_client.oauth.token_store import Client, Issuer, Pending, Token, TokenStore
 from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, TokensRefused, check_url, is_due, renew, send
 from services.tools.mcp_client.sdk_errors import Challenge
 from services.tools.mcp_client.settings import Http, OAuth
@@ -119,12 +119,12 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
     scope = granted.scope or get_client_metadata_scopes(challenge.scope or None, resource, found) or ""
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
     name = str(resource.resource) if resource is not None else resource_url_from_server_url(settings.url)
-    grantor = Grantor(
+    issuer = Issuer(
         *(str(found.issuer), str(found.token_endpoint), name, client),
         revocation_endpoint=str(found.revocation_endpoint or ""),
     )
     pending = Pending(
-        *(server, caller.tenant, caller.user, grantor, verifier, granted.redirect_url),
+        *(server, caller.tenant, caller.user, issuer, verifier, granted.redirect_url),
         says_issuer=bool(found.authorization_response_iss_parameter_supported),
         made_at=time.time(),
     )
@@ -135,12 +135,12 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
 def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> str:
     query = {
         "response_type": "code",
-        "client_id": pending.grantor.client.client_id,
+        "client_id": pending.issuer.client.client_id,
         "redirect_uri": pending.redirect_url,
         "state": state,
         "code_challenge": make_challenge(pending.verifier),
         "code_challenge_method": "S256",
-        "resource": pending.grantor.resource,
+        "resource": pending.issuer.resource,
     }
     query |= {"scope": scope} if scope else {}
     address = add_query(endpoint, query)

@@ -42,7 +42,7 @@ class Client(msgspec.Struct, frozen=True):
     auth_method: str = "none"
 
 
-class Grantor(msgspec.Struct, frozen=True):
+class Issuer(msgspec.Struct, frozen=True):
     """Origin of tokens: the authorization server, and the fixed parts of each request to it."""
 
     issuer: str
@@ -59,7 +59,7 @@ class Pending(msgspec.Struct, frozen=True):
     server: str
     tenant: str
     user: str
-    grantor: Grantor
+    issuer: Issuer
     verifier: str
     redirect_url: str
     says_issuer: bool
@@ -70,7 +70,7 @@ class Token(msgspec.Struct, frozen=True):
     server: str
     tenant: str
     user: str
-    grantor: Grantor
+    issuer: Issuer
     access: str
     refresh: str = ""
     expires_at: float = 0.0

@@ -18,7 +18,7 @@ import msgspec
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.authorization_code import is_safe_url
 from services.runtime.net.targets import TargetRefused, checked_addresses, parse_target, resolve_name
-from services.tools.mcp_client.oauth.token_store import Client, Grantor, Pending, Token
+from services.tools.mcp_client.oauth.token_store import Client, Issuer, Pending, Token
 from services.tools.web.fetcher import load_http_client
 
 TIMEOUT_S = 15.0
@@ -95,8 +95,8 @@ async def exchange_code(pending: Pending, code: str, allow: AllowList) -> Token:
         "redirect_uri": pending.redirect_url,
         "code_verifier": pending.verifier,
     }
-    answer = await _ask(pending.grantor, form, allow)
-    asked = Token(pending.server, pending.tenant, pending.user, pending.grantor, "", agreed_at=time.time())
+    answer = await _ask(pending.issuer, form, allow)
+    asked = Token(pending.server, pending.tenant, pending.user, pending.issuer, "", agreed_at=time.time())
     return _make_token(asked, answer)
 
 
@@ -104,12 +104,12 @@ async def renew(token: Token, allow: AllowList) -> Token:
     """Return a renewed token. Raises TokensRefused if the user must consent again, AuthorizationFailed if the server
     does not answer."""
     form = {"grant_type": "refresh_token", "refresh_token": token.refresh}
-    return _make_token(token, await _ask(token.grantor, form, allow))
+    return _make_token(token, await _ask(token.issuer, form, allow))
 
 
 async def revoke(token: Token, allow: AllowList) -> bool:
     """Ask the authorization server to revoke the tokens (RFC 7009); return whether it confirms."""
-    endpoint = token.grantor.revocation_endpoint
+    endpoint = token.issuer.revocation_endpoint
     if not endpoint:
         return False
     kinds = {"refresh_token": token.refresh, "access_token": token.access}
@@ -119,7 +119,7 @@ async def revoke(token: Token, allow: AllowList) -> bool:
         # Servers of the Python SDK (mcp 2.3.0) require the field from every client; RFC 6749, 2.3.1, allows it to be
         # empty.
         form = {"client_secret": "", "token": value, "token_type_hint": kind}
-        form, headers = _authenticate(token.grantor.client, form)
+        form, headers = _authenticate(token.issuer.client, form)
         response = await send(httpx2.Request("POST", endpoint, data=form, headers=headers), allow)
         if response.status_code != 200:
             raise AuthorizationFailed(f"the authorization server answers with status {response.status_code}")
@@ -142,9 +142,9 @@ def _authenticate(client: Client, form: dict[str, str]) -> tuple[dict[str, str],
     return form, headers
 
 
-async def _ask(grantor: Grantor, form: dict[str, str], allow: AllowList) -> _Answer:
-    form, headers = _authenticate(grantor.client, {**form, "resource": grantor.resource})
-    response = await send(httpx2.Request("POST", grantor.token_endpoint, data=form, headers=headers), allow)
+async def _ask(issuer: Issuer, form: dict[str, str], allow: AllowList) -> _Answer:
+    form, headers = _authenticate(issuer.client, {**form, "resource": issuer.resource})
+    response = await send(httpx2.Request("POST", issuer.token_endpoint, data=form, headers=headers), allow)
     if response.status_code in (400, 401, 403):
         raise TokensRefused("the authorization server takes it no more")
     if response.status_code not in (200, 201):

@@ -80,14 +80,14 @@ def restrict_process(
     fd = kernel.syscall(CREATE_RULESET, ctypes.byref(ruleset), ctypes.sizeof(ruleset), 0)
     for rights, paths in ((READ, readable), (WRITE, writable), (READ_FILE | WRITE_FILE, devices)):
         for path in paths:
-            _grant_path(fd, path, rights & files)
+            _allow_path(fd, path, rights & files)
     if port is not None and version >= 4:
         kernel.syscall(ADD_RULE, fd, 2, ctypes.byref(_Port(CONNECT_TCP, port)), 0)
     kernel.syscall(RESTRICT_SELF, fd, 0)
     os.close(fd)
 
 
-def _grant_path(ruleset_fd: int, path: str, rights: int) -> None:
+def _allow_path(ruleset_fd: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:

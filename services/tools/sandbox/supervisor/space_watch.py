@@ -177,7 +177,7 @@ class _WatchedPlace:
         self.place = place
         self._free = place.read_free()
         self._used = Usage(place.used_bytes, 0, is_whole=True)
-        self._settled_bytes = place.used_bytes
+        self._base_bytes = place.used_bytes
         """Bytes in it when the disk last had its reserve."""
 
     def is_suspect(self) -> bool:
@@ -204,7 +204,7 @@ class _WatchedPlace:
             yield excess
         self._free, self._used = free, used
         if not self._is_low():
-            self._settled_bytes = used.size_bytes
+            self._base_bytes = used.size_bytes
 
     def estimate_pause_s(self) -> float:
         return min(
@@ -216,7 +216,7 @@ class _WatchedPlace:
     @property
     def _low_bytes_max(self) -> int:
         """Maximum bytes in it while the disk is below its reserve."""
-        return self._settled_bytes + GROWTH_BYTES_MAX
+        return self._base_bytes + GROWTH_BYTES_MAX
 
     def _is_low(self) -> bool:
         return self._read_spare_bytes() < 0

@@ -180,7 +180,7 @@ SYSTEM = "You are of help."
 READ = re.compile(r"read_history (\d+)(?:-(\d+))? ha")
 
 
-async def talk(memory: Memory, runs: int, chat_id: str = "", said: str = "answer") -> tuple[str, str]:
+async def converse(memory: Memory, runs: int, chat_id: str = "", said: str = "answer") -> tuple[str, str]:
     """Hold so many runs, and begin one more."""
     chat_id, run_id = await memory.begin("question 0", chat_id)
     for number in range(1, runs + 1):
@@ -194,7 +194,7 @@ def tokens_of(loaded: memory_pb2.LoadContextResponse) -> int:
 
 
 async def test_a_chat_that_fits_is_shown_whole_however_many_runs_it_has(memory: Memory) -> None:
-    chat_id, run_id = await talk(memory, 60)
+    chat_id, run_id = await converse(memory, 60)
     loaded = await load(memory, chat_id, run_id, limits=limits(window=131_072))
     assert [text_of(message) for message in loaded.messages][:3] == ["question 0", "answer 1", "question 1"]
     assert len(loaded.messages) == 121
@@ -203,7 +203,7 @@ async def test_a_chat_that_fits_is_shown_whole_however_many_runs_it_has(memory: 
 
 
 async def test_what_is_past_a_cap_is_compacted_after_the_run_and_shown_until_then(memory: Memory) -> None:
-    chat_id, run_id = await talk(memory, 19, said=WORDS * 5)
+    chat_id, run_id = await converse(memory, 19, said=WORDS * 5)
     window = memory_pb2.WindowSettings(runs_max=20)
     assert not (await load(memory, chat_id, run_id, window=window)).is_past_cap, "the next run sees 20 of them"
     await memory.append(chat_id, run_id, step_line(content("answer")), run_line())
@@ -216,7 +216,7 @@ async def test_what_is_past_a_cap_is_compacted_after_the_run_and_shown_until_the
 
 async def test_a_chat_is_not_compacted_for_a_cap_before_ten_runs(memory: Memory) -> None:
     window = memory_pb2.WindowSettings(runs_max=2)
-    chat_id, run_id = await talk(memory, 8, said=WORDS * 50)
+    chat_id, run_id = await converse(memory, 8, said=WORDS * 50)
     assert not (await load(memory, chat_id, run_id, window=window)).is_past_cap
     await memory.append(chat_id, run_id, step_line(content("answer")), run_line())
     _, run_id = await memory.begin("now", chat_id)
@@ -224,7 +224,7 @@ async def test_a_chat_is_not_compacted_for_a_cap_before_ten_runs(memory: Memory)
 
 
 async def test_what_is_dropped_leaves_a_notice(memory: Memory) -> None:
-    chat_id, run_id = await talk(memory, 30)
+    chat_id, run_id = await converse(memory, 30)
     window = memory_pb2.WindowSettings(runs_max=20, older="drop")
     loaded = await load(memory, chat_id, run_id, window=window)
     assert [text_of(message) for message in loaded.messages][:2] == [left_out(1, 29), "question 10"]
@@ -290,7 +290,7 @@ async def test_old_results_are_cleared_before_a_compaction_is_due_and_their_read
 
 
 async def test_an_agent_sets_when_compaction_is_due(memory: Memory) -> None:
-    chat_id, run_id = await talk(memory, 10, said=WORDS * 10)
+    chat_id, run_id = await converse(memory, 10, said=WORDS * 10)
     small = limits(window=3_000, output=1_000)
     assert not (await load(memory, chat_id, run_id, limits=small)).compaction_due
     early = memory_pb2.WindowSettings(due_ratio=0.5)
@@ -299,7 +299,7 @@ async def test_an_agent_sets_when_compaction_is_due(memory: Memory) -> None:
 
 @pytest.mark.parametrize("window", [4_096, 8_192])
 async def test_a_chat_of_many_runs_keeps_within_a_small_window(memory: Memory, window: int) -> None:
-    chat_id, run_id = await talk(memory, 120, said=WORDS * 10)
+    chat_id, run_id = await converse(memory, 120, said=WORDS * 10)
     loaded = await load(memory, chat_id, run_id, limits=limits(window=window, output=1_000))
     assert tokens_of(loaded) <= window - 1_000
     first, *rest = [text_of(message) for message in loaded.messages]

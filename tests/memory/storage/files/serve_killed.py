@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from services.memory.storage.files.backlog import Backlog, Settle
+from services.memory.storage.files.backlog import Backlog, Flush
 from tests.support.memory.serving import memory_over
 
 
-async def take_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:
+async def take_steps(backlog: Backlog, is_behind: Callable[[], bool], flush: Flush) -> None:
     await backlog.take_step()
     progress = backlog.get_progress()
     assert progress is not None

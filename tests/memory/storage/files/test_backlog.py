@@ -18,7 +18,7 @@ from headrace.errors import IndexIncomplete, NotFound, StaleLease
 from headrace.streams import rpc_errors
 from headrace.v1 import gates_pb2
 from services.memory.data.retention import SameForAll, prune_chats
-from services.memory.storage.files.backlog import Backlog, Settle, run_steps
+from services.memory.storage.files.backlog import Backlog, Flush, run_steps
 from services.memory.storage.files.disk import Disk
 from services.memory.storage.files.engine import open_files
 from services.memory.storage.files.indexing.index_recovery import START_LOGS_MAX
@@ -42,9 +42,9 @@ class HeldSteps:
 
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def __call__(self, backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:
+    async def __call__(self, backlog: Backlog, is_behind: Callable[[], bool], flush: Flush) -> None:
         await self.go_on.wait()
-        await run_steps(backlog, is_behind, settle)
+        await run_steps(backlog, is_behind, flush)
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from tests.support.memory.gates import approval, granting
 from tests.support.memory.writing import Memory, new_id
 from trials.simulation.postgres.server import Server as ModelServer
 
-SETTLES_S = 0.5
+DRAIN_S = 0.5
 
 SHARED = new_id()
 """Request id of a sharing."""
@@ -97,7 +97,7 @@ async def test_what_the_standby_lacks_is_not_acknowledged_because_it_can_be_read
 
             async def try_in_vain() -> asyncio.Task[Any]:
                 asked = group.create_task(_wait_for(ask(memory, record_id)))
-                await asyncio.wait([asked], timeout=SETTLES_S)
+                await asyncio.wait([asked], timeout=DRAIN_S)
                 assert not asked.done(), "the standby does not have it"
                 return asked
 
@@ -149,7 +149,7 @@ async def test_nobody_is_answered_with_what_a_fail_over_takes_back_meanwhile(mod
             await ask(memory, record_id)
             modelled.has_standby = False
             repeated = asyncio.create_task(_wait_for(ask(memory, record_id)))
-            await asyncio.wait([repeated], timeout=SETTLES_S)
+            await asyncio.wait([repeated], timeout=DRAIN_S)
             assert not repeated.done(), "the standby does not have it"
             modelled.crash(asyncpg.ConnectionDoesNotExistError("gone"), keeps_last=False)
             modelled.tables.restore(standby)

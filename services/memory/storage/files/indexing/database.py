@@ -14,15 +14,15 @@ from operator import attrgetter
 from pathlib import Path
 
 from services.memory.encryption.keyring import NO_KEYS
-from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import TextRow
 from services.memory.storage.files.indexing.gates import TABLES as GATE_TABLES
 from services.memory.storage.files.indexing.gates import GateTable
-from services.memory.storage.files.indexing.spend import GRANT_TABLES, SPEND_TABLES, GrantTable, SpendTable
+from services.memory.storage.files.indexing.spend import GRANT_TABLES, SPEND_TABLES, ReservationTable, SpendTable
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX, Lease
 from services.memory.storage.paging import Page
+from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
 from services.memory.storage.run_query import RunEntry, RunQuery
 from services.memory.storage.spend import SpendRow
 from services.runtime.auth.identity import Identity
@@ -136,7 +136,7 @@ class IndexDatabase:
         wanted = VERSION + (ENCRYPTED_VERSIONS if rows.keys.encrypts else 0)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.gates, self.spend = GateTable(self._db, rows), SpendTable(self._db)
-        self._grants = GrantTable(self._db)
+        self._grants = ReservationTable(self._db)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -230,12 +230,12 @@ class IndexDatabase:
         )
         return query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
 
-    def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+    def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
         with self._transaction():
-            return self._grants.grant_claim(claim)
+            return self._grants.reserve_spend(reservation)
 
-    def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
-        return self._grants.measure_uses(claim)
+    def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
+        return self._grants.measure_uses(reservation)
 
     def list_unchanged_since(self, updated_at: int) -> list[str]:
         rows = self._db.execute(

@@ -18,7 +18,6 @@ import structlog
 
 from headrace.errors import KeyUnavailable, LogDamaged, Overloaded
 from services.memory.log.chat import chat_not_found
-from services.memory.storage.claims import BudgetUse, SpendClaim, SpendDecision
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch
 from services.memory.storage.files.backlog import DAY_MS, Backlog, LogState
@@ -33,6 +32,7 @@ from services.memory.storage.gates.watch import GateKey, GateWatch
 from services.memory.storage.index_progress import IndexProgress
 from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
 from services.memory.storage.paging import Page
+from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
 from services.memory.storage.run_query import RunEntry, RunQuery
 from services.memory.storage.search import Hit, Question
 from services.memory.storage.spend import SpendAnswer, SpendQuery
@@ -135,7 +135,7 @@ class Index:
         """Return whether refused changes wait to be read again."""
         return bool(self._behind)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Return when all earlier commits are in the file. Raises Overloaded."""
         await self.query_file(lambda _: None)
 
@@ -274,14 +274,14 @@ class Index:
         self.backlog.check_since(query.first_day * DAY_MS, "what was spent")
         return await self.query_file(lambda database: database.spend.sum_spend(query))
 
-    async def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
-        first_day = min((budget.first_day for budget in claim.budgets), default=None)
+    async def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
+        first_day = min((budget.first_day for budget in reservation.budgets), default=None)
         if first_day is not None:
             self.backlog.check_since(first_day * DAY_MS, "what the budgets have left")
-        return await self.query_file(lambda database: database.grant_claim(claim))
+        return await self.query_file(lambda database: database.reserve_spend(reservation))
 
-    async def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
-        return await self.query_file(lambda database: database.measure_uses(claim))
+    async def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
+        return await self.query_file(lambda database: database.measure_uses(reservation))
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         if self._keys.encrypts:

@@ -21,16 +21,16 @@ import structlog
 from headrace.errors import HeadraceError
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.log.recovery import read_chat
-from services.memory.storage.claims import (
+from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
+from services.memory.storage.reservations import (
     RUN,
     Amount,
     BudgetUse,
-    SpendClaim,
     SpendDecision,
-    decide_claim,
+    SpendReservation,
+    decide_reservation,
     render_use,
 )
-from services.memory.storage.files.disk import Disk, list_log_names, read_log_file
 from services.memory.storage.spend import SUM_NAMES, SpendAnswer, SpendKey, SpendQuery, SpendRow, SpendSum
 
 log = structlog.get_logger()
@@ -231,28 +231,28 @@ _SOURCE = "grants JOIN runs USING (run_id) LEFT JOIN leases USING (run_id)"
 _CLEAN = "DELETE FROM grants WHERE run_id NOT IN (SELECT run_id FROM runs WHERE NOT is_ended)"
 
 
-class GrantTable:
+class ReservationTable:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
 
-    def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
+    def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
         """Decide a claim and store the grant; None if the tenant has no such active run. The caller holds the
         transaction."""
         self._db.execute(_CLEAN)
-        charged = self._db.execute(_number(RUN), (claim.run_id, claim.tenant)).fetchone()
+        charged = self._db.execute(_number(RUN), (reservation.run_id, reservation.tenant)).fetchone()
         if charged is None:
             return None
-        decision = decide_claim(claim, Amount(*charged), self.measure_uses(claim))
+        decision = decide_reservation(reservation, Amount(*charged), self.measure_uses(reservation))
         if (grant := decision.granted) is not None:
-            row = (claim.run_id, grant.nano_usd, grant.tokens, claim.agents)
+            row = (reservation.run_id, grant.nano_usd, grant.tokens, reservation.agents)
             self._db.execute("REPLACE INTO grants VALUES (?,?,?,?)", row)
         return decision
 
-    def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
+    def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
         """Return the usage of each budget of the claim, without its run's own grant."""
         uses: list[BudgetUse] = []
-        for budget in claim.budgets:
-            statement, values = render_use(claim, budget, _SOURCE)
+        for budget in reservation.budgets:
+            statement, values = render_use(reservation, budget, _SOURCE)
             row = self._db.execute(_number(statement), values).fetchone()
             uses.append(BudgetUse(Amount(*row[:2]), Amount(*row[2:])))
         return uses

@@ -12,8 +12,8 @@ import orjson
 from headrace.errors import InvalidRequest, NotFound
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import common_pb2, tools_pb2, tools_pb2_grpc
-from services.facade.faces.attachments.attachment import NO_PICTURE, Attachment
-from services.facade.faces.attachments.file_ids import FileId
+from services.facade.adapters.attachments.attachment import NO_PICTURE, Attachment
+from services.facade.adapters.attachments.file_ids import FileId
 from services.runtime.rpc import call_ids
 
 PIECE_BYTES = 256 * 1024

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.errors import InvalidRequest
-from services.facade.faces.attachments.file_ids import FileId
+from services.facade.adapters.attachments.file_ids import FileId
 from services.runtime.tokens.image_size import image_size
 
 ATTACHMENTS_MAX = 20

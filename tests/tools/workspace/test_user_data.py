@@ -13,8 +13,8 @@ from headrace.v1 import data_pb2, tools_pb2
 from services.runtime.auth.identity import Identity, acting_as
 from services.tools.execution.effect_records import EffectRecords, Outcome
 from services.tools.interpreter.pool import InterpreterPool
-from services.tools.mcp_client.oauth.token_store import Client, Grantor, Token, TokenStore
-from services.tools.owned import ChatFolders, erase_owned, read_owned
+from services.tools.mcp_client.oauth.token_store import Client, Issuer, Token, TokenStore
+from services.tools.user_data import ChatFolders, erase_user_data, read_user_data
 from services.tools.workspace.retention import GOING
 from services.tools.workspace.workspace import Workspaces
 
@@ -25,7 +25,7 @@ CHATS = {
     FOREIGN: "00000000-0000-4000-8000-00000000000c",
 }
 RUN = "00000000-0000-4000-8000-0000000000f1"
-GRANTOR = Grantor("https://issuer.example", "https://issuer.example/token", "https://mcp.example", Client("c"))
+GRANTOR = Issuer("https://issuer.example", "https://issuer.example/token", "https://mcp.example", Client("c"))
 
 
 def mark(who: Identity) -> str:
@@ -67,7 +67,7 @@ async def erase(folders: ChatFolders, tokens: TokenStore, **wanted: object) -> d
     async def forget(tenant: str, user: str, kept: Collection[str]) -> int:
         return len(tokens.delete_all_of(tenant, user, kept))
 
-    erased = (await erase_owned(folders, InterpreterPool(1), forget, request)).erased
+    erased = (await erase_user_data(folders, InterpreterPool(1), forget, request)).erased
     return {item.name: item.count for item in erased}
 
 
@@ -75,7 +75,7 @@ async def test_files_and_records_are_read_whole_and_no_token_is(tmp_path: Path) 
     folders, _ = furnish(tmp_path)
     entries: dict[str, bytearray] = {}
     name = ""
-    async for piece in read_owned(folders, ADA, ["crm"]):
+    async for piece in read_user_data(folders, ADA, ["crm"]):
         assert len(piece.data) <= 64 * 1024
         if piece.name:
             name = piece.name
@@ -96,7 +96,7 @@ async def test_a_file_whose_name_is_no_text_is_read_too(tmp_path: Path) -> None:
     outputs = folders.workspaces.root / CHATS[ADA] / "outputs"
     for name in (b"a\xff", b"a\xfe", "ü\n".encode()):
         (outputs / os.fsdecode(name)).write_bytes(name)
-    names = [piece.name async for piece in read_owned(folders, ADA, []) if piece.name.startswith("files/")]
+    names = [piece.name async for piece in read_user_data(folders, ADA, []) if piece.name.startswith("files/")]
     found = {name.rpartition("/")[2] for name in names}
     assert found == {"a\\xff", "a\\xfe", "ü\n", "note.txt", "empty.txt"}
 
@@ -124,7 +124,7 @@ async def test_a_tenants_folders_go_but_for_what_is_held(tmp_path: Path) -> None
     assert tokens.find_token("crm", BOB) is not None
     assert await erase(folders, tokens, tenant="acme", held_chat_ids=[CHATS[BOB]]) == {"authorizations": 1}
     assert await erase(folders, tokens, tenant="acme") == {"call_records": 2, "workspaces": 1}
-    assert {chat_id for chat_id, _ in folders.list_owned()} == {CHATS[FOREIGN]}
+    assert {chat_id for chat_id, _ in folders.list_user_folders()} == {CHATS[FOREIGN]}
 
 
 async def test_records_of_a_participants_calls_go_and_the_chats_others_stay(tmp_path: Path) -> None:

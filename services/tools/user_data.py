@@ -40,7 +40,7 @@ class ChatFolders:
         """Folders that contain a folder per chat; the one with the owner records comes last."""
         return self.workspaces.root, self.effects.root, self.workspaces.owners.root
 
-    def list_owned(self) -> Iterator[tuple[str, Identity]]:
+    def list_user_folders(self) -> Iterator[tuple[str, Identity]]:
         """Yield the chats with their owners; those from before owners were recorded belong to the default user."""
         names = {path.name for root in self.roots if root.is_dir() for path in root.iterdir() if is_uuid(path.name)}
         for chat_id in sorted(names):
@@ -49,12 +49,12 @@ class ChatFolders:
                 yield chat_id, owner
 
 
-async def read_owned(
+async def read_user_data(
     folders: ChatFolders, owner: Identity, servers: Sequence[str]
 ) -> AsyncGenerator[data_pb2.ArchivePiece]:
     """Yield files of the owner's workspaces, call records, and the MCP servers at which the owner has authorized
     Headrace."""
-    for chat_id, of in await asyncio.to_thread(lambda: list(folders.list_owned())):
+    for chat_id, of in await asyncio.to_thread(lambda: list(folders.list_user_folders())):
         if of != owner:
             continue
         async for piece in _read_workspace(folders, owner, chat_id):
@@ -117,7 +117,7 @@ def _cut(name: str, data: bytes) -> Iterator[data_pb2.ArchivePiece]:
         yield data_pb2.ArchivePiece(data=data[start : start + PIECE_BYTES])
 
 
-async def erase_owned(
+async def erase_user_data(
     folders: ChatFolders,
     interpreters: InterpreterPool,
     forget_tokens: Callable[[str, str, Collection[str]], Awaitable[int]],
@@ -132,7 +132,7 @@ async def erase_owned(
     """
     counts: Counter[str] = Counter()
     with disk_errors(WHAT, ""):
-        for chat_id, owner in await asyncio.to_thread(lambda: list(folders.list_owned())):
+        for chat_id, owner in await asyncio.to_thread(lambda: list(folders.list_user_folders())):
             if owner.tenant != request.tenant or request.user not in ("", owner.user):
                 continue
             if chat_id not in request.held_chat_ids and owner.user not in request.held_users:

@@ -13,8 +13,8 @@ from headrace.errors import HeadraceError, Interrupted, NotFound, Overloaded
 from headrace.run_states import LIVE_STATES
 from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
-from services.facade.faces.gate_answers import Answer
-from services.facade.faces.run_pipe import RunReader, RunTaker, UntilOver, pipe_run
+from services.facade.adapters.gate_answers import Answer
+from services.facade.adapters.run_pipe import RunReader, RunTaker, UntilOver, pipe_run
 from services.facade.peer_calls import UNARY_TIMEOUT_S, call_peer
 from services.runtime.rpc import call_ids
 from services.runtime.rpc.push_stream import Watches
@@ -37,7 +37,7 @@ def make_unread_error(run_id: str) -> Overloaded:
     return Overloaded("the run's events could not be read in time; try again", runId=run_id)
 
 
-class FaceRuns:
+class AdapterRuns:
     """Shared by all requests; holds no state of a run."""
 
     def __init__(self, orchestrator: grpc.aio.Channel) -> None:
@@ -124,16 +124,16 @@ class FaceRuns:
 
 
 class PublishedAgents:
-    def __init__(self, orchestrator: grpc.aio.Channel, face: str, published_faces: frozenset[str]) -> None:
-        """`published_faces` are the protocols that publish all agents, regardless of their files."""
+    def __init__(self, orchestrator: grpc.aio.Channel, adapter: str, publishing_adapters: frozenset[str]) -> None:
+        """`publishing_adapters` are the protocols that publish all agents, regardless of their files."""
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
-        self._face = face
-        self._shows_all = face in published_faces
+        self._adapter = adapter
+        self._shows_all = adapter in publishing_adapters
 
     async def list_agents(self) -> Sequence[agent_pb2.Agent]:
         reply = await call_peer(self._agents.ListAgents, agent_pb2.ListAgentsRequest())
-        return [agent for agent in reply.agents if self._shows_all or self._face in agent.publish]
+        return [agent for agent in reply.agents if self._shows_all or self._adapter in agent.publish]
 
     async def get_agent(self, key: str) -> agent_pb2.Agent:
         """Return a published agent; an unpublished agent and a missing one cause the same NotFound."""
@@ -144,7 +144,7 @@ class PublishedAgents:
 
 
 class FollowedChats:
-    def __init__(self, orchestrator: grpc.aio.Channel, runs: FaceRuns, watches: Watches) -> None:
+    def __init__(self, orchestrator: grpc.aio.Channel, runs: AdapterRuns, watches: Watches) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._runs = runs

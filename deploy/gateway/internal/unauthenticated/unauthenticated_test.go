@@ -1,4 +1,4 @@
-package strangers
+package unauthenticated
 
 import (
 	"net"

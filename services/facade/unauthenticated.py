@@ -22,7 +22,7 @@ Address: TypeAlias = Any
 """Network of a peer, or the system's peer name if it has no IP address."""
 
 
-class Strangers:
+class UnauthenticatedConnections:
     def __init__(self, connections_max: int = CONNECTIONS_MAX) -> None:
         self._connections_max = connections_max
         self._addresses: dict[asyncio.BaseTransport, Address] = {}

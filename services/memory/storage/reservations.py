@@ -41,7 +41,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class SpendClaim:
+class SpendReservation:
     tenant: str
     run_id: str
     agent_keys: Sequence[str]
@@ -74,25 +74,29 @@ class SpendDecision:
     """Each budget with its share that is spent or reserved, including this grant."""
 
 
-def decide_claim(claim: SpendClaim, charged: Amount, uses: Sequence[BudgetUse]) -> SpendDecision:
+def decide_reservation(reservation: SpendReservation, charged: Amount, uses: Sequence[BudgetUse]) -> SpendDecision:
     """Grant the minimum that is needed, plus at most half of the rest towards the wanted amount, so that others can
     follow.
 
     `charged` is the sum of the run's own lines, which is part of both the spending and the grant.
     """
-    rooms = [_measure_room(budget, use, charged) for budget, use in zip(claim.budgets, uses, strict=True)]
+    rooms = [_measure_room(budget, use, charged) for budget, use in zip(reservation.budgets, uses, strict=True)]
     granted, refusing = list[int](), list[Budget]()
-    for index, (least, wanted) in enumerate(zip(_list_units(claim.least), _list_units(claim.wanted), strict=True)):
+    for index, (least, wanted) in enumerate(
+        zip(_list_units(reservation.least), _list_units(reservation.wanted), strict=True)
+    ):
         limits = [room[index] for room in rooms]
         known = [limit for limit in limits if limit is not None]
         refusing += [
-            budget for budget, limit in zip(claim.budgets, limits, strict=True) if limit is not None and limit < least
+            budget
+            for budget, limit in zip(reservation.budgets, limits, strict=True)
+            if limit is not None and limit < least
         ]
         granted.append(max(least, min(wanted, least + (min(known, default=2 * wanted) - least) // 2)))
     grant = None if refusing else Amount(*granted)
     kept = Amount() if grant is None else Amount(*(max(0, all_ - own) for all_, own in _pair(grant, charged)))
-    shares = [_measure_share(budget, use, kept) for budget, use in zip(claim.budgets, uses, strict=True)]
-    return SpendDecision(grant, refusing, list(zip(claim.budgets, shares, strict=True)))
+    shares = [_measure_share(budget, use, kept) for budget, use in zip(reservation.budgets, uses, strict=True)]
+    return SpendDecision(grant, refusing, list(zip(reservation.budgets, shares, strict=True)))
 
 
 def _list_units(amount: Amount) -> tuple[int, int]:
@@ -116,13 +120,13 @@ def _measure_share(budget: Budget, use: BudgetUse, kept: Amount) -> float:
     return max((amount / limit for limit, amount in zip(limits, used, strict=True) if limit), default=0.0)
 
 
-def render_use(claim: SpendClaim, budget: Budget, source: str) -> tuple[str, list[Any]]:
+def render_use(reservation: SpendReservation, budget: Budget, source: str) -> tuple[str, list[Any]]:
     """Return the statement for a budget's usage, with numbered marks ($1), and its values.
 
     `source` joins grants, their runs and these runs' leases. A single statement ensures that a charge is not counted
     both as spent and as reserved.
     """
-    values: list[Any] = [claim.tenant, budget.first_day, budget.last_day, claim.run_id, claim.now]
+    values: list[Any] = [reservation.tenant, budget.first_day, budget.last_day, reservation.run_id, reservation.now]
     spent, kept = ["tenant = $1", "day BETWEEN $2 AND $3"], ["runs.of_tenant = $1", "grants.run_id <> $4"]
     kept += ["NOT runs.is_ended", "coalesce(expires_at, 0) > $5"]
     for value, of_spend, of_run in (

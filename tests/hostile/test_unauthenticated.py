@@ -35,7 +35,7 @@ IN_CHECK = {
 def cpu_s_max(transport: str, cost: Cost) -> float:
     other_s = 0.2 + OTHER_WORK * cost.elapsed_s + cost.connections * CPU_S_PER_CONNECTION
     if transport == "h2":
-        return other_s + DEFAULTS.strangers.burst_s + DEFAULTS.strangers.processor_share * cost.elapsed_s
+        return other_s + DEFAULTS.unauthenticated.burst_s + DEFAULTS.unauthenticated.processor_share * cost.elapsed_s
     return other_s + cost.bytes_sent / 1e6 * PARSINGS_MAX * measure_mb_s()
 
 

@@ -1,8 +1,8 @@
-// Package strangers limits the connections of one address that have brought no admitted request.
+// Package unauthenticated limits the connections of one address that have brought no admitted request.
 //
 // Each costs a descriptor and some memory until it times out, and one address could take all descriptors. All clients of
 // a proxy share its address, so only connections that wait for a request count.
-package strangers
+package unauthenticated
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// connectionsMax is as in services/facade/strangers.py; one more closes the connection that has waited longest.
+	// connectionsMax is as in services/facade/unauthenticated.py; one more closes the connection that has waited longest.
 	connectionsMax = 1024
 	// These are the services' (services/runtime/http2/limits.py), for keys that make a handshake cost 2 ms.
 	handshakesSaved     = 100

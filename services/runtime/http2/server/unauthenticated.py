@@ -20,7 +20,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, Protocol
 
 from services.runtime.calls.addresses import find_network
-from services.runtime.http2.limits import CONNECTION_S, StrangerLimits
+from services.runtime.http2.limits import CONNECTION_S, UnauthenticatedLimits
 
 if TYPE_CHECKING:
     import asyncio
@@ -67,7 +67,7 @@ class Stranger(Protocol):
 class AddressShare:
     """The strangers of one address."""
 
-    def __init__(self, limits: StrangerLimits) -> None:
+    def __init__(self, limits: UnauthenticatedLimits) -> None:
         self._limits = limits
         self._connections: OrderedDict[Stranger, int] = OrderedDict()
         """The bytes that each one holds; the one that has been silent longest first."""
@@ -123,10 +123,10 @@ class AddressShare:
         self._at_s = now_s
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """The shares of all addresses of a server."""
 
-    def __init__(self, limits: StrangerLimits) -> None:
+    def __init__(self, limits: UnauthenticatedLimits) -> None:
         self._limits = limits
         self._shares: OrderedDict[str, AddressShare] = OrderedDict()
 
