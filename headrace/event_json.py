@@ -1,4 +1,4 @@
-"""AgentDelta from its JSON form, the HTTP API's flat object.
+"""Messages to and from their JSON form in the HTTP API; an AgentDelta is a flat object there.
 
 Members with JSON of a caller or a model keep their text byte for byte; within nested objects only the value is kept.
 """
@@ -43,9 +43,9 @@ def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
             payload = getattr(delta, name)
             payload.SetInParent()
             texts = dict(_split_object(text)) if any(_is_json(field) for field in own.values()) else {}
-            _fill(payload, members, texts)
+            fill_message(payload, members, texts)
         # A payload that names a sub-agent or a task itself does not lie in it.
-        _fill(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own}, {})
+        fill_message(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own})
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError("the JSON is no event") from error
     return delta
@@ -62,14 +62,31 @@ def _is_json(field: FieldDescriptor) -> bool:
     return field.GetOptions().Extensions[common_pb2.rules].json
 
 
-def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-    """Set the fields in `members`, JSON fields from `texts`; unknown names are ignored."""
+def list_members(message: Message) -> dict[str, Any]:
+    """Return the members of a request's JSON form: the fields that are set."""
+    members: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        if _is_json(field):
+            members[field.json_name] = json.loads(value)
+        elif field.message_type is None:
+            members[field.json_name] = list(value) if field.is_repeated else value
+        else:
+            members[field.json_name] = [*map(list_members, value)] if field.is_repeated else list_members(value)
+    return members
+
+
+def fill_message(message: Message, members: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> None:
+    """Set the fields in `members`; JSON fields keep the text that `texts` has of them. Unknown names are ignored.
+
+    Raises:
+        AttributeError, TypeError, ValueError: A member does not have its field's type.
+    """
     fields = _fields_by_json_name(message.DESCRIPTOR)
     for name, value in members.items():
         if (field := fields.get(name)) is None:
             continue
         if _is_json(field):
-            text = texts.get(name) or json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            text = (texts or {}).get(name) or json.dumps(value, ensure_ascii=False, separators=(",", ":"))
             setattr(message, field.name, text)
         elif field.message_type is None and not field.is_repeated:
             setattr(message, field.name, value)
@@ -77,11 +94,11 @@ def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]
             getattr(message, field.name).extend(value)
         elif field.is_repeated:
             for item in value:
-                _fill(getattr(message, field.name).add(), item, {})
+                fill_message(getattr(message, field.name).add(), item)
         else:
             nested = getattr(message, field.name)
             nested.SetInParent()
-            _fill(nested, value, {})
+            fill_message(nested, value)
 
 
 def _split_object(text: str) -> Iterator[tuple[str, str]]:

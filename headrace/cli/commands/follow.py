@@ -14,6 +14,7 @@ from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View, choose_view
 from headrace.event_json import parse_event
+from headrace.v1 import agent_pb2
 
 
 class _Frame(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,9 +56,9 @@ class _ChatFollower:
         """Show events until the server refuses, or cannot be reached."""
         has_begun, failures = False, 0
         while True:
-            where = {"chatId": self._chat_id, "cursor": self.cursor}
+            request = agent_pb2.FollowRequest(chat_id=self._chat_id, cursor=self.cursor or None)
             try:
-                async with FacadeClient(self._url) as facade, facade.watch("/api/follow", **where) as frames:
+                async with FacadeClient(self._url) as facade, facade.watch(request) as frames:
                     has_begun = True
                     async for frame in frames:
                         self._show(msgspec.json.decode(frame, type=_Frame))

@@ -17,7 +17,7 @@ from headrace.cli.evaluation.suite import Check, Suite, describe_check, make_tri
 from headrace.cli.facade.client import FacadeClient
 from headrace.fold import Fold
 from headrace.run_states import STATES_BY_EVENT, State
-from headrace.v1 import common_pb2
+from headrace.v1 import agent_pb2, common_pb2
 
 SCORE_SCHEMA = {
     "type": "object",
@@ -76,11 +76,11 @@ async def follow(facade: FacadeClient, body: dict[str, Any], result: Result, tim
                     result.first_delta_ms = (loop.time() - began_s) * 1000
                 if delta.HasField("gate_open"):
                     result.error = f"it waits for a person ({delta.gate_open.kind} of {delta.gate_open.tool_name})"
-                    await facade.post("/api/cancel", {"runId": state.run_id})
+                    await facade.send(agent_pb2.CancelRequest(run_id=state.run_id))
     except TimeoutError:
         result.error = f"it had not ended after {timeout_ms} ms"
         if state.run_id:
-            await facade.post("/api/cancel", {"runId": state.run_id})
+            await facade.send(agent_pb2.CancelRequest(run_id=state.run_id))
     result.latency_ms = (loop.time() - began_s) * 1000
     take_state(state, result)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -12,11 +13,13 @@ from typing import Any, TypeVar
 import aiohttp
 import click
 import msgspec
+from google.protobuf.message import Message
 
 from headrace.cli.facade.exit_codes import PeerUnavailable, RequestRefused, ServerUnreachable, StreamCut
 from headrace.cli.facade.options import get_tls, get_token
+from headrace.contract import RPCS
 from headrace.errors import BadFrame
-from headrace.event_json import parse_event
+from headrace.event_json import fill_message, list_members, parse_event
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2
 
@@ -59,7 +62,6 @@ class FacadeClient:
         self.url = url
 
     async def __aenter__(self) -> FacadeClient:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else None
         connector = None
         if self.url.startswith("https:"):
@@ -68,7 +70,7 @@ class FacadeClient:
             except OSError as error:
                 raise click.UsageError(str(error)) from error
             connector = aiohttp.TCPConnector(ssl=tls)
-        self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers, connector=connector)
+        self._http = aiohttp.ClientSession(self.url, timeout=_STREAM_TIMEOUT, headers=headers, connector=connector)
         return self
 
     async def __aexit__(
@@ -76,17 +78,41 @@ class FacadeClient:
     ) -> None:
         await self._http.close()
 
-    async def get(self, path: str, **parameters: str) -> msgspec.Raw:
-        """Return the answer's `data`."""
-        with self._translate_errors():
-            async with self._http.get(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
-                return await _read_data(response)
+    async def send(self, request: Message) -> Any:
+        """Send a request of the contract to its route; return the response."""
+        rpc = _RPCS[request.DESCRIPTOR.full_name]
+        answer = await self._fetch(request)
+        response: Any = rpc.response()
+        try:
+            members = json.loads(answer)
+            data, name = members["data"], rpc.http and rpc.http.response_body
+            fill_message(response, members | {name: data} if name else data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._reject_answer() from error
+        return response
 
-    async def post(self, path: str, body: dict[str, Any]) -> msgspec.Raw:
-        """Return the answer's `data`."""
+    async def fetch_data(self, request: Message, kind: type[Result] = dict[str, Any]) -> Result:
+        """Send a request of the contract; return `data` of the answer as it is in JSON."""
+        answer = await self._fetch(request)
         with self._translate_errors():
-            async with self._http.post(path, json=body, timeout=_ANSWER_TIMEOUT) as response:
-                return await _read_data(response)
+            return msgspec.json.decode(msgspec.json.decode(answer, type=_SuccessEnvelope).data, type=kind)
+
+    async def _fetch(self, request: Message) -> bytes:
+        with self._translate_errors():
+            async with self._open(request, _ANSWER_TIMEOUT) as response:
+                await _check_status(response)
+                return await response.read()
+
+    def _open(
+        self, request: Message, timeout: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Open the answer to a request of the contract, at its route."""
+        http = _RPCS[request.DESCRIPTOR.full_name].http
+        assert http is not None, "it has a route"
+        verb = http.WhichOneof("pattern") or ""
+        members = list_members(request)
+        content: dict[str, Any] = {"json": members} if http.body else {"params": _list_parameters(members)}
+        return self._http.request(verb, getattr(http, verb), timeout=timeout, **content)
 
     async def upload(self, file: Path, chat_id: str) -> msgspec.Raw:
         """Store a file in a chat's uploads and return its reference; OSError where it cannot be read."""
@@ -100,19 +126,12 @@ class FacadeClient:
                 return await _read_data(response)
 
     @asynccontextmanager
-    async def download(self, path: str, **parameters: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def download(self, request: Message) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Read the bytes of an answer, whatever they are; the block reads them as they come."""
-        given = {name: value for name, value in parameters.items() if value}
         with self._translate_errors():
-            async with self._http.get(path, params=given) as response:
+            async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
                 yield response.content.iter_any()
-
-    async def delete(self, path: str, **parameters: str) -> msgspec.Raw:
-        """Return the answer's `data`."""
-        with self._translate_errors():
-            async with self._http.delete(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
-                return await _read_data(response)
 
     async def fetch_readiness(self) -> dict[str, bool]:
         with self._translate_errors():
@@ -137,10 +156,10 @@ class FacadeClient:
                 yield self._read_events(response)
 
     @asynccontextmanager
-    async def watch(self, path: str, **parameters: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def watch(self, request: Message) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Read a stream of JSON texts that has no end of its own; where it ends, StreamCut is raised."""
         with self._translate_errors():
-            async with self._http.get(path, params=parameters) as response:
+            async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
                 yield _read_frames(response, "the server has ended the stream")
 
@@ -188,9 +207,24 @@ def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]])
     return asyncio.run(answer())
 
 
+_RPCS = {rpc.descriptor.input_type.full_name: rpc for rpc in RPCS.values() if rpc.http is not None}
+"""The RPCs that have a route, by the names of their requests."""
+
 _UPLOAD_TIMEOUT = aiohttp.ClientTimeout(total=UPLOAD_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
+_STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
+
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+def _list_parameters(members: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a request's members as they stand in a query; a list is a parameter that is repeated."""
+    lists = {name: value if isinstance(value, list) else [value] for name, value in members.items()}
+    return [
+        (name, str(item).lower() if isinstance(item, bool) else str(item))
+        for name, items in lists.items()
+        for item in items
+    ]
 
 
 async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGenerator[bytes]:
