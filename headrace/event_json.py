@@ -34,20 +34,23 @@ def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
     """
     text = text.decode() if isinstance(text, bytes) else text
     try:
-        members = json.loads(text)
-        name = members["type"].replace(".", "_", 1)
-        delta = agent_pb2.AgentDelta()
-        own: Mapping[str, FieldDescriptor] = {}
-        if kind := _PAYLOAD_TYPES.get(name):
-            own = _fields_by_json_name(kind)
-            payload = getattr(delta, name)
-            payload.SetInParent()
-            texts = dict(_split_object(text)) if any(_is_json(field) for field in own.values()) else {}
-            fill_message(payload, members, texts)
-        # A payload that names a sub-agent or a task itself does not lie in it.
-        fill_message(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own})
+        return _build_event(json.loads(text), text)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError("the JSON is no event") from error
+
+
+def _build_event(members: Mapping[str, Any], text: str = "") -> agent_pb2.AgentDelta:
+    name = members["type"].replace(".", "_", 1)
+    delta = agent_pb2.AgentDelta()
+    own: Mapping[str, FieldDescriptor] = {}
+    if kind := _PAYLOAD_TYPES.get(name):
+        own = _fields_by_json_name(kind)
+        payload = getattr(delta, name)
+        payload.SetInParent()
+        texts = dict(_split_object(text)) if text and any(_is_json(field) for field in own.values()) else {}
+        fill_message(payload, members, texts)
+    # A payload that names a sub-agent or a task itself does not lie in it.
+    fill_message(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own})
     return delta
 
 
@@ -79,7 +82,7 @@ def fill_message(message: Message, members: Mapping[str, Any], texts: Mapping[st
     """Set the fields in `members`; JSON fields keep the text that `texts` has of them. Unknown names are ignored.
 
     Raises:
-        AttributeError, TypeError, ValueError: A member does not have its field's type.
+        AttributeError, KeyError, TypeError, ValueError: A member does not have its field's type.
     """
     fields = _fields_by_json_name(message.DESCRIPTOR)
     for name, value in members.items():
@@ -94,11 +97,18 @@ def fill_message(message: Message, members: Mapping[str, Any], texts: Mapping[st
             getattr(message, field.name).extend(value)
         elif field.is_repeated:
             for item in value:
-                fill_message(getattr(message, field.name).add(), item)
+                _fill_nested(getattr(message, field.name).add(), item)
         else:
             nested = getattr(message, field.name)
             nested.SetInParent()
-            fill_message(nested, value)
+            _fill_nested(nested, value)
+
+
+def _fill_nested(message: Message, members: Mapping[str, Any]) -> None:
+    if isinstance(message, agent_pb2.AgentDelta):
+        message.CopyFrom(_build_event(members))
+    else:
+        fill_message(message, members)
 
 
 def _split_object(text: str) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from headrace.cli.facade.exit_codes import PeerUnavailable, RequestRefused, ServerUnreachable, StreamCut
 from headrace.cli.facade.options import get_tls, get_token
-from headrace.contract import RPCS
+from headrace.contract import RPCS, Rpc
 from headrace.errors import BadFrame
 from headrace.event_json import fill_message, list_members, parse_event
 from headrace.sse import SseReader
@@ -81,15 +81,11 @@ class FacadeClient:
     async def send(self, request: Message) -> Any:
         """Send a request of the contract to its route; return the response."""
         rpc = _RPCS[request.DESCRIPTOR.full_name]
-        answer = await self._fetch(request)
-        response: Any = rpc.response()
-        try:
-            members = json.loads(answer)
+        text = await self._fetch(request)
+        with self._reading_answer():
+            members = json.loads(text)
             data, name = members["data"], rpc.http and rpc.http.response_body
-            fill_message(response, members | {name: data} if name else data)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._reject_answer() from error
-        return response
+            return _make_response(rpc, members | {name: data} if name else data)
 
     async def fetch_data(self, request: Message, kind: type[Result] = dict[str, Any]) -> Result:
         """Send a request of the contract; return `data` of the answer as it is in JSON."""
@@ -156,12 +152,12 @@ class FacadeClient:
                 yield self._read_events(response)
 
     @asynccontextmanager
-    async def watch(self, request: Message) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Read a stream of JSON texts that has no end of its own; where it ends, StreamCut is raised."""
+    async def watch(self, request: Message) -> AsyncGenerator[AsyncIterator[Any]]:
+        """Read a stream of responses that has no end of its own; where it ends, StreamCut is raised."""
         with self._translate_errors():
             async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
-                yield _read_frames(response, "the server has ended the stream")
+                yield self._read_responses(response, _RPCS[request.DESCRIPTOR.full_name])
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
@@ -175,6 +171,12 @@ class FacadeClient:
         except msgspec.MsgspecError as error:
             raise self._reject_answer() from error
 
+    async def _read_responses(self, response: aiohttp.ClientResponse, rpc: Rpc) -> AsyncGenerator[Any]:
+        async for data in _read_frames(response, "the server has ended the stream"):
+            with self._reading_answer():
+                message = _make_response(rpc, json.loads(data))
+            yield message
+
     async def _read_events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[agent_pb2.AgentDelta]:
         """Yield the events before `[DONE]`; the caller's block closes the response."""
         async for data in _read_frames(response, "the stream ended before the run did"):
@@ -183,15 +185,21 @@ class FacadeClient:
             yield self._parse_event(data)
 
     def _parse_event(self, data: bytes) -> agent_pb2.AgentDelta:
-        try:
+        with self._reading_answer():
             event = parse_event(data)
-        except ValueError as error:
-            raise self._reject_answer() from error
         if event.HasField("run_error") and not event.run_error.run_id:
             # A refusal that came after the headers of the answer: no run has failed.
             failure = event.run_error.error
             raise _build_refusal(failure.message, retriable=failure.retriable)
         return event
+
+    @contextmanager
+    def _reading_answer(self) -> Generator[None]:
+        """Refuse an answer whose members are not those of the contract."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._reject_answer() from error
 
     def _reject_answer(self) -> RequestRefused:
         return RequestRefused(f"what answers at {self.url} is not Headrace, or not of this version")
@@ -215,6 +223,12 @@ _UPLOAD_TIMEOUT = aiohttp.ClientTimeout(total=UPLOAD_TIMEOUT_S, sock_connect=CON
 _STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
 
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+def _make_response(rpc: Rpc, members: Mapping[str, Any]) -> Any:
+    response = rpc.response()
+    fill_message(response, members)
+    return response
 
 
 def _list_parameters(members: dict[str, Any]) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, show_fields
 from headrace.cli.run_view.lists import print_agents
 from headrace.cli.run_view.printing import print_text
-from headrace.cli.tables import print_rows
+from headrace.cli.tables import NONE, print_rows
 from headrace.v1 import agent_pb2
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
@@ -34,9 +34,13 @@ def agents(context: click.Context, url: str, tag: str | None, problems: bool) ->
         asyncio.run(print_agents(url, tag))
         return
     refused = make_request(url, lambda facade: facade.send(agent_pb2.ListAgentProblemsRequest())).problems
-    print_rows(refused, ("file", "agent_key:last good version of", "problem"))
+    print_rows(refused, ("file", "agent_key", ("in force", _name_version), "problem"))
     if not refused:
         click.echo("every file is in force")
+
+
+def _name_version(problem: agent_pb2.AgentProblem) -> str:
+    return "last good version" if problem.file and problem.agent_key else NONE
 
 
 def _show_changes(response: agent_pb2.DiffAgentVersionsResponse) -> None:

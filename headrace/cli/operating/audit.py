@@ -47,7 +47,7 @@ async def _show_tail(url: str, event: str | None, count: int, *, follow: bool) -
             return
         async with facade.watch(audit_pb2.ExportAuditRequest(after_seq=last, follow=True)) as frames:
             async for frame in frames:
-                _show_line(json.loads(frame)["line"], event)
+                _show_line(frame.line, event)
 
 
 def _show_line(line: str, event: str | None) -> int:
@@ -78,10 +78,9 @@ async def _write_export(url: str, after_seq: int, output: TextIO) -> None:
         before = await _verify_stored(facade)
         async with facade.watch(audit_pb2.ExportAuditRequest(after_seq=after_seq)) as frames:
             async for frame in frames:
-                text = json.loads(frame)["line"]
-                output.write(text + "\n")
-                verifier.add_lines([text])
-                line = json.loads(text)
+                output.write(frame.line + "\n")
+                verifier.add_lines([frame.line])
+                line = json.loads(frame.line)
                 if line["event"] == LAST and line["seq"] > before.last_seq:
                     break
     output.flush()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
+from headrace.chat_pages import read_chat
 from headrace.cli.commands.chats.checkpoints import checkpoints, pin, pins, revert, state, summary
 from headrace.cli.commands.chats.folder import (
     export_chats,
@@ -17,22 +17,14 @@ from headrace.cli.commands.chats.folder import (
     rotate_data_keys,
     verify_chats,
 )
-from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
 from headrace.cli.tables import print_rows
-from headrace.event_json import parse_event
-from headrace.v1 import agent_pb2, memory_pb2
-
-
-class History(msgspec.Struct, frozen=True, rename="camel"):
-    """A page of a chat as GET /api/chat has it: events keep the text of their JSON."""
-
-    events: tuple[msgspec.Raw, ...]
-    earlier_page_token: str = ""
+from headrace.v1 import memory_pb2
 
 
 @click.group()
@@ -91,17 +83,6 @@ def search(url: str, words: tuple[str, ...]) -> None:
     print_rows(make_request(url, lambda facade: facade.send(request)).hits, ("chat_id:id", "title", "excerpt:text"))
 
 
-async def _load_events(facade: FacadeClient, chat_id: str) -> list[agent_pb2.AgentDelta]:
-    """Return the events of all pages, which come the newest first."""
-    request, pages = memory_pb2.GetChatRequest(chat_id=chat_id), list[list[agent_pb2.AgentDelta]]()
-    while True:
-        page = await facade.fetch_data(request, History)
-        pages.append([parse_event(bytes(event)) for event in page.events])
-        request.page_token = page.earlier_page_token
-        if not request.page_token:
-            return [event for events in reversed(pages) for event in events]
-
-
 @chats.command()
 @url_option
 @click.argument("chat_id")
@@ -109,7 +90,7 @@ def show(url: str, chat_id: str) -> None:
     """Show everything that happened in the chat CHAT_ID."""
     view = choose_view()
     display = RunDisplay(view)
-    events = make_request(url, lambda facade: _load_events(facade, chat_id))
+    events = make_request(url, lambda facade: read_chat(facade.send, chat_id)).events
     is_of_several = len({event.request_query.by for event in events if event.HasField("request_query")}) > 1
     for event in events:
         if event.HasField("request_query"):

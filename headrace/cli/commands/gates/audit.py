@@ -41,9 +41,8 @@ def export(
 async def _write_export(url: str, request: gates_pb2.ExportGatesRequest, output: TextIO) -> None:
     async with FacadeClient(url) as facade, facade.watch(request) as frames:
         async for frame in frames:
-            text = json.loads(frame)["line"]
-            output.write(text + "\n")
-            line = json.loads(text)
+            output.write(frame.line + "\n")
+            line = json.loads(frame.line)
             if line["step"] == "end":
                 output.flush()
                 click.echo(f"{line['count']} steps, the last hash is {line['hash']}", err=True)

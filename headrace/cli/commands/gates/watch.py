@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import click
@@ -13,7 +12,6 @@ from headrace.cli.facade.exit_codes import ServerUnreachable, StreamCut
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.notices import describe_answerers
 from headrace.cli.run_view.printing import format_time, print_shown
-from headrace.event_json import fill_message
 from headrace.v1 import gates_pb2
 
 KINDS = ("approval", "form", "question", "credential")
@@ -58,9 +56,7 @@ async def _follow_gates(url: str, request: gates_pb2.WatchGatesRequest) -> None:
     while True:
         try:
             async with FacadeClient(url) as facade, facade.watch(request) as frames:
-                async for frame in frames:
-                    news = gates_pb2.WatchGatesResponse()
-                    fill_message(news, json.loads(frame))
+                async for news in frames:
                     shown.apply(news)
                     failures = 0
         except (ServerUnreachable, StreamCut) as error:
