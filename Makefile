@@ -75,7 +75,7 @@ build/image.binpb: $(PROTOS) $(PROTO_VENV)/done
 	@mkdir -p build
 	$(PROTO_RUN) --include_imports --include_source_info --descriptor_set_out=$@ $(PROTOS)
 
-OPENAPI := deploy/gateway/internal/gateway/openapi.json
+OPENAPI := build/openapi.json
 RULES := deploy/kubernetes/components/prometheus-operator/rules.yaml
 # What of the client for browsers the console loads is committed as it is built: Python alone serves it.
 CONSOLE_CLIENT := services/facade/console/static/client
@@ -93,8 +93,6 @@ gen: $(VENV)/dev build/image.binpb ## Write all that is generated (HASHES=: with
 	$(PROTO_RUN) --grpc_python_out=. --mypy_grpc_out=quiet:. $(SERVICES) $(FOREIGN)
 	$(PROTO_VENV)/bin/python protos/comments build/image.binpb headrace/v1/comments.json
 	$(BIN)/python packaging/client/make_stubs.py
-	$(BIN)/python -m services.facade.openapi >build/openapi.json
-	cmp -s build/openapi.json $(OPENAPI) || cp build/openapi.json $(OPENAPI)
 	$(BIN)/python -m docs.generate
 	printf 'apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: headrace, namespace: headrace}\nspec:\n' >$(RULES)
 	sed -n '/^groups:/,$$ s/^./  &/p' deploy/observability/alerts.yaml >>$(RULES)
@@ -118,6 +116,9 @@ ifneq ($(HASHES),)
 	printf 'buf-bin\nsetuptools\n' | $(COMPILE) - >build/build.txt && mv build/build.txt $(HASHES)
 endif
 
+$(OPENAPI): $(VENV)/dev headrace/v1/comments.json $(wildcard headrace/v1/*_pb2.py services/facade/*.py services/facade/openapi/*.py)
+	$(BIN)/python -m services.facade.openapi >$@
+
 # --- the gateway in Go
 
 GATEWAY := deploy/gateway
@@ -128,7 +129,7 @@ $(GATEWAY)/gen/done: build/image.binpb $(GATEWAY)/buf.gen.yaml $(GATEWAY)/go.mod
 	$(GO_RUN) $(CURDIR)/$(BIN)/buf generate $(CURDIR)/build/image.binpb --path headrace
 	@touch $@
 
-build/gateway: $(GATEWAY)/gen/done $(GATEWAY)/go.sum $(OPENAPI) $(shell find $(GATEWAY) -name '*.go' -not -path '*/gen/*')
+build/gateway: $(GATEWAY)/gen/done $(GATEWAY)/go.sum $(shell find $(GATEWAY) -name '*.go' -not -path '*/gen/*')
 	$(GO_RUN) go build -ldflags='-s -w' -o $(CURDIR)/$@ .
 
 # --- clients; the build of the image goes without

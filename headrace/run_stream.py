@@ -18,7 +18,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from headrace.errors import Overloaded, ProviderUnavailable
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
+from headrace.runs.parts import Changes, TextAdded
 from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2
 
@@ -111,8 +112,8 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         self._deltas = deltas
         self._attach = attach
         self._patience = _Patience(reattach_s, sleep)
-        self._words = _Unrepeated()
-        """Kept between two readers of `text`, of whom the second goes on where the first has stopped."""
+        self._changes: Changes = ()
+        """What the last event has changed."""
 
     async def __anext__(self) -> agent_pb2.AgentDelta:
         while True:
@@ -127,7 +128,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
                     raise
             else:
                 self._patience.restore()
-                self.state.apply(delta)
+                self._changes = self.state.apply(delta)
                 return delta
 
     async def _reopen(self) -> bool:
@@ -146,40 +147,8 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         What it says before a tool call is among them, so that all of them may be more than `state.answer`.
         """
         last_id = ""
-        async for delta in self:
-            match delta.WhichOneof("payload"):
-                case "content_start":
-                    block_id, piece, is_start = delta.content_start.content_id, "", True
-                case "content_delta":
-                    block_id, piece, is_start = delta.content_delta.content_id, delta.content_delta.delta, False
-                case "content_snapshot":
-                    block_id, piece, is_start = delta.content_snapshot.content_id, delta.content_snapshot.text, True
-                case _:
-                    continue
-            block = self.state.blocks.get(block_id)
-            if block is None or not block.is_answer:
-                continue
-            if is_start:
-                self._words.restart_block(block_id)
-            if new := self._words.take_new(block_id, piece):
-                yield new if last_id in ("", block_id) else f"\n\n{new}"
-                last_id = block_id
-
-
-class _Unrepeated:
-    """Leaves out what blocks that begin again repeat."""
-
-    def __init__(self) -> None:
-        self._taken: dict[str, int] = {}
-        self._repeated: dict[str, int] = {}
-        """Characters that each block still repeats."""
-
-    def restart_block(self, block_id: str) -> None:
-        self._repeated[block_id] = self._taken.setdefault(block_id, 0)
-
-    def take_new(self, block_id: str, piece: str) -> str:
-        repeated = self._repeated.get(block_id, 0)
-        known = min(len(piece), repeated)
-        self._repeated[block_id] = repeated - known
-        self._taken[block_id] = self._taken.get(block_id, 0) + len(piece) - known
-        return piece[known:]
+        async for _ in self:
+            for change in self._changes:
+                if isinstance(change, TextAdded) and change.new and change.block.is_answer:
+                    yield change.new if last_id in ("", change.block.id) else f"\n\n{change.new}"
+                    last_id = change.block.id

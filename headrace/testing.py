@@ -31,7 +31,8 @@ import pytest
 
 from headrace.cli.supervisor.ports import reserve_port
 from headrace.client import Client
-from headrace.fold import Block, Fold
+from headrace.runs.fold import Fold
+from headrace.runs.parts import Block
 from headrace.v1 import agent_pb2
 
 READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.event_json import parse_event
-from headrace.fold import fold_events
+from headrace.runs.fold import fold_events
 from tests.support.folds import describe_fold
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "fold_cases.json").read_text())
@@ -25,7 +25,7 @@ def test_the_events_of_a_case_lead_to_its_state(case: dict[str, Any]) -> None:
 
 
 def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
-    code = "import sys, headrace.client, headrace.event_json, headrace.fold; print(*sorted(sys.modules))"
+    code = "import sys, headrace.client, headrace.event_json, headrace.runs.fold; print(*sorted(sys.modules))"
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     ours = {name for name in printed.split() if name.startswith(("headrace.", "services"))}
     assert {name for name in ours if not name.startswith("headrace.v1.")} == {
@@ -51,9 +51,11 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
                 "client",
                 "errors",
                 "event_json",
-                "fold",
                 "regular_files",
                 "run_stream",
+                "runs",
+                "runs.fold",
+                "runs.parts",
             ),
             *("streams", "tls", "v1"),
         )

@@ -104,7 +104,16 @@ ROOMS = {
             "openai_api",
             "faces",
         ),
-        *("handlers", "middleware", "sign_in", "responses", "requests", "proto_routes.py", "metrics.py"),
+        *(
+            "handlers",
+            "middleware",
+            "sign_in",
+            "responses",
+            "requests",
+            "peer_calls.py",
+            "proto_routes.py",
+            "metrics.py",
+        ),
     ),
     "services/memory": (
         *("admin_cli", "migration", "__main__.py", "service.py", ".", "limits.py", "spend.py", "agents.py", "runs.py"),

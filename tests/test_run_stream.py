@@ -52,6 +52,13 @@ async def test_what_is_repeated_is_told_once() -> None:
     assert await read_pieces(recall("a", "one"), recall("b", "two")) == ["one", "\n\ntwo"]
 
 
+async def test_a_lost_block_is_told_whole_when_another_comes_under_its_id() -> None:
+    lost = agent_pb2.AgentDelta(seq=3, attempt_reset=agent_pb2.AttemptReset(from_seq=0))
+    begun = [start("a"), say("a", "one")]
+    begun[0].seq = 1
+    assert await read_pieces(*begun, lost, start("a"), say("a", "uno"), say("a", " due")) == ["one", "uno", " due"]
+
+
 async def test_who_stops_reading_reads_on_where_they_were() -> None:
     run = RunStream(play([start("a"), say("a", "one "), say("a", "two "), recall("a", "one two three")]))
     async for piece in run.text():

@@ -177,19 +177,34 @@ ROWS = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Conversation:
+    request: llm_pb2.ChatRequest
+    """The last request to the model."""
+    first_run: list[Event]
+
+
 @cache
 def list_conversations() -> str:
     """Return a row for each conversation, with the messages of its last request."""
-    with capture_logs(), asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        requests = runner.run(_hold_conversations())
     lines = ["| conversation | messages of its last request |", "| --- | --- |"]
-    for row, request in zip(ROWS, requests, strict=True):
-        messages = "<br>".join(_describe(message) for message in request.messages if message.role != "system")
+    for row, held in zip(ROWS, _hold_all(), strict=True):
+        messages = "<br>".join(_describe(message) for message in held.request.messages if message.role != "system")
         lines.append(f"| {row.what} | {messages} |")
     return "\n".join(lines)
 
 
-async def _hold_conversations() -> list[llm_pb2.ChatRequest]:
+def hold_conversations() -> dict[str, list[Event]]:
+    """Return the events of each conversation's first run, by its words."""
+    return {row.what: held.first_run for row, held in zip(ROWS, _hold_all(), strict=True)}
+
+
+def _hold_all() -> list[_Conversation]:
+    with capture_logs(), asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(_hold_conversations())
+
+
+async def _hold_conversations() -> list[_Conversation]:
     install_clock()
     os.environ[VARIABLE] = "local"
     agents = {f"row-{number}": REACT | {"toolConfig": LISTED} | row.agent for number, row in enumerate(ROWS)}
@@ -203,19 +218,19 @@ async def _hold_conversations() -> list[llm_pb2.ChatRequest]:
             return [await _hold_conversation(suite, row, agent) for agent, row in zip(agents, ROWS, strict=True)]
 
 
-async def _hold_conversation(suite: Suite, row: Row, agent: str) -> llm_pb2.ChatRequest:
+async def _hold_conversation(suite: Suite, row: Row, agent: str) -> _Conversation:
     suite.chat_id = str(uuid.uuid4())
     suite.llm.requests.clear()
     suite.llm.turns, suite.llm.reply = ([], row.turns) if callable(row.turns) else ([*row.turns], None)
     first, *others = row.questions
     acts = [(row.act[0], row.act[1](suite))] if row.act else []
-    await ask(suite, *acts, message=first, agent_key=agent, **row.query)
+    first_run = await ask(suite, *acts, message=first, agent_key=agent, **row.query)
     if row.then is not None:
         await row.then(suite)
     for question in others:
         await ask(suite, message=question, agent_key=agent)
     assert_paired(suite.llm.requests[-1])
-    return suite.llm.requests[-1]
+    return _Conversation(suite.llm.requests[-1], first_run)
 
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{8}\b")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 
 from headrace import run_stream
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from headrace.v1 import agent_pb2
 
 Item = TypeVar("Item")

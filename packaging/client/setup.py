@@ -15,7 +15,7 @@ setup(
     python_requires=PROJECT["requires-python"],
     install_requires=[requirement for requirement in PROJECT["dependencies"] if requirement.startswith(NEEDED)],
     package_dir={"": "../.."},
-    packages=["headrace", "headrace.cassette", "headrace.sync", "headrace.v1"],
+    packages=["headrace", "headrace.cassette", "headrace.runs", "headrace.sync", "headrace.v1"],
     package_data={"": ["*.pyi"], "headrace": ["py.typed"], "headrace.v1": ["comments.json"]},
     options={"egg_info": {"egg_base": "."}},
 )

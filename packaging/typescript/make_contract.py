@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "deploy/gateway/internal/gateway/openapi.json"
+DOCUMENT = ROOT / "build/openapi.json"
 
 Schema = dict[str, Any]
 PRIMITIVES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}

@@ -17,7 +17,7 @@ from services.facade.agui import routes as agui
 from services.facade.config import Config
 from services.facade.connection import Connection
 from services.facade.console import serving as console
-from services.facade.faces.published import PublishedAgents
+from services.facade.faces.runs import PublishedAgents
 from services.facade.handlers.health import make_readyz_handler, serve_healthz
 from services.facade.handlers.rpc import make_handler
 from services.facade.mcp_server import routes as mcp_server

@@ -22,13 +22,13 @@ class Config:
     """Number of gateways that share the providers' accounts; each keeps to its even part of their quotas."""
 
     memory_address: str = ""
-    """Address of the memory service, whose audit log is told whom this service refuses; empty: it is not told."""
+    """Address of the memory service, whose audit log records refused sign-ins; empty: they are not recorded."""
 
     interaction_log_enabled: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_ENABLED",))
-    """Whether the log has one line for each model call (INFO), and with HEADRACE_LOG_LEVEL=DEBUG one for each delta."""
+    """Whether the log has one line per model call (INFO), and with HEADRACE_LOG_LEVEL=DEBUG one per delta."""
 
     interaction_log_mask_sensitive: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE",))
-    """Whether what looks like a credential is masked in the DEBUG lines."""
+    """Whether strings that look like credentials are masked in the DEBUG lines."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:

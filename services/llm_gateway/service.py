@@ -97,7 +97,7 @@ class TokenScale:
 
 
 def choose_scale(model: Model) -> TokenScale:
-    """Choose the scale for `model`: the encoding of its file entry, or else of the built-in table, is exact."""
+    """Return the scale for `model`; it is exact if the encoding is in the model's file entry or the built-in table."""
     known = known_facts(model.name)
     named = _OURS.get(model.encoding or "") or (known.encoding if known else None)
     return TokenScale(named or ESTIMATE_ENCODING, named is not None)

@@ -1,1 +1,1 @@
-"""The memory service: one append-only log for each chat, and the views of it."""
+"""The memory service: one append-only log per chat, and views of it."""

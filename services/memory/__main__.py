@@ -99,7 +99,7 @@ async def main(config: Config) -> None:
 
 
 def make_retention(config: Config) -> RetentionFile:
-    """Return what says how long chats are kept. Raises CannotServe for a file that is not good from the start."""
+    """Return the retention periods of chats. Raises CannotServe if their file is invalid at the start."""
     file = RetentionFile(config.retention_file, config.chat_retention_days)
     try:
         file.read()
@@ -109,7 +109,7 @@ def make_retention(config: Config) -> RetentionFile:
 
 
 async def record_refused(audit: AuditTrail, address: str, count: int) -> None:
-    """Record how often an address was refused in a minute."""
+    """Record how often an address was refused in one minute."""
     await audit.record_of("", EVENT, address=address, count=count, service=MEMORY)
 
 
@@ -119,8 +119,8 @@ def build_service(
     llm: LlmServiceAsyncStub | None = None,
     refusals: Refusals | None = None,
 ) -> GrpcService:
-    """Build the service over `engine`; without `llm` every compaction falls back, without `refusals` nobody is refused
-    who is being erased."""
+    """Build the service over `engine`. Without `llm` every compaction falls back; without `refusals` users being erased
+    are not refused."""
     window, counting = ContextWindow(config.chat_k, config.message_history_max or sys.maxsize), TokenCounters(engine)
     access = ChatAccess(engine)
     loading, compacting = (
@@ -138,8 +138,8 @@ def build_service(
 def build_key_service(
     engine: Engine, clock: Callable[[], int] = now_ms, auth: AuthSettings | None = None, **limits: Any
 ) -> GrpcService:
-    """Build the service of the API keys in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
-    count, `limits` are KeyStore's."""
+    """Build the service for the API keys in `engine`. `clock` returns Unix milliseconds, `auth` names the valid
+    credentials, and `limits` are KeyStore's."""
     keys = KeyStore(engine.records.keys, clock, uses=engine.key_uses, **limits)
     suspensions = SuspensionStore(engine.records.keys, clock)
     users = LivingUsers(engine.records.keys, auth) if auth is not None else None
@@ -149,7 +149,7 @@ def build_key_service(
 
 
 def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextManager[StoredKeys]:
-    """Follow the API keys of `engine` without asking over a network."""
+    """Follow the API keys of `engine` without network calls."""
     keys = KeyStore(engine.records.keys, uses=engine.key_uses)
     return following_keys(config.server.auth, partial(read_changes, keys), partial(take_calls, keys))
 
@@ -157,8 +157,8 @@ def following_own_keys(config: Config, engine: Engine) -> AbstractAsyncContextMa
 def build_schedule_service(
     engine: Engine, clock: Callable[[], int] = now_ms, auth: AuthSettings | None = None
 ) -> GrpcService:
-    """Build the service of the schedules in `engine`; `clock` tells Unix milliseconds, `auth` says which credentials
-    count."""
+    """Build the service for the schedules in `engine`. `clock` returns Unix milliseconds; `auth` names the valid
+    credentials."""
     users = LivingUsers(engine.records.keys, auth) if auth is not None else None
     store = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users)
     servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
@@ -166,12 +166,12 @@ def build_schedule_service(
 
 
 def build_spend_service(engine: Engine, clock: Callable[[], int] = now_ms) -> GrpcService:
-    """Build the service of what was spent; `clock` tells Unix milliseconds."""
+    """Build the service that reports spending; `clock` returns Unix milliseconds."""
     return GrpcService("headrace.v1.SpendService", SpendService(engine, clock), add_SpendServiceServicer_to_server)
 
 
 def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
-    """Build the service of the webhooks in `engine`."""
+    """Build the service for the webhooks in `engine`."""
     allow = parse_allow_list(config.webhook_allow)
     find_end = make_find_end(ChatAccess(engine), engine.chats)
     run_webhooks = RunWebhookStore(engine.records.webhooks, find_end, allow)
@@ -180,7 +180,7 @@ def build_webhook_service(engine: Engine, config: Config) -> GrpcService:
 
 
 def build_audit_service(engine: Engine) -> GrpcService:
-    """Build the service of the audit log in `engine`."""
+    """Build the service for the audit log in `engine`."""
     servicer = AuditService(engine.audit)
     return GrpcService("headrace.v1.AuditService", servicer, add_AuditServiceServicer_to_server)
 
@@ -188,15 +188,17 @@ def build_audit_service(engine: Engine) -> GrpcService:
 def build_data_service(
     engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms, *, held_ms: int = TTL_MS_MAX
 ) -> GrpcService:
-    """Build the service of what is kept of people; `refusals` learns of what it begins to erase. The claim of an
-    erasure's last step is prolonged by `held_ms`."""
+    """Build the service for users' stored data; `refusals` learns of erasures as they begin.
+
+    The claim on an erasure's last step is extended by `held_ms` each time.
+    """
     erasures = ErasureStore(engine, refusals, clock, held_ms=held_ms)
     servicer = DataStoreService(engine, erasures, Eraser(engine, erasures, clock), HoldStore(engine, clock))
     return GrpcService("headrace.v1.DataStoreService", servicer, add_DataStoreServiceServicer_to_server)
 
 
 def make_send(config: Config) -> Send:
-    """Make what posts events to the hosts that `config` allows."""
+    """Create the function that posts events to the hosts that `config` allows."""
     allow = parse_allow_list(config.webhook_allow)
 
     async def send(url: str, headers: dict[str, str], body: bytes) -> Answer:

@@ -1,4 +1,4 @@
-"""Versions of agents that runs are pinned to, and the agents that tenants have of their own."""
+"""Versions of agents that runs are pinned to, and tenants' own agents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AgentRpcs(MemoryServiceServicer):
-    """The part of the memory service that keeps what runs are pinned to, and tenants' agents."""
+    """RPCs of the memory service for agent versions and tenants' agents."""
 
     _engine: Engine
 
@@ -121,31 +121,31 @@ def _make_record(agent: StoredAgent) -> memory_pb2.AgentRecord:
 TENANT_AGENTS_MAX = 200
 
 TENANT_BYTES_MAX = 8 * 1024 * 1024
-"""Definitions of a tenant together, which every orchestrator has in memory."""
+"""Maximum bytes of a tenant's definitions together, because every orchestrator holds them in memory."""
 
 AGENTS_MAX = 10_000
 """Agents of all tenants."""
 
 KEPT_MS = 30 * 86_400_000
-"""How long a removed agent stays in the changes, long after every replica has read of it."""
+"""How long a removed agent stays in the changes, long after every replica has read it."""
 
 PAGE_AGENTS, PAGE_BYTES = 100, 2 * 1024 * 1024
-"""Agents in one answer to a service at most, and the size at which it ends."""
+"""Maximum agents per response to a service, and the size in bytes at which it ends."""
 
 
 class AgentStore:
     def __init__(self, agents: StoredAgents, clock: Callable[[], int] = now_ms) -> None:
-        """`clock` tells Unix milliseconds."""
+        """`clock` returns Unix milliseconds."""
         self._agents = agents
         self._clock = clock
 
     async def put(
         self, agent_key: str, definition: str, agent_version: int, expected: int | None
     ) -> tuple[StoredAgent, bool]:
-        """Return the agent as it is stored, and whether it was not so before.
+        """Store the agent; return it, and whether that changed it.
 
         Raises:
-            VersionConflict: Another version than `expected` is stored; 0 is none.
+            VersionConflict: A version other than `expected` is stored; 0 stands for none.
             QuotaExceeded: The tenant has no room for it.
         """
 
@@ -160,7 +160,7 @@ class AgentStore:
         return await self._change(agent_key, change)
 
     async def remove(self, agent_key: str, expected: int | None) -> StoredAgent:
-        """Raises NotFound, VersionConflict."""
+        """Remove the agent and return its stored tombstone. Raises NotFound, VersionConflict."""
 
         def change(stored: StoredAgent | None) -> StoredAgent:
             if stored is None or not stored.definition or stored.agent_key != agent_key:
@@ -171,7 +171,7 @@ class AgentStore:
         return (await self._change(agent_key, change))[0]
 
     async def list_changes(self, after_revision: int) -> tuple[list[StoredAgent], bool]:
-        """Return agents of all tenants that were changed later, and whether there are more."""
+        """Return agents of all tenants changed after the revision, and whether there are more."""
         found = await self._agents.list_changes(after_revision, PAGE_AGENTS + 1)
         page: list[StoredAgent] = []
         left = PAGE_BYTES
@@ -185,8 +185,10 @@ class AgentStore:
     async def _change(
         self, agent_key: str, change: Callable[[StoredAgent | None], StoredAgent | None]
     ) -> tuple[StoredAgent, bool]:
-        """Change what is stored, again for as long as others change it meanwhile; None stores it once more as it is, as
-        Records.change does."""
+        """Apply `change` to the stored agent, again after each concurrent change.
+
+        If it returns None, the stored agent is written again unchanged, as in Records.change.
+        """
         tenant = identity.require_identity().tenant
         for _ in range(TRIES_MAX):
             stored = await self._agents.find_agent(tenant, agent_key)
@@ -216,7 +218,7 @@ class AgentStore:
         )
 
     async def _check_room(self, changed: StoredAgent, stored: StoredAgent | None) -> None:
-        """Forget what was removed long ago. Raises QuotaExceeded."""
+        """Check the tenant's limits, after forgetting agents removed long ago. Raises QuotaExceeded."""
         await self._agents.forget(self._clock() - KEPT_MS)
         use = await self._agents.measure(changed.tenant)
         before = stored.definition if stored is not None else ""

@@ -1,4 +1,4 @@
-"""The audit log: its RPCs, and what appends and reads report to it."""
+"""The audit log: its RPCs, and its records of appends and reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from services.runtime.rpc.interceptors import Context
 
 STEPS = frozenset({"vote", "delegated", "asked"})
-"""Steps at a gate that are somebody's answer, or send the question on."""
+"""Steps at a gate that are a person's answer, or forward the question."""
 
 
 def find_answers(lines: Iterable[Known]) -> Iterator[dict[str, Any]]:
@@ -44,20 +44,20 @@ def find_answers(lines: Iterable[Known]) -> Iterator[dict[str, Any]]:
 
 
 TOLD_S = 3600.0
-"""Pages of a chat, and what a client reads again and again, are one line for so long."""
+"""Time within which repeated reads of a chat by a client, such as its pages, are recorded once."""
 
 READS_MAX = 10_000
-"""Reads that are remembered; one that is forgotten early is recorded once more."""
+"""Maximum reads remembered; one forgotten early is recorded again."""
 
 
 class ContentReads:
     def __init__(self, audit: AuditTrail) -> None:
         self._audit = audit
         self._told_at: NewestDict[tuple[Identity, str, str], float] = NewestDict(READS_MAX)
-        """By reader, credential and chat, the oldest first."""
+        """By reader, credential and chat, oldest first."""
 
     async def record(self, reader: Identity, owner: Identity, chat_id: str) -> None:
-        """Record that `reader` is shown a chat of `owner`, before it is shown."""
+        """Record that `reader` is shown a chat of `owner`; call it before showing the chat."""
         if reader == owner and not reader.makers:
             return
         key, now = (reader, reader.credential, chat_id), monotonic_s()
@@ -71,12 +71,12 @@ class ContentReads:
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 
 SCANNED_MAX = 20_000
-"""Lines that a page with a filter searches; the next page continues after them."""
+"""Maximum lines that a filtered page searches; the next page continues after them."""
 
 PORTION_LINES = 500
 
 FOLLOW_S = 1.0
-"""How often a follower's log is looked at."""
+"""Interval at which a follower's log is polled."""
 
 _KNOWN = ("event", "tenant", "by", "credential", "seq", "at", "previous", "hash")
 

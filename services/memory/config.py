@@ -12,7 +12,7 @@ from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.process.config import ServerSettings, setting
 
 SUMMARY_TIMEOUT_S_MAX = 3_600.0
-"""Orchestrators wait a little longer than that for a compaction between runs."""
+"""Orchestrators wait slightly longer than this for a compaction between runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Config:
     """Its gRPC server."""
 
     data_dir: Path = setting(Path(".data"), name="HEADRACE_DATA_DIR")
-    """Folder of everything that the services keep; the logs are in its folder chats."""
+    """Folder of everything that the services store; the logs are in its folder chats."""
 
     chat_dir: Path | None = setting(None, name="HEADRACE_MEMORY_CHAT_DIR", aliases=("MEMORY_CHAT_DIR",))
     """Folder of the chat logs; empty: chats/ of the data folder."""
@@ -33,89 +33,87 @@ class Config:
     files, for one."""
 
     database_connections_max: int = 10
-    """Connections of each memory service to the database, beside one more: those of all services together must be fewer
-    than the database allows."""
+    """Connections of each memory service to the database, plus one more; the total of all services must be below the
+    database's limit."""
 
     database_statement_timeout_s: float = 10.0
-    """Seconds that one statement may take; callers wait 15 s for an answer, so a longer one is of no use to them."""
+    """Maximum seconds of one statement; callers wait 15 s for a response, so a longer one does not help them."""
 
     chat_k: int = setting(20, name="HEADRACE_MEMORY_CHAT_K", aliases=("MEMORY_CHAT_K",))
-    """Number of earlier runs of a chat that a model sees beside a summary, where its agent (memory.maxRuns) does not
-    say."""
+    """Number of earlier runs of a chat that a model sees in addition to a summary, unless its agent sets
+    memory.maxRuns."""
 
     message_history_max: int | None = setting(
         None, name="HEADRACE_MEMORY_MESSAGE_HISTORY_MAX", aliases=("MAX_MESSAGE_HISTORY",)
     )
-    """Messages of earlier runs that a model sees, 10 or more, where its agent (memory.maxMessageHistory) does not
-    say; empty: no limit."""
+    """Messages of earlier runs that a model sees, at least 10, unless its agent sets memory.maxMessageHistory; empty:
+    no limit."""
 
     chat_action_tools: str = setting(
         "", name="HEADRACE_MEMORY_CHAT_ACTION_TOOLS", aliases=("MEMORY_CHAT_ACTION_TOOLS",)
     )
-    """Names of tools, separated by commas, whose calls are kept as actions (`_actionId` in the log), whatever their
-    kind."""
+    """Names of tools, separated by commas, to log as actions (`_actionId` in the log), whatever their kind."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway, which writes the summaries of compactions."""
 
     summary_timeout_s: float = 600.0
-    """Seconds that all model calls of a compaction may take together, at most an hour. A call that is silent for 90 s
-    ends before."""
+    """Maximum seconds for all model calls of a compaction together, at most an hour. A call that is silent for 90 s
+    ends earlier."""
 
     tenant_facts: bool = False
-    """Whether every user may store, change and delete facts that all users of the tenant see."""
+    """Whether every user may store, change and delete facts visible to all users of the tenant."""
 
     fact_embeddings: str = ""
-    """Model that makes vectors of facts, as provider/model of the provider file, so that a fact is found in other words
-    too; empty: facts are found by their words alone."""
+    """Embedding model for facts, as provider/model of the provider file, which finds facts in other words, too; empty:
+    facts are found only by their words."""
 
     chat_retention_days: int | None = None
-    """Days after its last line that a chat is deleted, where `retention_file` does not say; empty: never."""
+    """Days after its last line that a chat is deleted, unless `retention_file` sets a period; empty: never."""
 
     retention_file: Path | None = None
-    """A YAML file that says by tenant and agent how long chats are kept; empty: all as long as
-    `chat_retention_days`."""
+    """A YAML file with retention periods of chats by tenant and agent; empty: `chat_retention_days` applies to all."""
 
     erase_rewrites: bool = False
-    """Whether an erasure has PostgreSQL write its tables anew (VACUUM FULL), while everybody waits, so that not a byte
-    of what was erased is in their files. Without, they are vacuumed: what is free is overwritten as it is used."""
+    """Whether an erasure has PostgreSQL rewrite its tables (VACUUM FULL), which blocks all users but removes every
+    erased byte from their files. Without it the tables are vacuumed, and free space is overwritten as it is reused."""
 
     erase_receipt_after_s: float = 120.0
-    """Seconds that an erasure in PostgreSQL lasts at least: by then no memory service has a request on its way that it
-    has taken before it knew of the erasure. More, where statements may take longer than 10 s."""
+    """Minimum seconds of an erasure in PostgreSQL; by then no memory service is still processing a request accepted
+    before it knew of the erasure. Increase it if statements may take longer than 10 s."""
 
     audit_retention_days: int | None = 365
-    """Days that lines of the audit log are kept at least; empty: for ever."""
+    """Minimum days that lines of the audit log are kept; empty: forever."""
 
     audit_tenant: str = "default"
-    """Tenant in whose audit log stands what is no tenant's: refused sign-ins and configuration."""
+    """Tenant with the audit records that belong to no tenant: refused sign-ins and configuration."""
 
     encryption_keys: str = ""
-    """Master keys of the encryption at rest: `file:PATH`, of lines `NAME:KEY` with 32 bytes in base64, the first of
-    which wraps; `command:PROGRAM ARGUMENTS`, which is called with wrap or unwrap and the tenant; or
-    `python:MODULE:NAME`, an object with wrap and unwrap. Empty: nothing is encrypted."""
+    """Master keys of the encryption at rest: `file:PATH`, with lines `NAME:KEY` of 32 bytes in base64, the first of
+    which wraps; `command:PROGRAM ARGUMENTS`, called with wrap or unwrap and the tenant; or `python:MODULE:NAME`, an
+    object with wrap and unwrap. Empty: no encryption."""
 
     encryption_enabled: bool = True
-    """Whether what is written is encrypted, where there are master keys; false: it is written in plain text, and what
-    is encrypted is decrypted by and by."""
+    """Whether new data is encrypted, if there are master keys. If false, it is written in plain text, and encrypted
+    data is gradually decrypted."""
 
     encryption_strict: bool = False
-    """Whether no line of a chat is taken that is not sealed, whatever the store says of itself; set it once `headrace
-    chats keys` says that all that is stored is encrypted."""
+    """Whether to refuse any line of a chat that is not sealed, whatever the store's own state; set it once `headrace
+    chats keys` reports that all stored data is encrypted."""
 
     blobs: str = ""
-    """`s3://bucket/prefix` keeps what is too large for the logs of chats (pictures, files, recordings) in a bucket of
-    AWS, or of another store that speaks S3, with the AWS_* settings; empty: beside the chats."""
+    """`s3://bucket/prefix` stores data too large for the chats' logs (images, files, recordings) in a bucket of AWS or
+    another S3-compatible store, with the AWS_* settings; empty: next to the chats."""
 
     s3: S3Settings = S3Settings()
 
     key_roles: str = ""
-    """Roles, with commas between, that whoever has the scope admin may give to API keys; others are given by those who
-    have them."""
+    """Roles, separated by commas, that callers with the scope admin may give to API keys; other roles can be given only
+    by callers who have them."""
 
     webhook_allow: str = ""
-    """Hosts and networks beside the public web that webhooks may be delivered to, separated by commas, such as
-    `events.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""
+    """Hosts and networks outside the public web that webhooks may be delivered to, separated by commas, such as
+    `events.corp:8080,10.1.0.0/16`. A host listed here needs no TLS and may use any port."""
 
     def __post_init__(self) -> None:
         try:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_engine(config: Config) -> AsyncGenerator[Engine]:
-    """Open the chats of `config`; leaving the block commits what waits.
+    """Open the chats of `config`; leaving the block commits pending writes.
 
     Raises:
-        OSError: The folder or the database cannot be used, or the bucket refuses.
+        OSError: The folder or database is unusable, or the bucket refuses access.
     """
     async with _open_store(config) as store, _placing_blobs(config, store) as engine, running_passes(engine.rewriting):
         yield engine

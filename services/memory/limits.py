@@ -1,4 +1,4 @@
-"""ListLimits: what memory keeps at most for a tenant and a user, and how much of it they use."""
+"""ListLimits: memory's limits for a tenant and a user, and their usage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class LimitRpcs(MemoryServiceServicer):
-    """The part of the memory service that tells what is used of what it keeps."""
+    """RPCs of the memory service that report usage of its limits."""
 
     _engine: Engine
 
@@ -50,7 +50,7 @@ class LimitRpcs(MemoryServiceServicer):
             make_fixed("schedule_posts", POSTS_MAX, unit="posts", per="schedule", kind="queue"),
             make_fixed("schedule_post_bytes", PAYLOAD_BYTES_MAX, unit="bytes", per="call", kind="size"),
         ]
-        if not more:  # with more than a page of them, nobody reads the number
+        if not more:  # with more than one page, the number is not reported
             # Bounded by the runs that may live: each waits for people in as many calls as one answer has.
             kept.append(
                 limits_pb2.Limit(

@@ -1,4 +1,4 @@
-"""Runs: who may write to them, which have not ended, and for operators all of a tenant."""
+"""Runs: their leases, the unfinished ones, and for operators all runs of a tenant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunRpcs(MemoryServiceServicer):
     async def AcquireLease(
         self, request: memory_pb2.AcquireLeaseRequest, context: Context
     ) -> memory_pb2.AcquireLeaseResponse:
-        # Of a run that memory does not know yet, the chat's owner is told so.
+        # For a run that memory does not know yet, the chat's owner gets that error.
         if not await self._access.owns_run(request.run_id):
             await self._access.find_own_row(request.chat_id)
         lease = await self._engine.leases.acquire(request.chat_id, request.run_id, request.owner, request.ttl_ms)

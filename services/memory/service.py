@@ -1,4 +1,4 @@
-"""MemoryService: appends, and what runs load of a chat; the other RPCs are in the modules of their capabilities."""
+"""MemoryService: appends, and the data that runs load from a chat; the other RPCs are in their own modules."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
 
     async def BeginRun(self, request: memory_pb2.BeginRunRequest, context: Context) -> memory_pb2.BeginRunResponse:
         lines, blobs = await self._decoder.decode_append(request.append)
-        # A copy, as the lines get their numbers in the log meanwhile.
+        # A copy, because the lines get their numbers in the log in the meantime.
         query = copy(lines[0]) if isinstance(lines[0], Query) else None
         preparing = asyncio.create_task(self._prepare_first_turn(request, query))
         try:
@@ -115,7 +115,7 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
     async def _prepare_first_turn(
         self, request: memory_pb2.BeginRunRequest, query: Query | None
     ) -> tuple[memory_pb2.GetStateResponse | None, memory_pb2.LoadContextResponse | None]:
-        await asyncio.sleep(0)  # the append is first on its way to the disk
+        await asyncio.sleep(0)  # lets the append reach the disk first
         chat_id = request.append.chat_id
         try:
             chat = await self._access.load_chat_or_empty(chat_id)
@@ -128,7 +128,7 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
         try:
             return told, await self._load_context(chat, request.context, query)
         except HeadraceError:
-            return told, None  # who asks again is told why
+            return told, None  # a second request gets the reason
 
     async def LoadContext(
         self, request: memory_pb2.LoadContextRequest, context: Context
@@ -192,7 +192,7 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
 async def _keeping_place(
     uses: KeyUses, access: ChatAccess, request: memory_pb2.AppendRequest, lines: list[Known]
 ) -> AsyncGenerator[None]:
-    """Keep a place for the run that the lines begin, where the caller's key has a limit. Raises QuotaExceeded."""
+    """Reserve one of the key's runs for the new run, if the caller's key has a limit. Raises QuotaExceeded."""
     who, most = identity.get_identity(), request.key_runs_max
     if not (most and isinstance(lines[0], Query) and who is not None and who.credential):
         yield

@@ -1,4 +1,4 @@
-"""What was spent, and budgets: a part of them is reserved for a run before it is spent."""
+"""Spending, and budgets: a run reserves a part of them before it spends."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def format_day(day: int) -> str:
 
 
 def parse_days(first: str, last: str, now: int) -> tuple[int, int]:
-    """Return the first and the last day that are meant, where empty texts are the last 30 before `now`, Unix
-    milliseconds.
+    """Return the first and the last day; empty texts mean the last 30 days before `now`, in Unix milliseconds.
 
     Raises:
-        InvalidRequest: They are no days, in the wrong order or too many.
+        InvalidRequest: They are not days, are in the wrong order, or span too many.
     """
     to_day = _parse_day("toDay", last) if last else now // DAY_MS
     from_day = _parse_day("fromDay", first) if first else to_day - DAYS_DEFAULT + 1
@@ -74,12 +73,12 @@ class Period:
 
     @property
     def ends_at(self) -> int:
-        """Return when the next one begins, Unix milliseconds."""
+        """Return the start of the next period, in Unix milliseconds."""
         return (self.last_day + 1) * DAY_MS
 
 
 def find_period(word: str, now: int) -> Period:
-    """Return the day or month of `now`, Unix milliseconds."""
+    """Return the day or month that contains `now`, in Unix milliseconds."""
     today = now // DAY_MS
     date = datetime.fromtimestamp(now / 1000, UTC).date()
     if word == "day":
@@ -93,12 +92,12 @@ _COLUMNS = {"day": "day", "user": "user_name", "agent": "agent_key", "model": "m
 """Columns of the store by the words of `group_by`."""
 
 _FIELDS = {"user_name": "user", "credential": "key"}
-"""Fields of a row by columns with another name."""
+"""Fields of a row by column, if their names differ."""
 
 
 class SpendService(SpendServiceServicer):
     def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
-        """`clock` tells Unix milliseconds."""
+        """`clock` returns Unix milliseconds."""
         self._engine = engine
         self._clock = clock
 
@@ -115,7 +114,7 @@ class SpendService(SpendServiceServicer):
 
 
 def _make_query(request: spend_pb2.GetUsageRequest, now: int) -> SpendQuery:
-    """Raises InvalidRequest; PermissionDenied where the caller may see only what is their own."""
+    """Return the query. Raises InvalidRequest, and PermissionDenied if the caller may only see their own usage."""
     if unknown := set(request.group_by) - _COLUMNS.keys():
         raise InvalidRequest.of("groupBy", f"{min(unknown)!r}: expected some of {', '.join(_COLUMNS)}")
     if request.scope not in ("", "own", "tenant"):
@@ -151,7 +150,7 @@ log = structlog.get_logger()
 
 
 class BudgetRpcs(MemoryServiceServicer):
-    """The part of the memory service that keeps money and tokens for runs."""
+    """RPCs of the memory service that reserve money and tokens for runs."""
 
     _engine: Engine
 

@@ -10,16 +10,16 @@ from services.runtime.process.config import ServerSettings, setting
 from services.runtime.telemetry.masking import find_secrets
 
 LEASE_S_MAX = 600
-"""Memory gives no longer leases."""
+"""Memory grants leases no longer than this."""
 
 CONTINUE, CANCEL = "continue", "cancel"
-"""Words of revoked_key_runs."""
+"""Values of revoked_key_runs."""
 
 FILES, STORE = "files", "store"
-"""Words of agents_precedence."""
+"""Values of agents_precedence."""
 
 AGENTS_POLL_S_MAX = 1.5
-"""With it a change of a tenant's agent is in force on all replicas within 2 s."""
+"""Maximum poll interval; with it, a change of a tenant's agent reaches all replicas within 2 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,15 @@ class Config:
     """Milliseconds for which changes of agent files are collected before they take effect."""
 
     default_agent: str = ""
-    """Key of the agent for queries that name none, in chats that have none; empty: the agent with the first key."""
+    """Key of the agent for queries that name none, in chats without an agent; empty: the agent with the first key."""
 
     agents_precedence: str = "files"
-    """Which agent a key means that a file and a tenant both have, the same for all replicas. `files`: that of the file;
-    PutAgent refuses the key, and where the file comes later the tenant's agent is not in force. `store`: for that
-    tenant its own, and for all others that of the file. ListAgentProblems tells of either."""
+    """Precedence when a file and a tenant define an agent with the same key; must be the same on all replicas. `files`:
+    the file's agent; PutAgent refuses the key, and a file added later disables the tenant's agent. `store`: the tenant
+    gets its own agent, all other tenants the file's. ListAgentProblems reports both cases."""
 
     agents_poll_s: float = 1.0
-    """Seconds between looks for agents that tenants have stored or deleted, 1.5 at most."""
+    """Seconds between polls for agents that tenants have stored or deleted, 1.5 at most."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
     """Address of the gateway: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
@@ -63,38 +63,38 @@ class Config:
     runs of its address. Empty: the first address of listen."""
 
     lease_s: float = 15.0
-    """Seconds after which another replica may continue a dead one's runs, 600 at most, the same for all replicas.
-    Leases are renewed three times as often."""
+    """Seconds after which another replica may continue a dead one's runs, 600 at most; must be the same for all
+    replicas. Leases are renewed three times as often."""
 
     schedule_look_s: float = 5.0
-    """Longest time in seconds between looks for schedules that are due: after it a new one or a trigger is seen."""
+    """Maximum seconds between polls for due schedules; a new schedule or a trigger may wait this long."""
 
     erasures_look_s: float = 5.0
-    """Time in seconds between looks for erasures of data: one that is asked for begins after as long at most."""
+    """Seconds between polls for data erasures; a requested erasure may wait this long to begin."""
 
     runs_max: int = 2000
-    """Live runs of this replica, queued and waiting ones included; the next query is refused with OVERLOADED at once.
-    With credentials a tenant may have as many as it leaves free, and is then refused with QUEUE_FULL."""
+    """Maximum live runs of this replica, including queued and waiting ones; the next query is refused with OVERLOADED
+    immediately. With authentication, a tenant may have as many as remain free, and is then refused with QUEUE_FULL."""
 
     tenant_runs_max: int = 50
-    """Chats of a tenant with runs at work, on each replica; further queries wait for one to end. Runs that wait for
-    people do not count. With HEADRACE_AUTH=none there is one tenant, and no limit but runs_max."""
+    """Chats of a tenant with active runs, per replica; further queries wait for one to end. Runs that wait for people
+    do not count. With HEADRACE_AUTH=none there is a single tenant, limited only by runs_max."""
 
     tenant_waiting_max: int = 1000
-    """Queries of a tenant that wait for its runs to end; the next is refused with QUEUE_FULL at once."""
+    """Queries of a tenant that may wait for its runs to end; the next is refused with QUEUE_FULL immediately."""
 
     park_after_s: float = 5.0
-    """Seconds after which a run is parked that waits for people alone: it keeps its record and nothing of this replica,
-    and goes on at any replica when it is answered, asked for or due. Below 0: never."""
+    """Seconds after which a run that waits only for people is parked: its record stays, but it uses no resources of
+    this replica. Any replica resumes it when it is answered, requested or due. Below 0: never."""
 
     remote_allow: str = ""
-    """Hosts and networks beside the public web at which remote agents (mode REMOTE) may be, separated by commas, such
-    as `agents.corp:8080,10.1.0.0/16`; a host named here may do without TLS, and have any port."""
+    """Hosts and networks outside the public web where remote agents (mode REMOTE) may be, separated by commas, such as
+    `agents.corp:8080,10.1.0.0/16`. A host listed here needs no TLS and may use any port."""
 
     revoked_key_runs: str = "continue"
-    """What becomes of a live run when the API key that asked for it is revoked, disabled or expires: `continue`, it
-    goes on as after any caller that has left; `cancel`, it is cancelled. A run that another replica has taken over
-    since, or that a schedule began, goes on."""
+    """Treatment of live runs when the API key that started them is revoked, disabled or expires: `continue`, as after
+    any client that has disconnected; or `cancel`. Runs begun by a schedule, or since taken over by another replica,
+    always continue."""
 
     def __post_init__(self) -> None:
         try:
@@ -122,10 +122,10 @@ class Config:
 
 
 def read_secrets() -> tuple[str, ...]:
-    """Return the values in the environment whose names say that they are secret."""
+    """Return the values of environment variables whose names mark them as secret."""
     return find_secrets(os.environ)
 
 
 def read_environment() -> Mapping[str, str]:
-    """Return the environment, in which remote agents' credentials are looked up."""
+    """Return the environment, which supplies remote agents' credentials."""
     return os.environ

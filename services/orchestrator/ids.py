@@ -12,10 +12,10 @@ SUBAGENT = "subagent-"
 
 
 TASK = "task-"
-"""Prefix of a task's context, within that of the scope that plans."""
+"""Prefix of a task's context, within that of the planning scope."""
 
 RUN_IDS: ContextVar[list[str] | None] = ContextVar("RUN_IDS", default=None)
-"""Ids for the next runs: a replay's runs have those of the recorded ones, from which all others follow."""
+"""Ids for the next runs. A replay supplies the recorded runs' ids, from which all other ids are derived."""
 
 
 def new_msg_id() -> str:
@@ -23,7 +23,7 @@ def new_msg_id() -> str:
 
 
 def new_run_id() -> str:
-    """Return a new id, or the next of those that this context has for its runs."""
+    """Return a new id, or the next one in RUN_IDS."""
     given = RUN_IDS.get()
     return given.pop(0) if given else new_uuid()
 
@@ -37,22 +37,22 @@ def action_id(run_id: str, call_id: str) -> str:
 
 
 def approval_id(run_id: str, tool_id: str, question: str) -> str:
-    """Return the id of an approval; `question` is unique among those about the call."""
+    """Return the id of an approval; `question` must be unique among those about the call."""
     return APPROVAL + derived_id(run_id, tool_id, question)
 
 
 def credential_id(run_id: str, tool_id: str, number: int) -> str:
-    """Return the id of the gate at which the call asks for a credential for the `number`-th time."""
+    """Return the id of the gate for the call's `number`-th request for a credential."""
     return CREDENTIAL + derived_id(run_id, tool_id, str(number))
 
 
 def input_id(run_id: str, tool_id: str, name: str) -> str:
-    """Return the id of the gate at which the call's server asks what has this name."""
+    """Return the id of the gate for the input that the call's server requests under this name."""
     return INPUT + derived_id(run_id, tool_id, name)
 
 
 def grant_id(run_id: str, gate_id: str) -> str:
-    """Return the id of what an approval grants, so that it is made once."""
+    """Return the id of the permission an approval grants; it is derived, so that it is granted only once."""
     return "grant_" + derived_id(run_id, gate_id) + derived_id(gate_id, run_id)
 
 
@@ -61,12 +61,12 @@ def subagent_id(run_id: str, tool_id: str) -> str:
 
 
 def derived_id(*names: str) -> str:
-    """Return 8 hex digits, always the same for these names."""
+    """Return 8 hex digits, always the same for the same names."""
     return hashlib.sha256("/".join(names).encode()).hexdigest()[:8]
 
 
 def unique_tool_id(run_id: str, given: str, used: set[str]) -> str:
-    """Return `given`, made unique where it is empty or in `used`, to which it is added: the same in a replay."""
+    """Return `given`, made unique if it is empty or in `used`, and add it to `used`; a replay returns the same id."""
     tool_id, number = given, len(used)
     while not tool_id or tool_id in used:
         tool_id = f"{given or 'call'}_{derived_id(run_id, given, str(number))}"

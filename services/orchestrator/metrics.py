@@ -29,7 +29,7 @@ QUEUE_LENGTH = Gauge("headrace_tenant_queue_length", "Queries that wait for a pl
 
 
 def count_compaction(moment: str, usage: common_pb2.Usage) -> None:
-    """Count one model call of a compaction."""
+    """Count one model call for a compaction."""
     COMPACTION_TOKENS.labels(moment, "input").inc(usage.input_tokens)
     COMPACTION_TOKENS.labels(moment, "output").inc(usage.output_tokens)
     COMPACTION_COST.labels(moment).inc(usage.cost_usd)

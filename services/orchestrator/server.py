@@ -57,7 +57,7 @@ from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
 @asynccontextmanager
 async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; entering it waits for memory, leaving it drains the runs."""
+    """Serve inside the block; entering waits for memory, leaving drains the runs."""
     shown = build_caller_metadata(config.server.auth, ORCHESTRATOR)
     async with AsyncExitStack() as stack:
         places = {name: getattr(config, f"{name}_address") for name in ("llm_gateway", "memory", "tools")}
@@ -155,7 +155,7 @@ def _make_services(
 
 
 async def _open_publishing(peers: Peers, registry: Registry, pins: Pins) -> Publishing:
-    """Return what keeps tenants' agents, once it has read them."""
+    """Return the publisher of tenants' agents, after its first read."""
     publishing = Publishing(peers, registry, pins)
     try:
         await patiently(publishing.look)
@@ -180,7 +180,7 @@ def _list_services(
 async def _following_definitions(
     config: Config, taken: ConfigAudit
 ) -> AsyncGenerator[tuple[Registry, RulesFile, BudgetsFile, ModeFiles]]:
-    """Read agents, modes and rules at once, and inside the block again whenever a file of them changes."""
+    """Read agents, modes and rules now, and inside the block again whenever one of their files changes."""
     agents_dir = config.agents_dir or config.config_dir / "agents"
     rules_path, budgets_path = config.config_dir / "approvals.yaml", config.config_dir / "budgets.yaml"
     grants = GrantsFile(config.config_dir / GRANTS)

@@ -1,4 +1,4 @@
-"""AgentService: the RPCs, each a few lines over the domain."""
+"""AgentService: its RPCs, each a few lines on top of the domain."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from services.runtime.rpc.interceptors import Context
 from services.runtime.rpc.push_stream import MessageSink, Watches, opening_sink
 
 Stream: TypeAlias = int | ParkedStream
-"""The outcome of a stream: how many events it had, or where it continues."""
+"""The outcome of a stream: its number of events, or where it continues."""
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
-    """Asks memory about ended runs, and other owners about theirs."""
+    """The RPCs about agents and runs. Ended runs are read from memory, runs of other owners through them."""
 
     def __init__(
         self,
@@ -105,15 +105,15 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     await out.wait_until_drained()
 
     async def _follow_to_end(self, sink: _RunSink, context: Context) -> None:
-        """Send what a run has after the sink's last event. A stream of it that breaks is opened again."""
+        """Send the run's events after the sink's last one; if its stream breaks, open it again."""
         try:
             while not sink.is_over:
                 request = agent_pb2.AttachRequest(run_id=sink.run_id, last_seq=sink.last_seq)
                 if not await self._go_on(await self._attach(request, context, sink), context, sink):
                     return  # the caller has all of it
         except NotFound:
-            return  # the run was reverted meanwhile
-        except LogDamaged:  # its end was reverted, or lost: what is left of it is there
+            return  # the run was reverted in the meantime
+        except LogDamaged:  # its end was reverted or lost; the rest of it remains
             await _send_events(await stored_runs.list_events(self._peers, sink.run_id, sink.last_seq), sink)
 
     async def _follow_query(
@@ -156,7 +156,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def _reading(
         self, *, run_id: str = "", chat_id: str = "", shows_content: bool = False
     ) -> AsyncGenerator[None]:
-        """Act as the owner of the run's chat inside the block, for as long as the chat is shared with the caller."""
+        """Act as the chat's owner inside the block, as long as the chat is shared with the caller."""
         caller, owner = require_identity(), await self._find_owner(run_id, chat_id, shows_content=shows_content)
         if owner == caller:
             yield
@@ -166,7 +166,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 yield
 
     async def _go_on(self, sent: Stream | RepeatedQuery, context: Context, out: MessageSink) -> int:
-        """Follow the run that a stream has come to, also behind each time for which it is parked."""
+        """Follow the run of a stream to its end, continuing whenever it has been parked."""
         total = 0
         while not isinstance(sent, int):
             request = agent_pb2.AttachRequest(run_id=sent.run_id)
@@ -193,7 +193,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._relays.answer(request, context, here)
 
     async def _check_cancel(self, stored: agent_pb2.Run) -> None:
-        """Refuse to say of a run that goes on that it was cancelled: it is another's, or was found to have ended."""
+        """Refuse to report an active run as cancelled: it is another user's, or its end was lost."""
         if stored.state in STATES_BY_EVENT.values():
             return
         if stored.user != require_identity().user and self._runs.live.has(stored.run_id):
@@ -304,7 +304,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             # The chat's live runs are one owner's, so one other answer is complete.
             response = await self._relays.ask_owner(request, context, away) if away else None
             if response is None:
-                # Of those that nobody owns, as they wait for people, the log alone knows what they have spent.
+                # For unowned runs, which wait for people, only the log has their usage.
                 runs = [run if run.run_id in live else await run_list.add_usage(self._peers, run) for run in runs]
         return response or run_list.page(runs, request)
 
@@ -343,7 +343,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return agent
 
     async def _find_owner(self, run_id: str, chat_id: str = "", *, shows_content: bool = False) -> Identity:
-        """Return as whom the caller may read the run or chat: its owner, where it is shared with the caller."""
+        """Return the identity with which the caller may read the run or chat: its owner's, if it is shared with the
+        caller."""
         live, caller = self._runs.live.find(run_id), require_identity()
         is_own = live is not None and live.chat.owner in ("", caller.user)
         if is_own and not (shows_content and caller.makers):

@@ -1,6 +1,6 @@
 """Spans of a run, its tool calls, sub-agents and compactions.
 
-A run's span is the child of its query's; after a takeover it has its own trace, linked to the query's.
+A run's span is the child of its query's; after a takeover it has a separate trace, linked to the query's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from services.orchestrator.run.scope import Scope
 
 TOOL_FAILED = "tool_failed"
-"""A failed result's reason is content and stays out of its span."""
+"""Error type of a failed call; the actual reason is content and stays out of the span."""
 
 
 def start_run_span(run: Run) -> AbstractContextManager[Span]:
@@ -52,7 +52,7 @@ def mark_run_end(line: memory_pb2.RunLine) -> None:
 
 
 def start_tool_span(call: Call) -> AbstractContextManager[Span]:
-    """Open the span of a tool call, from the gate to its result, waits for people included."""
+    """Open the span of a tool call, from the gate to its result, including waits for people."""
     attributes = {
         names.OPERATION: names.EXECUTE_TOOL,
         names.TOOL_NAME: call.name,
@@ -64,7 +64,7 @@ def start_tool_span(call: Call) -> AbstractContextManager[Span]:
 
 @contextmanager
 def start_subagent_span(scope: Scope) -> Generator[None]:
-    """Open the span of a sub-agent's work; a cancel after the current step is not its failure."""
+    """Open the span of a sub-agent's work; a cancel after the current step does not count as a failure."""
     attributes = {
         names.OPERATION: names.INVOKE_AGENT,
         names.AGENT_ID: scope.agent.key,

@@ -1,1 +1,1 @@
-"""Replays cassettes: the real orchestrator before model, tools and memory that say what was recorded."""
+"""Replays cassettes: the real orchestrator runs against a model, tools and memory that give recorded answers."""

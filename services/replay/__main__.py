@@ -1,4 +1,4 @@
-"""`python -m services.replay CASSETTE …`: replays them and says what has come of it."""
+"""`python -m services.replay CASSETTE …`: replays cassettes and prints the outcome."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--run-modes", action="store_true")
     parser.add_argument("cassettes", nargs="+", type=Path)
     arguments = parser.parse_args()
-    # What the orchestrator logs of errors that were recorded would look like errors of the replay.
+    # The orchestrator's log lines about recorded errors would look like errors of the replay.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     codes = [_replay_file(path, arguments) for path in arguments.cassettes]
     return max(codes)

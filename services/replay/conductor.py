@@ -1,7 +1,7 @@
-"""Leads the orchestrator through a cassette: line by line, it gives what came in and waits for what went out.
+"""Drives the orchestrator through a cassette: line by line, it delivers inputs and waits for outputs.
 
-So a replay has the order of the recording, and the same events come of it. Its time is the recorded one: silences are
-jumped over, and timers ring as they did.
+So a replay has the order of the recording and produces the same events. It uses the recorded time: silences are
+skipped, and timers fire at their recorded times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from services.replay.heard import (
 from services.replay.scripted_peers import END, Broken, ScriptedCalls, make_error
 
 TURNS_MAX = 300
-"""Turns of the loop for which nothing is said until the orchestrator has come to rest: all is in one process."""
+"""Turns of the loop without output after which the orchestrator counts as idle: everything runs in one process."""
 
 LATE_MS = 400
 """Timers may ring that much later than they did."""
@@ -37,7 +37,7 @@ Tell = Callable[[str, Any, dict[str, Any]], None]
 """Has the orchestrator told by a person: method, request, and who."""
 
 LOOK_S = 0.02
-"""Longest jump at once: timers that follow from each other ring in their order."""
+"""Longest single jump, so that timers set by earlier timers fire in their order."""
 
 LOOKS_MAX = 200
 """Jumps for a silence; longer ones make longer jumps."""
@@ -131,7 +131,7 @@ class Conductor:
         return next((call for call in same if not differs(wanted, call.request)), None)
 
     def _say_waiting(self) -> str:
-        """Say what has come in the place of what was waited for."""
+        """Describe what happened instead of the expected output."""
         if self._heard.events:
             event = event_json(self._heard.events[0])
             return f"; {event.get('type')} comes (event {event['seq']})"
@@ -226,7 +226,7 @@ class ReplayClock:
         self._began_s = self._loop.time()
 
     async def go_to(self, at_ms: int, speed: float) -> None:
-        """Wait for the time of the next line: at once, or at `speed` times the recorded pace."""
+        """Wait for the time of the next line: by jumping, or at `speed` times the recorded pace."""
         self.at_ms = max(self.at_ms, at_ms)
         missing_s = self._began_s + at_ms / 1000 - self._loop.time()
         if missing_s <= 0:

@@ -1,4 +1,4 @@
-"""What the orchestrator says in a replay, as its recorder has it, and how that differs from the cassette."""
+"""The orchestrator's output in a replay, in the recorder's form, and its differences from the cassette."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from services.runtime.formats import json_form
 from services.runtime.telemetry.masking import MASK, mask_secrets
 
 TIMES = frozenset({"timestamp", "expiresAt", "remindAt", "escalateAt", "until", "openedAt"})
-"""Members of events that are times, in which a replay may differ."""
+"""Members of events that are times, which may differ in a replay."""
 
 BESIDE = TIMES | {"agentVersionHash"}
-"""Members of events that are not compared: a changed definition is told by what it changes."""
+"""Members of events that are not compared: a changed definition shows by its effects."""
 
 UNCOMPARED = frozenset({"timeoutMs", "requestId", "timeLeftMs", "traceparent", "commonOnly"})
 """Members of requests that hang on the clock, are new each time, or are not in cassettes of before."""
@@ -33,7 +33,7 @@ class HeardCall:
     method: str
     data: bytes
     is_taken: bool = False
-    """Whether its RPC has come."""
+    """Whether its RPC has arrived."""
 
     @property
     def request(self) -> Any:
@@ -48,7 +48,7 @@ class Heard:
         self.calls: list[HeardCall] = []
         """Calls that no line of the cassette has named yet."""
         self.untaken: list[HeardCall] = []
-        """Calls whose RPC has not come yet."""
+        """Calls for which the RPC has not arrived yet."""
         self.events: deque[agent_pb2.AgentDelta] = deque()
         self.received = 0
         self.answers: dict[int, int] = {}
@@ -86,11 +86,11 @@ def event_json(event: agent_pb2.AgentDelta) -> dict[str, Any]:
 
 
 class Difference(Exception):
-    """The replay says something else than the cassette; the message names the line, and what differs."""
+    """The replay differs from the cassette; the message names the line and the difference."""
 
 
 def differs(recorded: Any, replayed: Any) -> bool:
-    """Compare what JSON holds; what is masked in the recording is masked in both."""
+    """Return whether two JSON values differ; text masked in the recording is masked in both."""
     if recorded == replayed:
         return False
     if isinstance(recorded, str) and isinstance(replayed, str):
@@ -112,7 +112,7 @@ def drop_members(given: Any, names: frozenset[str]) -> Any:
 
 
 def describe(recorded: Any, replayed: Any) -> str:
-    """Say the first place in which two values differ."""
+    """Describe the first difference of two values."""
     for path, one, other in _walk("", recorded, replayed):
         mask = " (the recording is masked here)" if isinstance(one, str) and MASK in one else ""
         return f"{path or 'all'}: recorded {_shorten(one)}, replayed {_shorten(other)}{mask}"

@@ -1,4 +1,4 @@
-"""An orchestrator in this process, with the cassette's definitions, before peers that say what was recorded."""
+"""An orchestrator in this process, with the cassette's definitions and peers that give recorded answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
     for key, definition in cassette.agents.items():
         if key in cassette.own_agents:
             continue  # the store has it
-        # As it was, byte by byte: an agent's version is the hash of what its file says.
+        # Byte for byte the same: an agent's version is the hash of its file's content.
         (agents / f"{Path(key).name}.json").write_text(json.dumps(definition))
     modes = folder / "modes"
     modes.mkdir()
@@ -71,7 +71,7 @@ class House:
     _tasks: asyncio.TaskGroup
 
     def tell(self, method: str, request: Any, given: dict[str, Any]) -> None:
-        """Have a person tell the run what was recorded; what comes of it is seen in the events."""
+        """Send the run a recorded request of a person; the effect shows in the events."""
         if hasattr(request, "run_id"):
             request.run_id = self.run_id
         service, _, name = method.partition("/")
@@ -84,7 +84,7 @@ async def _ask(rpc: Callable[[Any], Any], request: Any, identity: Identity) -> N
         try:
             await rpc(request)
         except grpc.aio.AioRpcError:
-            # A refusal was recorded too, by what did not come of it.
+            # A refusal was recorded as well, by the missing effect.
             return
 
 

@@ -1,6 +1,6 @@
 """One replay, from the cassette's query to its last line.
 
-A cassette may have modes of the operator's own: Python code, which runs with the rights of whoever replays it.
+A cassette may have custom modes: Python code, which runs with the permissions of the user who replays it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ OnEvent = Callable[[agent_pb2.AgentDelta], None]
 
 
 def replay(cassette: Cassette, *, speed: float = 0.0, stop_at: int = 0, on_event: OnEvent = lambda event: None) -> int:
-    """Replay a cassette in a loop of its own; return the number of its last event.
+    """Replay a cassette in a separate event loop; return the number of its last event.
 
-    `speed` is a multiple of the recorded pace; 0 waits for nothing. Raises Difference.
+    `speed` is a multiple of the recorded pace; 0 never waits. Raises Difference.
     """
     with asyncio.Runner(loop_factory=ReplayLoop) as runner:
         # Clock, network and ids are those of this replay alone.
@@ -95,7 +95,7 @@ def find_refusal(cassette: Cassette, *, runs_modes: bool) -> str:
 
 
 def describe_missing(cassette: Cassette) -> str:
-    """Say which code the cassette lacks, as a reason for what differs; empty where none."""
+    """Name the code that the cassette lacks, as a possible cause of a difference; empty if none is missing."""
     named = {str((definition.get("custom") or {}).get("mode") or "") for definition in cassette.agents.values()}
     missing = sorted(named - {""} - cassette.modes.keys())
     return f" (the cassette does not have the code of: {', '.join(missing)})" if missing else ""

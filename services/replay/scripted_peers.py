@@ -1,4 +1,5 @@
-"""Gateway, tools and memory of a replay: each call of the run waits for what the cassette says, others get nothing."""
+"""Gateway, tools and memory of a replay: each call of the run waits for its recorded answer, other calls get empty
+ones."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import GrpcService, serving_grpc
 
 END = object()
-"""What ends a stream in good order, and a call with an empty answer."""
+"""Marks the regular end of a stream, or an empty answer to a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +47,21 @@ class Broken:
 class ScriptedCalls:
     heard: Heard
     beside: dict[str, Message | HeadraceError] = field(default_factory=dict[str, Message | HeadraceError])
-    """What RPCs are answered that the run itself does not make, by method; others get an empty answer."""
+    """Answers to RPCs outside of the run, by method; others get an empty answer."""
     is_over: bool = False
     _queues: dict[int, asyncio.Queue[Any]] = field(default_factory=dict[int, "asyncio.Queue[Any]"])
 
     def say(self, number: int, what: Any) -> None:
-        """Have the call `number` of this replay hear a message, an error, Broken or END."""
+        """Queue a message, an error, Broken or END for the call `number` of this replay."""
         self._queue(number).put_nowait(what)
 
     def listen(self, method: str) -> asyncio.Queue[Any] | None:
-        """Return what an RPC is to hear; None for one that the cassette has nothing about."""
+        """Return the queue of an RPC's answers; None if the cassette has no such call."""
         call = self.heard.take_rpc(method)
         return None if call is None or self.is_over else self._queue(call.number)
 
     def end_all(self) -> None:
-        """Let nobody wait any more: the replay is over, and its orchestrator is to stop."""
+        """End all waiting calls: the replay is over, and its orchestrator must stop."""
         self.is_over = True
         for queue in self._queues.values():
             queue.put_nowait(END)
@@ -148,7 +149,7 @@ async def serving_peers(calls: ScriptedCalls, serve: Callable[[str], ServerSetti
 
 
 def answer_setup_calls(cassette: Cassette) -> dict[str, Message | HeadraceError]:
-    """Return the answers to what is asked before there is a run: which tools there are, and its version's number."""
+    """Return the answers to RPCs before the run: available tools and skills, and the agent's version number."""
     version = cassette.version or {}
     unknown = Unsupported("the version does not say it")
     answers: dict[str, Message | HeadraceError] = {

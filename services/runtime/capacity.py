@@ -7,7 +7,7 @@ from collections import Counter, deque
 from contextlib import suppress
 
 RETRY_AFTER_S = 5.0
-"""Wait that refused callers are told."""
+"""Wait that refused callers are asked for."""
 
 
 class Capacity:
@@ -43,20 +43,20 @@ def decrement_count(taken: Counter[str], tenant: str) -> None:
 
 
 PASSES_MAX = 2
-"""Calls let in by one turn of the loop, at about 1 ms each: a call needs a dozen turns, and none is to be long."""
+"""Calls admitted per turn of the loop, at about 1 ms each: a call needs a dozen turns, and each turn must be short."""
 
 
 class Turnstile:
-    """Used by the tasks of one loop; those who wait are bounded by what the server takes."""
+    """Limits how many calls begin in one turn of an event loop; the server's limits bound the queue."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Waiting calls by tenant; the tenant whose turn is next comes first."""
+        """Waiting calls by tenant; the tenant with the next turn comes first."""
         self._passes_left = PASSES_MAX
         self._is_turning = False
 
     async def pass_through(self, tenant: str) -> None:
-        """Return at once unless many come at this moment."""
+        """Return at once unless many calls arrive in this moment."""
         loop = asyncio.get_running_loop()
         if not self._is_turning:
             self._is_turning = True
@@ -75,7 +75,7 @@ class Turnstile:
             del self._waiting[tenant]
             passage = queue.popleft()
             if queue:
-                self._waiting[tenant] = queue  # behind all others
+                self._waiting[tenant] = queue  # after all others
             if not passage.done():  # its caller may have left
                 passage.set_result(None)
                 self._passes_left -= 1

@@ -42,7 +42,7 @@ def format_day(time_ms: int) -> str:
 
 
 def monotonic_s() -> float:
-    """Return seconds that nobody sets back, for measuring."""
+    """Return the seconds of a clock that is never set back, for measuring."""
     return CLOCK.get().monotonic()
 
 
@@ -52,6 +52,6 @@ def thread_time_s() -> float:
 
 
 def format_time(time_ms: int) -> str:
-    """Format Unix milliseconds by RFC 3339, in UTC; a time outside of its years becomes the nearest one inside."""
+    """Format Unix milliseconds by RFC 3339, in UTC; times outside of its range become the nearest one inside."""
     time = datetime.fromtimestamp(min(max(time_ms, 0), TIME_MS_MAX) / 1000, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,16 +13,16 @@ from typing import Any, NoReturn, TypeVar
 import structlog
 
 LOST_TASK = 70
-"""Exit code of a process in which a guarded task ended by an error."""
+"""Exit code of a process in which a guarded task failed."""
 
 WRONG_CONFIGURATION = 78
-"""Exit code of a process that a person has to help; sysexits.h names it EX_CONFIG."""
+"""Exit code of a process that needs an operator's help; EX_CONFIG in sysexits.h."""
 
 LAST_WORDS_S = 5.0
-"""Time to log the end, which may hang on whatever is wrong."""
+"""Time to log the end; the log may hang on the same fault."""
 
 EXIT: ContextVar[Callable[[int], NoReturn]] = ContextVar("EXIT", default=os._exit)
-"""How the process ends, with a code; a context may have another way, for what runs in it alone."""
+"""Function that ends the process with a code; a context may set another one for itself."""
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def _check_task(task: asyncio.Task[Any]) -> None:
 
 
 async def complete(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; a cancelled caller gets its CancelledError when the work has ended, whatever came of it."""
+    """Await `work`; a cancelled caller gets its CancelledError when the work has ended, whatever its result."""
     running = asyncio.create_task(work)
     try:
         return await asyncio.shield(running)
@@ -79,5 +79,5 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
             with suppress(asyncio.CancelledError):  # raised below, once
                 await asyncio.wait({running})
         if not running.cancelled():
-            running.exception()  # which nobody is told
+            running.exception()  # marks it as seen; it is dropped
         raise

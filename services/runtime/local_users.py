@@ -1,7 +1,7 @@
-"""Which user of this machine is at the other end of a loopback connection, as the kernel says.
+"""Finds the user at the other end of a loopback connection, from the kernel.
 
-Without credentials everybody who reaches a service may use it. On the loopback that is every user of the machine, and
-only the one who runs the service is meant. https://man7.org/linux/man-pages/man7/sock_diag.7.html
+Without credentials, every caller that reaches a service may use it. On the loopback those are all users of the machine,
+but only the one who runs the service is meant. https://man7.org/linux/man-pages/man7/sock_diag.7.html
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ROOT = 0
 
 
 def is_foreign_user(transport: asyncio.BaseTransport) -> bool:
-    """Whether another user of this machine, not root, is at the other end of a loopback connection.
+    """Return whether another user of this machine, except root, is at the other end of a loopback connection.
 
-    False for other machines' connections, and where the kernel does not say.
+    False for other machines' connections, and if the kernel has no answer.
     """
     peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not isinstance(peer, tuple) or not isinstance(own, tuple):

@@ -10,7 +10,7 @@ RANDOM: ContextVar[Random] = ContextVar("RANDOM", default=SystemRandom())  # noq
 
 def new_uuid() -> str:
     """Return a new UUID of version 4."""
-    # Put together here, as a run has nine of them, and uuid.UUID takes twice as long.
+    # Assembled here, because a run needs nine of them, and uuid.UUID takes twice as long.
     digits = bytearray(RANDOM.get().randbytes(16))
     digits[6] = digits[6] & 0x0F | 0x40  # the version
     digits[8] = digits[8] & 0x3F | 0x80  # the variant of RFC 9562

@@ -53,7 +53,8 @@ class Rates:
         return (input_tokens * self.input_usd_per_mtok + output_tokens * self.output_usd_per_mtok) / 1_000_000
 
     def count_affordable_output(self, usd: float, input_tokens: int) -> float:
-        """Return the output tokens that `usd` pay for beside the input; negative if not even that."""
+        """Return the output tokens that `usd` pay for after the input; negative if they do not even pay for the
+        input."""
         left_usd = usd - self.count_cost(input_tokens, 0)
         if left_usd < 0:
             return -1

@@ -1,4 +1,4 @@
-"""A checked request in no provider's form, and a user's own words, apart from what the suite adds to them."""
+"""A checked request, independent of its protocol, and the user's own words without the suite's additions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelRequest:
     """The last user message, without what the suite adds."""
 
     reminder: str
-    """Text of the suite behind the last message; no user's words."""
+    """Text of the suite after the last message; not the user's words."""
 
     dialogue: tuple[SaidText, ...]
     """Texts of user and assistant, oldest first."""
@@ -60,7 +60,7 @@ class ModelRequest:
     """Descriptions by offered tool."""
 
     may_call: bool
-    """Whether a tool may be called: False when tools are shown and their choice is none."""
+    """Whether a tool may be called: False if tools are shown and the choice is none."""
 
     prompt_tokens: int
     """Estimate at four characters a token."""

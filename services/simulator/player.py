@@ -117,7 +117,7 @@ class _PacedWriter:
 
     def _write_next(self) -> None:
         if self._transport.is_closing():
-            return  # the cancellation is on its way
+            return  # the cancellation will follow
         if self._transport.get_write_buffer_size() <= WAITING_BYTES_MAX:
             self._transport.write(self._data)
             self._left -= 1

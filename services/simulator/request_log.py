@@ -1,7 +1,7 @@
-"""The log of requests and their ends, for tests, and the tokens that they would have read from a provider's cache.
+"""Log of requests and their ends, for tests, and the number of tokens that a provider would have read from its cache.
 
-A provider that caches prompts by itself, as OpenAI does (2026-11), reads prefixes of 1,024 tokens and more that an
-earlier request had too, in steps of 128 tokens.
+A provider with automatic prompt caching, such as OpenAI (2026-11), reads prefixes of 1,024 tokens and more that an
+earlier request shared, in steps of 128 tokens.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PrefixCache:
         self._known: NewestDict[bytes, None] = NewestDict(PREFIXES_MAX)
 
     def measure(self, body: dict[str, Any], prompt_tokens: int) -> int:
-        """Return the tokens at the request's beginning that an earlier one had too, and keep its prefixes."""
+        """Return the tokens at the request's beginning that an earlier request shared, and store its prefixes."""
         parts = [orjson.dumps(body.get(name)) for name in ("model", "system", "tools")]
         text = b"\n".join([*parts, *map(orjson.dumps, body.get("messages", []))])
         if len(text) < CHARS_MIN:

@@ -22,7 +22,7 @@ TIMES_MAX = 1_000_000
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-"""One text or a list of them; each is sent by itself."""
+"""One text or a list of them; each is sent separately."""
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -110,7 +110,7 @@ class End(_ScriptModel):
 
 
 class Refusal(_ScriptModel):
-    """An HTTP error in place of an answer; the only step of its reply."""
+    """An HTTP error instead of an answer; the only step of its reply."""
 
     status: int = Field(ge=400, le=599)
     headers: dict[str, str] = {}
@@ -175,13 +175,13 @@ class Reply(_ScriptModel):
     """Silence between the first, empty frame and the first delta."""
 
     opening: bool = True
-    """Whether the protocol's empty first frame is sent; False for a recorded stream, which has its own."""
+    """Whether the protocol's empty first frame is sent; False for a recorded stream, which contains one."""
 
     one_byte_writes: bool = False
-    """Whether every byte is written to the socket by itself."""
+    """Whether every byte is written to the socket separately."""
 
     def expand_repeats(self) -> Reply:
-        """Return the reply with each repeated delta by itself, for writers other than the paced one."""
+        """Return the reply with repeated deltas as separate ones, for all writers except the paced one."""
         steps = (
             Content(content=(step.repeat,) * step.times) if isinstance(step, Repeat) else step for step in self.steps
         )

@@ -28,11 +28,11 @@ BODY_SIZE_BYTES_MAX = 64 << 20
 """The same limit as for messages between services."""
 
 SHUTDOWN_S = 0.1
-"""Time that a stopping simulator gives open streams; nobody depends on their end."""
+"""How long a stopping simulator keeps streams open; nothing depends on their end."""
 
 
 class Simulator:
-    """A running simulator, whose script may be replaced at any time."""
+    """A running simulator; its script may be replaced at any time."""
 
     def __init__(self, rules: Sequence[Rule], *, pace_ms: float) -> None:
         self.rules = tuple(rules)

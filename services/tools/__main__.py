@@ -44,15 +44,15 @@ async def main(config: Config) -> None:
 
 
 def close_folders(data_dir: Path) -> None:
-    """Make the service's folders, for its user alone; raises OSError."""
+    """Create the service's folders, accessible only to its user. Raises OSError."""
     make_private_folder(data_dir, is_volume=True)
     for name in ("workspaces", "effects", "mcp_tokens", "skill_envs"):
         make_private_folder(data_dir / name)
 
 
 def choose_sandbox(config: Config, sandbox: Sandbox) -> Sandbox:
-    """Completes the sandbox with the operator's paths and logs what weakens it; raises OSError where a demanded tier
-    fails."""
+    """Complete the sandbox with the operator's paths and log anything that weakens it. Raises OSError if a required
+    tier fails."""
     facts = {"tier": sandbox.tier, "problem": sandbox.problem}
     match sandbox.tier:
         case "bubblewrap" | "process" | "external":

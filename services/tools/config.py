@@ -25,64 +25,66 @@ class Config:
     """Folder that holds tools/, viewports/, tools.yaml, mcp.json and skills/."""
 
     data_dir: Path = setting(Path(".data"), name="HEADRACE_DATA_DIR")
-    """Folder of everything that the services keep; workspaces are in its folder workspaces."""
+    """Folder of everything that the services store; workspaces are in its folder workspaces."""
 
     llm_gateway_address: str = "127.0.0.1:7002"
-    """Address of the gateway, for tools that ask a model."""
+    """Address of the gateway, for tools that call a model."""
 
     memory_address: str = "127.0.0.1:7003"
-    """Address of the memory service, which has the API keys that were made by RPC, and says whose a chat is; asked
-    where HEADRACE_AUTH is not `none`."""
+    """Address of the memory service, which knows the API keys created by RPC and the chats' owners; used unless
+    HEADRACE_AUTH is `none`."""
 
     sandbox: str = "auto"
-    """Sandbox tier of commands. `auto`: the strongest tier that works, and `bubblewrap` alone where credentials tell
-    tenants apart; where none does, commands are refused. `process`, `bubblewrap`: that tier, and the service does not
-    start where it fails its self-test. `external`: the service's pod is under gVisor or Kata. `none`: nothing, which
-    needs HEADRACE_ALLOW_UNSANDBOXED."""
+    """Sandbox tier of commands. `auto`: the strongest tier that works, but only `bubblewrap` if credentials separate
+    tenants; if none works, commands are refused. `process`, `bubblewrap`: that tier, and the service does not start if
+    its self-test fails. `external`: the service's pod runs under gVisor or Kata. `none`: no sandbox, which requires
+    HEADRACE_ALLOW_UNSANDBOXED."""
 
     allow_unsandboxed: bool = setting(False, name="HEADRACE_ALLOW_UNSANDBOXED")
-    """Whether commands run without any sandbox where no tier works: for machines on which nothing can be lost."""
+    """Whether commands run without any sandbox if no tier works; only for machines where nothing can be lost."""
 
     commands_max: int = 64
-    """Commands at a time; the next one is refused with OVERLOADED at once. Each has a supervisor of 9 MB beside it."""
+    """Maximum concurrent commands; the next one is refused with OVERLOADED immediately. Each has a supervisor process
+    of 9 MB."""
 
     interpreters_max: int = 16
-    """Python interpreters alive at a time, one for each run that uses the tool python; the idlest one gives way."""
+    """Maximum Python interpreters, one per run that uses the tool python; the one idle longest is ended for a new
+    one."""
 
     bash_working_directory: Path | None = setting(None, aliases=("AGENT_BASH_WORKING_DIRECTORY",))
-    """Folder that commands may read and write beside their workspace; empty: none."""
+    """Folder that commands may read and write in addition to their workspace; empty: none."""
 
     fetch_allow: str = ""
-    """Hosts, host:port and networks, separated by commas, that fetch_web may reach beside the public web."""
+    """Hosts, host:port and networks outside the public web that fetch_web may reach, separated by commas."""
 
     search_url: str = ""
     """Address of a SearXNG, or of Bing's .../v7.0/search; empty: web_search and deep_search are unavailable."""
 
     search_key: str = setting("", secret=True)
-    """The search endpoint's key, where it has one."""
+    """The search endpoint's key, if it needs one."""
 
     secrets_key: str = setting("", secret=True)
-    """What users' tokens for MCP servers (`oauth` of mcp.json) are encrypted with in the data folder, the same for all
-    replicas: 32 characters or more, that nobody can guess. Empty: no server with `oauth` is used. With another key,
-    users authorize anew."""
+    """Key that encrypts users' tokens for MCP servers (`oauth` of mcp.json) in the data folder: at least 32 unguessable
+    characters, the same for all replicas. Empty: servers with `oauth` are not used. After a change, users must
+    authorize again."""
 
     network_allow: str = ""
-    """Hosts, host:port and networks, separated by commas, that commands reach through the proxy; in the bubblewrap tier
-    alone. Empty: commands have no network."""
+    """Hosts, host:port and networks that commands may reach through the proxy, separated by commas; only in the
+    bubblewrap tier. Empty: commands have no network."""
 
     bash_allowed_paths: str = setting("", aliases=("AGENT_BASH_ALLOWED_PATHS",))
-    """Paths, separated by commas, that commands may read beside their workspace."""
+    """Paths that commands may read in addition to their workspace, separated by commas."""
 
     workspace_bytes_max: int = 1024**3
-    """Bytes that a chat's workspace may hold, with 20,000 files and folders; a command that exceeds them is killed, and
-    uploads and file tools are refused until something is deleted."""
+    """Maximum bytes of a chat's workspace, with 20,000 files and folders. A command that exceeds them is killed; then
+    uploads and file tools are refused until files are deleted."""
 
     disk_reserve_bytes: int = RESERVE_BYTES
-    """Bytes of the data folder's disk that are left to chats and to records of calls: with less, uploads and file tools
-    are refused as on a full disk, and a command that adds more than a megabyte is killed. 0: none."""
+    """Bytes of the data folder's disk reserved for chats and call records: with less free, uploads and file tools are
+    refused as on a full disk, and a command that adds more than a megabyte is killed. 0: none."""
 
     workspace_retention_days: float = 7.0
-    """Days after which workspaces, and the records of what calls have done, are removed when nobody has used them."""
+    """Days without use after which workspaces and call records are removed."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("FETCH", self.fetch_allow), ("NETWORK", self.network_allow)):

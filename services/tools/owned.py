@@ -1,4 +1,4 @@
-"""What the service keeps of people: found by chat, read as pieces of an archive, and deleted."""
+"""Users' data in this service: found by chat, exported as pieces of an archive, and deleted."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ WHAT = "what is to be erased"
 
 @dataclass(frozen=True, slots=True)
 class ChatFolders:
-    """The folders of chats, wherever they are."""
+    """The folders of chats in all places."""
 
     workspaces: Workspaces
     effects: EffectRecords
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """Folders with a folder for each chat; last the one that says whose they are."""
+        """Folders that contain a folder per chat; the one with the owner records comes last."""
         return self.workspaces.root, self.effects.root, self.workspaces.owners.root
 
     def list_owned(self) -> Iterator[tuple[str, Identity]]:
-        """Yield the chats with their owners; those from before owners were recorded are the default user's."""
+        """Yield the chats with their owners; those from before owners were recorded belong to the default user."""
         names = {path.name for root in self.roots if root.is_dir() for path in root.iterdir() if is_uuid(path.name)}
         for chat_id in sorted(names):
             owner = self.workspaces.owners.read_owner(chat_id, is_older=True)
@@ -52,7 +52,8 @@ class ChatFolders:
 async def read_owned(
     folders: ChatFolders, owner: Identity, servers: Sequence[str]
 ) -> AsyncGenerator[data_pb2.ArchivePiece]:
-    """Yield files of the owner's workspaces, records of calls, and the MCP servers that the owner has authorized."""
+    """Yield files of the owner's workspaces, call records, and the MCP servers at which the owner has authorized
+    Headrace."""
     for chat_id, of in await asyncio.to_thread(lambda: list(folders.list_owned())):
         if of != owner:
             continue
@@ -76,7 +77,7 @@ async def _read_workspace(folders: ChatFolders, owner: Identity, chat_id: str) -
             try:
                 workspace = folders.workspaces.find_workspace(chat_id)
                 return workspace, workspace.list_files("", FILES_MAX)
-            except OSError:  # there are only records of calls
+            except OSError:  # there are only call records
                 return None
 
     found = await asyncio.to_thread(list_files)
@@ -101,7 +102,7 @@ async def _read_file(workspace: Workspace, file: WorkspaceFile, name: str) -> As
         while True:
             wanted = min(PIECE_BYTES, size - at)
             data = await asyncio.to_thread(os.pread, fd, wanted, at) if wanted else b""
-            piece.data = data.ljust(wanted, b"\0")  # a file that was cut meanwhile has the size that was said
+            piece.data = data.ljust(wanted, b"\0")  # a file truncated in the meantime keeps its announced size
             at += wanted
             yield piece
             if at >= size:
@@ -122,9 +123,9 @@ async def erase_owned(
     forget_tokens: Callable[[str, str, Collection[str]], Awaitable[int]],
     request: tools_pb2.EraseOwnedDataRequest,
 ) -> tools_pb2.EraseOwnedDataResponse:
-    """Delete it, each chat's owner record last, so that a deletion that was interrupted can be repeated.
+    """Delete users' data, each chat's owner record last, so that an interrupted deletion can be repeated.
 
-    `forget_tokens` forgets the tokens of a user, or of a tenant except some users, and returns how many there were.
+    `forget_tokens` deletes the tokens of a user, or of a tenant except some users, and returns their number.
 
     Raises:
         Overloaded: The disk refused.
@@ -157,7 +158,7 @@ def _remove_chat(folders: ChatFolders, chat_id: str) -> Counter[str]:
 
 
 def _remove_records(folders: ChatFolders, redacted: data_pb2.ChatRuns) -> int:
-    """Delete the records of calls of some runs of a chat, and what is left of those that were being written."""
+    """Delete the call records of some runs of a chat, including partially written ones."""
     folder = folders.effects.root / redacted.chat_id
     runs = [f'"{run_id}/'.encode() for run_id in redacted.run_ids]
     removed = 0

@@ -1,4 +1,4 @@
-"""Puts the tools service together."""
+"""Assembles the tools service."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def tool_server(
     env: Mapping[str, str] | None = None,
     sync: Sync = os.fsync,
 ) -> AsyncGenerator[RunningServer]:
-    """Serves inside the block. `env` has what mcp.json takes from the environment; `sync` makes records durable."""
+    """Serve inside the block. `env` supplies the variables that mcp.json refers to; `sync` makes records durable."""
     async with AsyncExitStack() as stack:
         # Not among the peers of readiness: most tools work without a model.
         gateway = await stack.enter_async_context(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headrace.event_json import parse_event
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from tests.support.clients.catalogue import ROOT
 from tests.support.clients.network import find_free_port
 from tests.support.clients.programs import check_row, find_version, get_environment

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.runtime.formats.json_form import event
 from tests.support.facade.both import Both, both

@@ -92,11 +92,11 @@ async def test_what_a_stopping_replica_refuses_is_asked_of_another(
 
 
 @pytest.mark.parametrize("ask", [asked, queried])
-async def test_a_call_is_made_again_once(ask: Ask, tmp_path: Path) -> None:
+async def test_a_refused_call_is_made_again_by_the_facade_alone(ask: Ask, tmp_path: Path) -> None:
     peers = [Peer([STOPPING]), Peer([STOPPING]), Peer([STOPPING])]
     async with before(tmp_path, peers) as http:
         assert await ask(http) == 503
-    assert sum(len(peer.heard) for peer in peers) == 2
+    assert sum(len(peer.heard) for peer in peers) == 3  # the facade asks one more replica
 
 
 @pytest.mark.parametrize("ask", [asked, queried])

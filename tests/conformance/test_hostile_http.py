@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.v1 import agent_pb2
 from services.facade import service
 from services.facade.config import Config
 from services.runtime.auth.callers import FACADE
@@ -127,7 +128,8 @@ async def test_each_is_refused_once_and_nothing_in_it_becomes_a_request(tmp_path
                 assert len(given) == 1, (name, answer)
                 assert given[0] in statuses, name
                 is_served = given == [200]
-                assert len(facade.script.requests) == is_served, name
+                heard = [request for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
+                assert len(heard) == is_served, name
                 facade.script.requests.clear()
             answer = await exchange(facade.url, SIZED + b"\r\n" + BODY)
             assert answer.startswith(b"HTTP/1.1 200 ")
@@ -143,14 +145,15 @@ async def guarded(folder: Path, front: Front, script: Script) -> AsyncGenerator[
         await stack.enter_async_context(asyncio.timeout(300))
         settings = ServerSettings(listen=address, drain_s=0, auth=auth)
         await stack.enter_async_context(serving_grpc(settings, served(script, ScriptedMemory())))
+        channel = await stack.enter_async_context(open_channel(address, build_caller_metadata(auth, FACADE)))
+        config = Config(port=0, process=ProcessSettings(drain_s=0, auth=auth))
+        facade = await stack.enter_async_context(service.serve(config, dict.fromkeys(PEERS, channel)))
         if front is embedded:
-            shown = build_caller_metadata(auth, FACADE)
-            channel = await stack.enter_async_context(open_channel(address, shown))
-            config = Config(port=0, process=ProcessSettings(drain_s=0, auth=auth))
-            yield f"http://{await stack.enter_async_context(service.serve(config, dict.fromkeys(PEERS, channel)))}"
+            yield f"http://{facade}"
         else:
-            env = {"HEADRACE_AUTH": "api_key", "HEADRACE_INTERNAL_TOKEN": auth.internal_token}
-            yield await stack.enter_async_context(gateway(dict.fromkeys(PEERS, address), Timing(), env))
+            env = {"HEADRACE_INTERNAL_TOKEN": auth.internal_token}
+            running = gateway(dict.fromkeys(PEERS, address), Timing(), env, FACADE_ADDRESS=facade)
+            yield await stack.enter_async_context(running)
 
 
 @pytest.mark.parametrize("credential", [b"", b"X-API-Key: wrong\r\n", b"Authorization: Bearer wrong\r\n"])

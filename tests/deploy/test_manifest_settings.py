@@ -45,8 +45,7 @@ def test_no_variable_is_given_twice(variant: str) -> None:
 
 
 NO_SERVICES = {"HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"} | NOT_GIVEN
-"""Addresses of what these manifests do not run: an embedded facade beside the Go gateway, for the other faces, and A2A
-over gRPC, which a facade says of itself."""
+"""Addresses of no Service: the facade's in the gateway's own pod, and A2A over gRPC, which a facade says of itself."""
 
 
 @pytest.mark.parametrize("variant", ["prod", "own"])
@@ -58,6 +57,7 @@ def test_each_service_is_told_of_all_that_it_calls_where_they_are(variant: str) 
         )
         expected = {name for name in settings if re.fullmatch(r"HEADRACE_\w+_ADDRESS", name)} - NO_SERVICES
         given = {name: value for name, value in ours(container).items() if name.endswith("_ADDRESS")}
+        assert given.pop("HEADRACE_GATEWAY_FACADE_ADDRESS", "127.0.0.1:8081") == "127.0.0.1:8081"
         assert given.keys() == expected, container["name"]
         for name, address in given.items():
             scheme, host, port = re.split(r"(?<=///)|:(?=\d)", address)

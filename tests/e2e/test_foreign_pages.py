@@ -14,9 +14,7 @@ import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import Browser, Page, Request, Response, Route, async_playwright, expect
 
-from tests.support.facade.fronts import DEFAULTS, gateway
-from tests.support.suite import Suite, addresses_of
-from tests.support.tiers import check_first
+from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -160,11 +158,10 @@ async def attack(browser: Browser, page_url: str, target: str) -> tuple[list[str
     return read, traffic.answers
 
 
-@pytest.mark.parametrize("front", check_first(["facade", "gateway"]))
-async def test_foreign_pages_read_nothing_and_start_nothing(suite: Suite, browser: Browser, front: str) -> None:
+async def test_foreign_pages_read_nothing_and_start_nothing(suite: Suite, browser: Browser) -> None:
     _, before = await suite.get("/api/chats")
-    async with asyncio.timeout(300), serving_pages() as pages, gateway(addresses_of(suite), DEFAULTS) as gateway_url:
-        port = urlsplit(suite.url if front == "facade" else gateway_url).port
+    async with asyncio.timeout(300), serving_pages() as pages:
+        port = urlsplit(suite.url).port
         cases = (
             (f"http://localhost:{pages}/page", "localhost"),
             (f"http://127.0.0.1:{pages}/page", "127.0.0.1"),

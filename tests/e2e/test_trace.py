@@ -13,8 +13,6 @@ import pytest
 import pytest_asyncio
 
 from services.simulator.server import simulator
-from tests.support.facade import fronts
-from tests.support.facade.fronts import Timing, gateway
 from tests.support.otlp import Collector, Span, collector
 from tests.support.suite import Suite, running
 
@@ -92,30 +90,6 @@ async def test_one_trace_leads_from_the_caller_to_the_tool(traced: Traced) -> No
     assert not any(WORDS.encode() in span.said or b"Paris" in span.said for span in traced.collector.of(trace_id))
     (line,) = [line for line in traced.logged("tools", "rpc done") if line["method"] == f"/{EXECUTE}"]
     assert (line["trace_id"], line["span_id"], line["run_id"]) == (trace_id, spans[EXECUTE].span_id, run_id)
-
-
-async def test_one_trace_leads_through_deploy_gateway(traced: Traced) -> None:
-    trace_id = "4" * 32
-    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": traced.collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "50"}
-    async with gateway(dict.fromkeys(fronts.PEERS, traced.suite.grpc), Timing(), env) as url:
-        await ask(traced, trace_id, f"What is the weather in Paris? {WORDS}", "react", url)
-        for path in ("/healthz", "/readyz", f"/api/agent?agentKey={WORDS}"):
-            async with traced.suite.http.get(url + path):
-                pass
-        spans = await traced.trace(trace_id, "POST /api/query", QUERY, "invoke_agent react", TOOL, EXECUTE)
-        await traced.collector.until(lambda: bool(traced.collector.named("GET /api/agent")))
-    path = ("POST /api/query", QUERY, "invoke_agent react", TOOL, EXECUTE)
-    for above, below in itertools.pairwise(path):
-        assert spans[below].parent_id == spans[above].span_id, below
-    first = spans["POST /api/query"]
-    assert (first.service, first.kind, first.parent_id) == ("headrace-gateway", "SERVER", "b" * 16)
-    assert first.attributes.keys() >= {"headrace.request.id"}
-    assert (first.attributes["http.route"], first.attributes["http.response.status_code"]) == ("/api/query", 200)
-    (other,) = traced.collector.named("GET /api/agent")
-    assert (other.trace_id != trace_id, other.parent_id, other.failed) == (True, "", False)
-    ours = [span for span in traced.collector.spans if span.service == "headrace-gateway"]
-    assert {span.name for span in ours} == {"POST /api/query", "GET /api/agent"}
-    assert not any(WORDS.encode() in span.said for span in ours)
 
 
 async def test_what_fails_is_marked_where_it_failed_and_not_where_it_was_told(traced: Traced) -> None:

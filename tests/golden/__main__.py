@@ -73,15 +73,7 @@ async def record(
     suite: Running, http: aiohttp.ClientSession, agent: str, message: str, *, is_cancelled: bool
 ) -> list[str]:
     """Have an agent asked, a person answer or cancel, and return the run's cassette."""
-    body = {"message": message, "agentKey": agent, "record": True}
-    events: list[dict[str, Any]] = []
-    reader = SseReader()
-    async with asyncio.timeout(300), http.post("/api/query", json=body) as response:
-        async for chunk in response.content.iter_any():
-            for frame in reader.feed(chunk):
-                if frame.data != b"[DONE]":
-                    events.append(json.loads(frame.data))
-                    await answer(http, events, is_cancelled=is_cancelled)
+    events = await read_run(http, agent, message, is_cancelled=is_cancelled, record=True)
     lines: list[str] = []
     token: str | None = ""
     while token is not None:
@@ -91,6 +83,22 @@ async def record(
         lines += page["lines"]
         token = page.get("nextPageToken")
     return lines
+
+
+async def read_run(
+    http: aiohttp.ClientSession, agent: str, message: str, *, is_cancelled: bool, record: bool = False
+) -> list[dict[str, Any]]:
+    """Return the events of a run whose gates are answered, or that is cancelled at the first."""
+    body = {"message": message, "agentKey": agent, "record": record}
+    events: list[dict[str, Any]] = []
+    reader = SseReader()
+    async with asyncio.timeout(300), http.post("/api/query", json=body) as response:
+        async for chunk in response.content.iter_any():
+            for frame in reader.feed(chunk):
+                if frame.data != b"[DONE]":
+                    events.append(json.loads(frame.data))
+                    await answer(http, events, is_cancelled=is_cancelled)
+    return events
 
 
 async def answer(http: aiohttp.ClientSession, events: list[dict[str, Any]], *, is_cancelled: bool) -> None:

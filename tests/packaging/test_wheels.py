@@ -25,7 +25,7 @@ CLIENT_NEEDS = {"googleapis-common-protos", "grpcio", "protobuf"}
 QUERY = """
 import asyncio, sys
 from headrace.client import Client
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 
 async def main() -> None:
     state = Fold()
@@ -136,7 +136,7 @@ def test_a_client_asks_a_server(client: Environment, server: Environment, tmp_pa
 
 def test_the_two_share_an_environment_and_no_file(server: Environment) -> None:
     theirs, ours = (set(files) for files in json.loads(server.run("python", "-c", FILES)))
-    assert {"headrace/client.py", "headrace/fold.py", "headrace/v1/agent_pb2.py"} <= ours
+    assert {"headrace/client.py", "headrace/runs/fold.py", "headrace/v1/agent_pb2.py"} <= ours
     assert {"headrace/cli/__init__.py", "services/facade/__main__.py"} <= theirs
     assert theirs & ours == set()
     assert not {file for file in ours if file.startswith(("services/", "headrace/cli/"))}

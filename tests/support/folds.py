@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headrace.fold import Block, Fold
+from headrace.runs.fold import Fold
+from headrace.runs.parts import Block
 from services.runtime.formats.json_form import encode, event
 
 

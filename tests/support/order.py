@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.event_json import parse_event
-from headrace.fold import Block, Fold
+from headrace.runs.fold import Fold
+from headrace.runs.parts import Block
 
 Event = dict[str, Any]
 

@@ -299,7 +299,7 @@ async def until_replaced(suite: Suite, victim: str, killed: int) -> None:
 @asynccontextmanager
 async def behind_gateway(suite: Suite) -> AsyncGenerator[Suite]:
     """The same suite, through a gateway that is given the addresses of its facade."""
-    async with gateway(addresses_of(suite), DEFAULTS) as url:
+    async with gateway(addresses_of(suite), DEFAULTS, FACADE_ADDRESS=suite.url.removeprefix("http://")) as url:
         yield replace(suite, url=url)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 

@@ -15,8 +15,8 @@ from headrace.cli.evaluation.checks import Functions, check_result
 from headrace.cli.evaluation.result import Call, Journal, Planned, Result, Verdict, plan_runs
 from headrace.cli.evaluation.suite import Check, Suite, describe_check, make_trial
 from headrace.cli.facade.client import FacadeClient
-from headrace.fold import Fold
 from headrace.run_states import STATES_BY_EVENT, State
+from headrace.runs.fold import Fold
 from headrace.v1 import agent_pb2, common_pb2
 
 SCORE_SCHEMA = {

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from headrace.cli.run_view.notices import Notices
 from headrace.cli.run_view.scopes import ScopeLabels
 from headrace.cli.run_view.view import View
-from headrace.fold import TERMINAL, Fold, Scope, find_scope
+from headrace.runs.fold import TERMINAL, Fold, find_scope
+from headrace.runs.parts import Scope
 from headrace.v1 import agent_pb2
 
 PLANNER = "plan"

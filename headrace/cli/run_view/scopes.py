@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.fold import Scope, find_scope
+from headrace.runs.fold import find_scope
+from headrace.runs.parts import Scope
 from headrace.v1 import agent_pb2
 
 LABEL_CHARS_MAX = 40

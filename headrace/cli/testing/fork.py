@@ -21,9 +21,9 @@ from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
 from headrace.cli.facade.options import url_option
 from headrace.event_json import parse_event
-from headrace.fold import Fold
 from headrace.regular_files import read_regular_file
 from headrace.run_states import State
+from headrace.runs.fold import Fold
 
 FILE_BYTES_MAX = 256 * 1024 * 1024
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import grpc
 
 from services.facade.a2a.operations import Operations
-from services.facade.faces.published import PublishedAgents
+from services.facade.faces.runs import PublishedAgents
 from services.runtime.auth.audit_records import Record
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.process.config import ServerSettings

@@ -27,7 +27,7 @@ from services.facade.a2a.protocol import (
     parse_cursor,
 )
 from services.facade.a2a.task_view import ANSWER, TaskView
-from services.facade.faces.published import PublishedAgents
+from services.facade.faces.runs import PublishedAgents
 from services.runtime.rpc.push_stream import MessageSink, opening_sink
 from services.runtime.rpc.server import GrpcService
 

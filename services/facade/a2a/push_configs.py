@@ -8,12 +8,9 @@ from typing import Any
 import grpc
 
 from headrace.errors import NotFound
-from headrace.streams import rpc_errors
 from headrace.v1 import webhook_pb2, webhook_pb2_grpc
 from services.facade.a2a.protocol import BAD_PARAMS, A2aError
-from services.runtime.rpc import call_ids
-
-UNARY_TIMEOUT_S = 30.0
+from services.facade.peer_calls import call_peer
 
 OPERATIONS = frozenset(f"{verb}TaskPushNotificationConfig" for verb in ("Create", "Get", "Delete")) | {
     "ListTaskPushNotificationConfigs"
@@ -69,7 +66,7 @@ class PushConfigs:
             auth_scheme=config.scheme,
             auth_credentials=config.credentials,
         )
-        return await self._call("PutRunWebhook", request)
+        return await call_peer(self._webhooks.PutRunWebhook, request)
 
     async def get(self, task_id: str, config_id: Any) -> dict[str, Any]:
         found = next((one for one in await self._list(task_id) if one.config_id == config_id), None)
@@ -84,18 +81,14 @@ class PushConfigs:
         """Delete a config; one that is not there is as good as deleted."""
         if not isinstance(config_id, str) or not config_id:
             raise A2aError(BAD_PARAMS, "id: must be that of a config")
-        await self._call("DeleteRunWebhook", webhook_pb2.DeleteRunWebhookRequest(run_id=task_id, config_id=config_id))
+        request = webhook_pb2.DeleteRunWebhookRequest(run_id=task_id, config_id=config_id)
+        await call_peer(self._webhooks.DeleteRunWebhook, request)
         return {}
 
     async def _list(self, task_id: str) -> list[webhook_pb2.RunWebhook]:
-        reply = await self._call("ListRunWebhooks", webhook_pb2.ListRunWebhooksRequest(run_id=task_id))
+        request = webhook_pb2.ListRunWebhooksRequest(run_id=task_id)
+        reply = await call_peer(self._webhooks.ListRunWebhooks, request)
         return list(reply.webhooks)
-
-    async def _call(self, name: str, request: Any) -> Any:
-        with rpc_errors():
-            return await getattr(self._webhooks, name)(
-                request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
-            )
 
 
 def _describe(webhook: webhook_pb2.RunWebhook) -> dict[str, Any]:

@@ -36,8 +36,7 @@ from services.facade.a2a.protocol import (
 )
 from services.facade.a2a.rest_paths import read_rest_call
 from services.facade.a2a.task_view import ANSWER, ContextSink, TaskView
-from services.facade.faces.published import PublishedAgents
-from services.facade.faces.runs import FaceRuns, FollowedChats
+from services.facade.faces.runs import FaceRuns, FollowedChats, PublishedAgents
 from services.facade.middleware.request_lifecycle import has_begun
 from services.facade.requests.body import read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts

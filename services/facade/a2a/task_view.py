@@ -11,8 +11,21 @@ from typing import Any, Protocol
 
 import orjson
 
-from headrace.fold import TERMINAL, Fold
 from headrace.run_states import LIVE_STATES, STATES_BY_EVENT, State
+from headrace.runs.fold import Fold
+from headrace.runs.parts import (
+    RUN,
+    Block,
+    BlockBegun,
+    BlocksLost,
+    Change,
+    FilePublished,
+    GateClosed,
+    GateOpened,
+    RunBegun,
+    RunEnded,
+    TextAdded,
+)
 from headrace.shown_text import make_visible
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, CREDENTIAL
@@ -20,9 +33,6 @@ from services.runtime.clock import format_time
 from services.runtime.formats.chat_cursor import ChatCursor
 
 ANSWER = "answer"
-
-FILES_MAX = 50
-"""Files of a run that are artifacts."""
 
 STATES: dict[str, str] = {
     State.QUEUED: "TASK_STATE_SUBMITTED",
@@ -34,9 +44,6 @@ STATES: dict[str, str] = {
 }
 AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 """Of a task that waits, where what it waits for is an authorization."""
-
-_BREAKS = frozenset({"tool_start", "tool_snapshot", "action_start", "action_snapshot", "attempt_reset"})
-"""Events of the run itself after which its answer begins anew."""
 
 LIVE = frozenset(LIVE_STATES)
 
@@ -64,10 +71,7 @@ class TaskView:
         self._sink = sink
         self._known_seq = known_seq
         self._base_url = base_url
-        self.files: dict[str, dict[str, Any]] = {}
-        """Artifacts of the files that the run has published, by their ids."""
         self.fold = Fold()
-        self.gates: dict[str, agent_pb2.GateOpen] = {}
         self.answered: frozenset[str] = frozenset()
         self.has_begun = False
         """Whether the task itself has been sent."""
@@ -77,23 +81,25 @@ class TaskView:
         self._is_text_open = False
         """Whether the next piece is appended."""
         self._has_piece = False
-        self._begun: set[str] = set()
-        """Ids of the answer's blocks."""
 
     @property
     def is_over(self) -> bool:
         return self.fold.end is not None
 
     @property
+    def gates(self) -> dict[str, agent_pb2.GateOpen]:
+        """The open gates that the reader does not answer."""
+        return {key: gate.open for key, gate in self.fold.gates.items() if key not in self.answered}
+
+    @property
     def is_waiting(self) -> bool:
-        return bool(self.gates) and not self.stays_while_waiting
+        return bool(self.fold.gates) and bool(self.gates) and not self.stays_while_waiting
 
     def adopt(self, seen: TaskView, answered: frozenset[str]) -> None:
         """Go on where another view of the run has ended, whose gates are `answered`."""
-        self.fold, self._known_seq, self.files = seen.fold, seen.fold.last_seq, seen.files
+        self.fold, self._known_seq = seen.fold, seen.fold.last_seq
         self.timestamp_ms = seen.timestamp_ms
         self.answered = answered
-        self.gates = {key: gate for key, gate in seen.gates.items() if key not in answered}
         self.send_task(self.fold.last_seq)
 
     async def wait_until_ready(self) -> None:
@@ -101,12 +107,18 @@ class TaskView:
             await self._sink.wait_until_drained()
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
-        self.fold.apply(delta)
         self.timestamp_ms = delta.timestamp
-        kind = delta.WhichOneof("payload")
-        if kind == "content_delta":
-            return self._send_piece(delta.seq, delta.content_delta.content_id, delta.content_delta.delta)
-        return self._take_event(kind or "", delta)
+        is_ready = True
+        for change in self.fold.apply(delta):
+            # Nearly all are these.
+            if type(change) is not TextAdded:
+                is_ready = self._take_change(change, delta.seq) and is_ready
+            elif change.block.is_answer and self._sink is not None and delta.seq > self._known_seq:
+                append = self._is_text_open and self._has_piece
+                self._is_text_open = self._has_piece = True
+                text = change.text if append else self.fold.answer
+                is_ready = self._sink.send_piece(self._ids, text, delta.seq, append=append) and is_ready
+        return is_ready
 
     def recall(self, delta: agent_pb2.AgentDelta) -> bool:
         """Take an event that the reader has."""
@@ -115,52 +127,37 @@ class TaskView:
         self._sink = sink
         return True
 
-    def _take_event(self, kind: str, delta: agent_pb2.AgentDelta) -> bool:
-        match kind:
-            case "run_start":
-                return self.send_task(delta.seq)
-            case "content_snapshot":
-                self._begin_block(delta.content_snapshot.content_id)
-                return self._send_piece(delta.seq, delta.content_snapshot.content_id, delta.content_snapshot.text)
-            case "content_start":
-                self._begin_block(delta.content_start.content_id)
-            case _ if kind in _BREAKS and not (delta.subagent_id or delta.task_id):
+    def _take_change(self, change: Change, seq: int) -> bool:
+        match change:
+            case RunBegun():
+                return self.send_task(seq)
+            case BlockBegun(is_again=True, block=Block(kind="content")):
+                self._is_text_open = False  # it is told again, to a reader that fell behind
+            case BlockBegun(block=block) if block.is_call and block.scope == RUN:
                 self._is_text_open = False
-            case "gate_open" if delta.gate_open.gate_id not in self.answered:
-                self.gates[delta.gate_open.gate_id] = delta.gate_open
-                return self._send_change(delta.seq)
-            case "gate_close":
-                self.gates.pop(delta.gate_close.gate_id, None)
-                return self._send_change(delta.seq)
-            case "artifact_publish" if len(self.files) < FILES_MAX:
-                return self._send_file(delta.seq, delta.artifact_publish)
-            case _ if kind in TERMINAL:
-                return self.send_status(delta.seq)
+            case BlocksLost(scope=scope) if scope == RUN:
+                self._is_text_open = False
+            case GateOpened(gate) if gate.open.gate_id not in self.answered:
+                return self._send_change(seq)
+            case GateClosed():
+                return self._send_change(seq)
+            case FilePublished(file):
+                return self._send_file(seq, file)
+            case RunEnded():
+                return self.send_status(seq)
             case _:
                 pass
         return True
 
-    def _begin_block(self, block_id: str) -> None:
-        if block_id in self._begun:
-            self._is_text_open = False  # it is told again, to a reader that fell behind
-        self._begun.add(block_id)
-
-    def _send_piece(self, seq: int, block_id: str, text: str) -> bool:
-        block = self.fold.blocks.get(block_id)
-        if self._sink is None or block is None or not block.is_answer or seq <= self._known_seq:
-            return True
-        append = self._is_text_open and self._has_piece
-        self._is_text_open = self._has_piece = True
-        return self._sink.send_piece(self._ids, text if append else self.fold.answer, seq, append=append)
-
     def _send_file(self, seq: int, file: agent_pb2.ArtifactPublish) -> bool:
-        part = {"url": self._base_url + file.url, "filename": file.name, "mediaType": file.mime_type}
-        artifact = {"artifactId": file.artifact_id, "name": file.name, "parts": [part]}
-        self.files[file.artifact_id] = artifact
         if self._sink is None or seq <= self._known_seq:
             return True
-        update = self._ids | {"artifact": artifact, "append": False, "lastChunk": True}
+        update = self._ids | {"artifact": self._build_file(file), "append": False, "lastChunk": True}
         return self._sink.send_event({"artifactUpdate": update}, seq)
+
+    def _build_file(self, file: agent_pb2.ArtifactPublish) -> dict[str, Any]:
+        part = {"url": self._base_url + file.url, "filename": file.name, "mediaType": file.mime_type}
+        return {"artifactId": file.artifact_id, "name": file.name, "parts": [part]}
 
     def _send_change(self, seq: int) -> bool:
         return not self.stays_while_waiting or seq <= self._known_seq or self.send_status(seq)
@@ -194,7 +191,7 @@ class TaskView:
         if self.fold.end is not None and self.fold.end.run_complete.output:
             parts.append({"data": orjson.loads(self.fold.end.run_complete.output), "mediaType": "application/json"})
         answer = [{"artifactId": ANSWER, "name": ANSWER, "parts": parts}] if parts else []
-        return [*answer, *self.files.values()]
+        return [*answer, *map(self._build_file, self.fold.files.values())]
 
     def build_status(self) -> dict[str, Any]:
         end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
@@ -213,8 +210,7 @@ class TaskView:
         return status
 
     def _ask(self, gate: agent_pb2.GateOpen) -> list[dict[str, Any]]:
-        block = self.fold.blocks.get(gate.tool_id)
-        arguments = (block.params or block.text) if block else ""
+        arguments = self.fold.get_arguments(gate.tool_id)
         data: dict[str, Any] = {"gateId": gate.gate_id, "kind": gate.kind, "toolName": gate.tool_name}
         data |= {"arguments": make_visible(arguments), "expiresAt": gate.expires_at}  # JSON text: its value is the same
         if gate.kind == APPROVAL:

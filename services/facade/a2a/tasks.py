@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,24 +11,18 @@ from typing import Any
 
 import grpc
 
-from headrace.errors import Interrupted, NotFound
+from headrace.errors import NotFound
 from headrace.run_states import State
-from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
 from services.facade.a2a.message import SentMessage, answer_gate, find_context, is_uuid, make_query
 from services.facade.a2a.protocol import BAD_PARAMS, NOT_CANCELABLE, UNSUPPORTED, A2aError
 from services.facade.a2a.push_configs import PushConfigs
 from services.facade.a2a.task_view import LIVE, STATES, TaskView
 from services.facade.faces.attachments.uploads import Uploads
-from services.facade.faces.run_pipe import RunTaker, pipe_run
+from services.facade.faces.run_pipe import RunTaker, UntilBegun, UntilOver, pipe_run
 from services.facade.faces.runs import FaceRuns
+from services.facade.peer_calls import call_peer
 from services.runtime.clock import format_time
-from services.runtime.rpc import call_ids
-
-UNARY_TIMEOUT_S = 30.0
-
-LOOK_TIMEOUT_S = 2.0
-"""Longest read of the events of a run that goes on, for its task as it stands."""
 
 PAGE, PAGE_MAX = 50, 100
 
@@ -72,7 +65,7 @@ class Tasks:
         if run.state not in LIVE:
             raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); send a message with its contextId alone")
         seen = TaskView()
-        await self._look(run, seen)
+        await self._runs.look(run, seen, seen)
         if not seen.gates:
             raise A2aError(UNSUPPORTED, "the task waits for no message; its agent is at work")
         answer = answer_gate(run.run_id, seen.gates, sent)
@@ -83,7 +76,7 @@ class Tasks:
         view.adopt(seen, answered)
 
     async def _follow(self, open_call: Callable[[], Any], view: TaskView, sent: SentMessage) -> None:
-        taker = _UntilBegun(view) if sent.returns_immediately else view
+        taker = UntilBegun(view) if sent.returns_immediately else view
         if sent.push is None or sent.task_id:
             await pipe_run(open_call(), taker)
             return
@@ -110,7 +103,7 @@ class Tasks:
             raise A2aError(NOT_CANCELABLE, f"the task has ended ({run.state})")
         await self._runs.cancel_run(run.run_id)
         view = TaskView(base_url=base_url)
-        await self._look(run, view, until_over=True)
+        await self._runs.look(run, view, UntilOver(view))
         return view.build_task() if view.fold.run_id else _summarize(await self.find_run(agent_key, task_id))
 
     async def list_tasks(self, agent_key: str, params: dict[str, Any], base_url: str) -> dict[str, Any]:
@@ -138,10 +131,7 @@ class Tasks:
             raise A2aError(BAD_PARAMS, "contextId: must be one that this server has given")
         chats = [context_id]
         if not context_id:
-            request = memory_pb2.ListChatsRequest(page_size=CHATS_MAX)
-            with rpc_errors():
-                metadata = call_ids.forward_metadata()
-                reply = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=metadata)
+            reply = await call_peer(self._memory.ListChats, memory_pb2.ListChatsRequest(page_size=CHATS_MAX))
             chats = [chat.chat_id for chat in reply.chats if chat.first_agent_key == agent_key]
         runs = [run for chat_id in chats if is_uuid(chat_id) for run in await self._runs.list_runs(chat_id)]
         found = [run for run in runs if run.agent_key == agent_key and run.updated_at > after_ms]
@@ -159,36 +149,8 @@ class Tasks:
         if run.state in (State.QUEUED, State.RUNNING):
             return _summarize(run)
         view = TaskView(base_url=base_url)
-        await self._look(run, view)
+        await self._runs.look(run, view, view)
         return view.build_task() if view.fold.run_id else _summarize(run)
-
-    async def _look(self, run: agent_pb2.Run, view: TaskView, *, until_over: bool = False) -> None:
-        """Read a run's events, to its end or until it waits; of one that goes on, what there is."""
-        if run.state not in LIVE:
-            await self._runs.read_ended(run.run_id, _UntilOver(view))
-            return
-        taker = _UntilOver(view) if until_over else view
-        with suppress(TimeoutError, Interrupted):
-            async with asyncio.timeout(LOOK_TIMEOUT_S):
-                await pipe_run(self._runs.attach_run(run.run_id), taker)
-
-
-class _UntilBegun:
-    """Follows a run until there is a task to return; it goes on by itself."""
-
-    def __init__(self, view: TaskView) -> None:
-        self._view = view
-        self.is_waiting = False
-
-    @property
-    def is_over(self) -> bool:
-        return bool(self._view.fold.run_id)
-
-    def take(self, delta: agent_pb2.AgentDelta) -> bool:
-        return self._view.take(delta)
-
-    async def wait_until_ready(self) -> None:
-        await self._view.wait_until_ready()
 
 
 class _PushedRun:
@@ -217,14 +179,6 @@ class _PushedRun:
         """Wait until it is configured, also where the caller has left; raises what was wrong with it."""
         if self._configuring is not None:
             await self._configuring
-
-
-class _UntilOver(_UntilBegun):
-    """Follows a run to its end, past what it waits for."""
-
-    @property
-    def is_over(self) -> bool:
-        return self._view.is_over
 
 
 def _read_time(given: Any) -> float:

@@ -27,7 +27,7 @@ class Reader:
         self._note_open()
 
     def open_message(self, message: Message) -> bytes:
-        owner = message.scope[0] or None
+        owner = message.block.scope[0] or None
         self.open_ids[message.id] = message.kind
         self._note_open()
         match message.kind:
@@ -39,7 +39,7 @@ class Reader:
                 )
             case "call":
                 return encode_frame(
-                    "TOOL_CALL_START", toolCallId=message.id, toolCallName=message.name, subagentRunId=owner
+                    "TOOL_CALL_START", toolCallId=message.id, toolCallName=message.block.name, subagentRunId=owner
                 )
 
     def close_message(self, message_id: str) -> bytes:

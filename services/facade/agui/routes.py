@@ -25,8 +25,7 @@ from services.facade.agui.run_encoder import RunEncoder
 from services.facade.agui.segment import LAST_EVENT_ID, parse_cursor
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.chat_states import ChatStates
-from services.facade.faces.published import PublishedAgents
-from services.facade.faces.runs import FaceRuns, FollowedChats
+from services.facade.faces.runs import FaceRuns, FollowedChats, PublishedAgents
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.sse import send_stream

@@ -6,24 +6,41 @@ their beginning, or that were lost, are put right by a MESSAGES_SNAPSHOT.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
-from headrace.fold import TERMINAL, Scope, find_scope
+from headrace.runs.fold import TERMINAL, Fold
+from headrace.runs.parts import (
+    CLIENT,
+    Block,
+    BlockBegun,
+    BlockEnded,
+    BlocksLost,
+    CallAnswered,
+    Changes,
+    Gate,
+    TextAdded,
+)
 from headrace.v1 import agent_pb2
 from services.facade.agui.frames import OURS, PROTOCOL_VERSION, add_id, encode_frame, encode_head
 from services.facade.agui.messages import Message, MessageKind
 from services.facade.agui.progress import Progress
 from services.facade.agui.reader import Reader
 from services.facade.agui.segment import Segment
-from services.facade.agui.waits import Waits
+from services.facade.agui.waits import build_outcome
 from services.facade.faces.call_ids import CallId
 from services.runtime.formats.json_form import event
 
 Delta = agent_pb2.AgentDelta
 
-CLIENT = "client"
+BLOCK_EVENTS = frozenset(
+    f"{kind}_{part}"
+    for kind in ("content", "reasoning", "tool", "action")
+    for part in ("start", "delta", "args", "param", "end", "result", "snapshot")
+) | {"attempt_reset"}
+"""Events that are told as changes of blocks, or not at all."""
 
 ORCHESTRATOR = "orchestrator"
 """Type of the tools that change the session state."""
@@ -44,7 +61,7 @@ class RunEncoder:
         self._is_silent = self._silent_to > 0
         self._reader = Reader()
         self._progress = Progress(self._reader)
-        self._waits = Waits(segment.answered)
+        self._fold = Fold()
         self._messages: dict[str, Message] = {}
         """By our id of the block or call, in order of beginning."""
         self.seq = 0
@@ -55,23 +72,24 @@ class RunEncoder:
     @property
     def is_waiting(self) -> bool:
         """Whether nothing will come before somebody answers, unless another branch of the run works on in silence."""
-        return self._waits.is_waiting and not self._reader.open_ids
+        if not (self._fold.gates or self._fold.client_calls):
+            return False
+        return bool(self._list_gates() or self._list_calls()) and not self._reader.open_ids
 
     def encode(self, delta: Delta) -> bytes:
         """Return the frames of an event, of which the last has an id; perhaps none."""
         kind = delta.WhichOneof("payload")
         self.seq = seq = delta.seq
         begun = self.begin() if self._is_silent and seq > self._silent_to else b""
-        if kind == "content_delta":
-            frames = self._encode_piece(delta.content_delta.content_id, delta.content_delta.delta)
-        elif kind == "reasoning_delta":
-            frames = self._encode_piece(delta.reasoning_delta.reasoning_id, delta.reasoning_delta.delta)
-        elif kind == "tool_args":
-            frames = self._encode_piece(delta.tool_args.tool_id, delta.tool_args.delta)
+        changes = self._fold.apply(delta)
+        if len(changes) == 1 and type(added := changes[0]) is TextAdded:
+            message, frames = self._messages[added.block.id], b""
+            if message.id in self._reader.open_ids:
+                frames = b"%b%b}\n\n" % (message.head, orjson.dumps(added.text))
         elif kind is None:
             frames = b""
         else:
-            frames = self._encode_event(kind, delta)
+            frames = self._encode_change(changes) or self._encode_event(kind, delta)
         if self._is_silent or not (frames or begun):
             return b""
         return add_id(begun + frames, self._id_head, seq, self._reader.cursor_tail)
@@ -91,35 +109,42 @@ class RunEncoder:
     def end_waiting(self) -> bytes:
         """End the stream of a run that waits."""
         begun, self.is_over = self.begin(), True
-        outcome = self._waits.build_outcome(self._run_id, self.seq)
+        outcome = build_outcome(self._list_gates(), self._list_calls(), self._run_id, self.seq)
         closed = self._reader.close_all(is_suspended=True)
         return add_id(begun + closed + self._finish(outcome), self._id_head, self.seq, b"")
 
     def encode_state(self, kind: str, **fields: Any) -> bytes:
         return add_id(encode_frame(kind, **fields), self._id_head, self.seq, self._reader.cursor_tail)
 
-    def _encode_piece(self, block_id: str, piece: str) -> bytes:
-        message = self._messages.get(block_id)
-        if message is None:
-            return b""
-        message.pieces.append(piece)
-        return b"%b%b}\n\n" % (message.head, orjson.dumps(piece)) if message.id in self._reader.open_ids else b""
+    def _list_gates(self) -> list[tuple[Gate, str]]:
+        """Return the gates that the request does not answer, each with the client's id of its call."""
+        gates = [gate for key, gate in self._fold.gates.items() if key not in self._segment.answered]
+        return [(gate, self._find_call_id(gate.open.tool_id)) for gate in gates]
+
+    def _list_calls(self) -> list[str]:
+        """Return the client's ids of its functions that the run waits for."""
+        return [self._find_call_id(key) for key in self._fold.client_calls if key not in self._segment.answered]
+
+    def _find_call_id(self, tool_id: str) -> str:
+        return self._messages[tool_id].id if tool_id in self._messages else tool_id
+
+    def _encode_change(self, changes: Changes) -> bytes:
+        """Return the events of what has changed of blocks."""
+        match changes:
+            case (BlockBegun(block=block), *rest):
+                return self._open(block) + (self._close(block) if rest else b"")
+            case (BlockEnded(block=block),):
+                return self._close(block)
+            case (CallAnswered(block=block),):
+                return self._encode_result(block)
+            case (BlocksLost(blocks=blocks),):
+                return self._drop(blocks)
+            case _:
+                return b""
 
     def _encode_event(self, kind: str, delta: Delta) -> bytes:
         payload = getattr(delta, kind)
         match kind:
-            case "content_start" | "reasoning_start" | "tool_start" | "action_start":
-                return self._open(kind, delta, payload)
-            case "action_args":
-                return self._encode_piece(payload.action_id, payload.delta)
-            case "content_end" | "reasoning_end" | "tool_end" | "action_end":
-                return self._close(_get_id(kind, payload))
-            case "content_snapshot" | "reasoning_snapshot" | "tool_snapshot" | "action_snapshot":
-                return self._open(kind, delta, payload) + self._close(_get_id(kind, payload))
-            case "tool_result" | "action_result":
-                return self._encode_result(_get_id(kind, payload), payload.result)
-            case "attempt_reset":
-                return self._drop(find_scope(delta), payload.from_seq)
             case "run_start":
                 self._run_id = payload.run_id
                 is_begun = self._segment.is_continued or self._is_silent
@@ -128,86 +153,65 @@ class RunEncoder:
                 self._question = payload.message
                 return b""
             case "gate_open":
-                message = self._messages.get(payload.tool_id)
-                self._waits.open_gate(payload, delta.subagent_id, message.id if message else payload.tool_id)
                 return self._encode_custom(delta) if self._segment.n else b""
-            case "gate_close":
-                self._waits.gates.pop(payload.gate_id, None)
-                return self._encode_custom(delta)
             case _ if kind in TERMINAL:
                 return self._end(kind, payload)
-            case "chat_start" | "action_param":
+            case _ if kind == "chat_start" or kind in BLOCK_EVENTS:
                 return b""
             case _:
                 return self._progress.encode(kind, delta) or self._encode_custom(delta)
 
-    def _open(self, kind: str, delta: Delta, payload: Any) -> bytes:
-        block_id = _get_id(kind, payload)
-        message = self._make_message(kind, delta, payload)
-        self._messages[block_id] = message
-        if message.is_own:
-            self._waits.open_call(block_id, message.id)
+    def _open(self, block: Block) -> bytes:
+        message = self._messages[block.id] = self._make_message(block)
         if message.id in self._known_ids:
             return b""
         if not self._is_silent and message.id in self._reader.open_ids:
             return self._encode_snapshot()  # its reader has a part of it
         opened = self._reader.open_message(message)
-        return opened + b"".join(b"%b%b}\n\n" % (message.head, orjson.dumps(piece)) for piece in message.pieces)
+        return opened + (b"%b%b}\n\n" % (message.head, orjson.dumps(message.text)) if message.text else b"")
 
-    def _make_message(self, kind: str, delta: Delta, payload: Any) -> Message:
-        block_id, scope = _get_id(kind, payload), (delta.subagent_id, delta.task_id)
-        if kind.startswith(("content", "reasoning")):
-            is_text = kind.startswith("content") and _is_shown(payload, scope)
-            message = _make(("text" if is_text else "reasoning"), block_id, delta.seq, scope)
-            text = getattr(payload, "text", "")
-        else:
-            is_own = getattr(payload, "tool_api", "") == CLIENT
-            call_id = f"{block_id}.{self._run_id[:8]}"
-            if is_own:
-                # The client keeps its id however the run tells the call later: a past one has the number of its end.
-                told = self._told_calls.get((self._run_id, block_id))
-                call_id = told or str(CallId(self._run_id, block_id, delta.seq))
-            message = _make("call", call_id, delta.seq, scope)
-            message.is_own, message.tool_type = is_own, getattr(payload, "tool_type", "")
-            message.name = getattr(payload, "tool_name", "") or getattr(payload, "action_name", "")
-            text = getattr(payload, "arguments", "") or getattr(payload, "tool_params", "")
-        message.pieces = [text] if text else []
-        return message
+    def _make_message(self, block: Block) -> Message:
+        kind: MessageKind = "call" if block.is_call else "text" if _is_shown(block) else "reasoning"
+        message_id = block.id
+        if kind == "call":
+            message_id = f"{block.id}.{self._run_id[:8]}"
+        if block.tool_api == CLIENT:
+            # The client keeps its id however the run tells the call later: a past one has the number of its end.
+            told = self._told_calls.get((self._run_id, block.id))
+            message_id = told or str(CallId(self._run_id, block.id, block.seq))
+        field = "toolCallId" if kind == "call" else "messageId"
+        head = encode_head(_HEADS[kind], **{field: message_id}, subagentRunId=block.scope[0] or None)
+        return Message(block, kind, message_id, head)
 
-    def _close(self, block_id: str) -> bytes:
-        message = self._messages.get(block_id)
-        return self._reader.close_message(message.id) if message else b""
+    def _close(self, block: Block) -> bytes:
+        return self._reader.close_message(self._messages[block.id].id)
 
-    def _encode_result(self, block_id: str, result: str) -> bytes:
-        self._waits.calls.pop(block_id, None)
-        message = self._messages.get(block_id)
-        if message is None or message.is_own:
+    def _encode_result(self, block: Block) -> bytes:
+        message = self._messages[block.id]
+        if message.is_own:
             return b""
-        message.result = result
         # In the silence the reader is told nothing, and behind it the state as a whole.
-        self.is_state_due = self.is_state_due or (message.tool_type == ORCHESTRATOR and not self._is_silent)
+        self.is_state_due = self.is_state_due or (block.tool_type == ORCHESTRATOR and not self._is_silent)
         if message.result_id in self._known_ids:
             return b""
         return self._reader.close_message(message.id) + encode_frame(
             "TOOL_CALL_RESULT",
             messageId=message.result_id,
             toolCallId=message.id,
-            content=result,
+            content=block.result,
             role="tool",
-            subagentRunId=message.scope[0] or None,
+            subagentRunId=block.scope[0] or None,
         )
 
-    def _drop(self, scope: Scope, from_seq: int) -> bytes:
+    def _drop(self, lost: Sequence[Block]) -> bytes:
         """Take back what was lost, also what the reader alone still knows of."""
-        lost = [key for key, message in self._messages.items() if message.scope == scope and message.seq > from_seq]
-        closed = [self._close(key) for key in lost]
-        for key in lost:
-            del self._messages[key]
-            self._waits.calls.pop(key, None)
+        closed = [self._close(block) for block in lost]
+        for block in lost:
+            del self._messages[block.id]
         if self._is_silent:
             return b""
         present = {message.id for message in self._messages.values()}
-        closed += [self._reader.close_message(id) for id in set(self._reader.open_ids) - present]
+        closed += [self._reader.close_message(id) for id in [*self._reader.open_ids] if id not in present]
         return b"".join(closed) + self._encode_snapshot()
 
     def _encode_snapshot(self) -> bytes:
@@ -261,21 +265,9 @@ class RunEncoder:
         return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), told.json, owner)
 
 
-def _make(kind: MessageKind, message_id: str, seq: int, scope: Scope) -> Message:
-    field = "toolCallId" if kind == "call" else "messageId"
-    head = encode_head(_HEADS[kind], **{field: message_id}, subagentRunId=scope[0] or None)
-    return Message(kind, message_id, seq, scope, head)
-
-
-def _get_id(kind: str, payload: Any) -> str:
-    return getattr(payload, f"{kind.partition('_')[0]}_id")
-
-
-def _is_shown(payload: agent_pb2.ContentStart | agent_pb2.ContentSnapshot, scope: Scope) -> bool:
-    """Whether a text is the run's answer or a sub-agent's; what a planner or a task says is reasoning."""
-    if scope[0]:
-        return True
-    return payload.is_answer if payload.HasField("is_answer") else scope == ("", "")
+def _is_shown(block: Block) -> bool:
+    """Whether a block is the run's answer or a sub-agent's; what a planner or a task says is reasoning."""
+    return block.kind == "content" and (block.is_answer or bool(block.scope[0]))
 
 
 def _build_usage(usage: Any) -> list[dict[str, int]]:

@@ -6,10 +6,12 @@ kept in between and any facade takes the answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
+from headrace.runs.parts import Gate
 from headrace.v1 import agent_pb2
 from services.facade.agui.frames import OURS
 from services.facade.faces.gate_answers import APPROVAL, GateRef
@@ -27,33 +29,14 @@ APPROVAL_SCHEMA = {
 }
 
 
-class Waits:
-    """Open gates, and calls of the caller's functions that have no result; without those that are `answered`."""
-
-    def __init__(self, answered: frozenset[str]) -> None:
-        self._answered = answered
-        self.gates: dict[str, tuple[agent_pb2.GateOpen, str, str]] = {}
-        """Each with its sub-agent, if any, and the client's id of the call."""
-        self.calls: dict[str, str] = {}
-        """Our id of the call, and the client's."""
-
-    @property
-    def is_waiting(self) -> bool:
-        return bool(self.gates or self.calls)
-
-    def open_gate(self, gate: agent_pb2.GateOpen, subagent_id: str, call_id: str) -> None:
-        if gate.gate_id not in self._answered:
-            self.gates[gate.gate_id] = gate, subagent_id, call_id
-
-    def open_call(self, tool_id: str, call_id: str) -> None:
-        if tool_id not in self._answered:
-            self.calls[tool_id] = call_id
-
-    def build_outcome(self, run_id: str, seq: int) -> dict[str, Any]:
-        if not self.gates:
-            return {"type": "success", "pendingToolCallIds": [*self.calls.values()]}
-        interrupts = [_build_interrupt(*waiting, run_id, seq) for waiting in self.gates.values()]
-        return {"type": "interrupt", "interrupts": interrupts}
+def build_outcome(gates: Sequence[tuple[Gate, str]], call_ids: Sequence[str], run_id: str, seq: int) -> dict[str, Any]:
+    """Return how a segment ends whose run waits: at gates, each with the client's id of its call, or for functions of
+    the caller.
+    """
+    if not gates:
+        return {"type": "success", "pendingToolCallIds": [*call_ids]}
+    interrupts = [_build_interrupt(gate.open, gate.scope[0], call_id, run_id, seq) for gate, call_id in gates]
+    return {"type": "interrupt", "interrupts": interrupts}
 
 
 def _build_interrupt(gate: agent_pb2.GateOpen, subagent_id: str, call_id: str, run_id: str, seq: int) -> dict[str, Any]:

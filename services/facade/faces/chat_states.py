@@ -8,9 +8,8 @@ import grpc
 import orjson
 
 from headrace.errors import NotFound
-from headrace.streams import rpc_errors
 from headrace.v1 import memory_pb2, memory_pb2_grpc
-from services.runtime.rpc import call_ids
+from services.facade.peer_calls import call_peer
 
 TIMEOUT_S = 5.0
 
@@ -24,8 +23,7 @@ class ChatStates:
         """Return whether the chat is there, and the caller's own."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         try:
-            with rpc_errors():
-                reply = await self._memory.GetChat(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+            reply = await call_peer(self._memory.GetChat, request, TIMEOUT_S)
         except NotFound:
             return False
         return reply.access == "own"
@@ -34,8 +32,7 @@ class ChatStates:
         """Return the cursor after the chat's last event; empty if the chat is not there."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id)
         try:
-            with rpc_errors():
-                reply = await self._memory.GetChat(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+            reply = await call_peer(self._memory.GetChat, request, TIMEOUT_S)
         except NotFound:
             return ""
         return reply.cursor
@@ -44,8 +41,7 @@ class ChatStates:
         """Return a chat's state; None if the chat is not there, or not the caller's."""
         request = memory_pb2.GetStateRequest(chat_id=chat_id)
         try:
-            with rpc_errors():
-                reply = await self._memory.GetState(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+            reply = await call_peer(self._memory.GetState, request, TIMEOUT_S)
         except NotFound:
             return None
         return orjson.loads(reply.state or "{}")

@@ -8,12 +8,10 @@ from typing import Any, Protocol
 import grpc
 
 from headrace.errors import Interrupted
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL, Fold
 from headrace.v1 import agent_pb2
+from services.facade.responses.sse import CALL_END_TIMEOUT_S
 from services.runtime.rpc.push_stream import push_messages
-
-CALL_END_TIMEOUT_S = 1.0
-"""Longest wait for the end of a call whose run has ended."""
 
 TURN_QUIET_S = 0.25
 """Silence after which a run that waits is left; longer than a model pauses between two calls of an answer."""
@@ -35,6 +33,47 @@ class RunTaker(Protocol):
         ...
 
     async def wait_until_ready(self) -> None: ...
+
+
+class RunReader(Protocol):
+    @property
+    def fold(self) -> Fold: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    def take(self, delta: agent_pb2.AgentDelta) -> bool: ...
+
+    async def wait_until_ready(self) -> None: ...
+
+
+class UntilBegun:
+    """Has a reader follow a run until it has begun; the run continues by itself."""
+
+    is_waiting = False
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+        self.take = reader.take
+        self.wait_until_ready = reader.wait_until_ready
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self._reader.fold.run_id)
+
+
+class UntilOver(UntilBegun):
+    """Has a reader follow a run to its end, whatever it waits for."""
+
+    @property
+    def is_over(self) -> bool:
+        return self._reader.is_over
+
+
+class UntilQuiet(UntilOver):
+    """Has a reader follow a run to its end, or until it says nothing for a moment."""
+
+    is_waiting = True
 
 
 async def pipe_run(call: grpc.aio.UnaryStreamCall[Any, bytes], taker: RunTaker) -> None:

@@ -1,4 +1,4 @@
-"""The RPCs behind the faces: start, attach, answer and cancel runs."""
+"""The RPCs behind the faces: the agents that a face shows, and their runs, to start, attach, answer and cancel."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 
 import grpc
 
-from headrace.errors import HeadraceError, NotFound, Overloaded
-from headrace.streams import reading, rpc_errors
+from headrace.errors import HeadraceError, Interrupted, NotFound, Overloaded
+from headrace.run_states import LIVE_STATES
+from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
 from services.facade.faces.gate_answers import Answer
-from services.facade.faces.run_pipe import RunTaker, pipe_run
+from services.facade.faces.run_pipe import RunReader, RunTaker, UntilOver, pipe_run
+from services.facade.peer_calls import UNARY_TIMEOUT_S, call_peer
 from services.runtime.rpc import call_ids
 from services.runtime.rpc.push_stream import Watches
 
-UNARY_TIMEOUT_S = 30.0
+LOOK_TIMEOUT_S = 2.0
+"""Longest read of a run that has not ended, for its state as it stands."""
 
 RUNS_PAGE = 200
 """As many as ListRuns gives at once; it begins with the oldest."""
@@ -53,32 +56,38 @@ class FaceRuns:
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
         return self._attach(request, metadata=call_ids.forward_metadata())
 
-    async def get_run(self, run_id: str, agent_keys: Sequence[str]) -> agent_pb2.Run:
-        """Return a run of one of the agents; that of another one is not found."""
+    async def get_run(self, run_id: str, agent_keys: Collection[str] | None = None) -> agent_pb2.Run:
+        """Return a run of one of the agents, or of any; that of another one is not found."""
         request = agent_pb2.GetRunRequest(run_id=run_id)
-        with rpc_errors():
-            reply = await self._agents.GetRun(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        if reply.run.agent_key not in agent_keys:
+        reply = await call_peer(self._agents.GetRun, request)
+        if agent_keys is not None and reply.run.agent_key not in agent_keys:
             raise NotFound(f"no run {run_id} of an agent that is published here", field="runId")
         return reply.run
 
-    async def read_ended(self, run_id: str, taker: RunTaker) -> None:
-        """Have `taker` take all events of a run that has ended; raises Overloaded where that takes too long."""
+    async def look(self, run: agent_pb2.Run, reader: RunReader, taker: RunTaker) -> None:
+        """Have `reader` read a run that has ended, or else `taker` what there is of one that has not.
+
+        Raises:
+            Overloaded: The events of a run that has ended take too long.
+        """
+        if run.state in LIVE_STATES:
+            with suppress(TimeoutError, Interrupted):
+                async with asyncio.timeout(LOOK_TIMEOUT_S):
+                    await pipe_run(self.attach_run(run.run_id), taker)
+            return
         try:
             async with asyncio.timeout(UNARY_TIMEOUT_S):
-                await pipe_run(self.attach_run(run_id), taker)
+                await pipe_run(self.attach_run(run.run_id), UntilOver(reader))
         except TimeoutError:
-            raise make_unread_error(run_id) from None
+            raise make_unread_error(run.run_id) from None
 
     async def list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
         """Return a chat's runs, the newest first; none of a chat that is not there, or not the caller's."""
         runs: list[agent_pb2.Run] = []
         request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=RUNS_PAGE)
-        with suppress(NotFound), rpc_errors():
+        with suppress(NotFound):
             while True:
-                reply = await self._agents.ListRuns(
-                    request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
-                )
+                reply = await call_peer(self._agents.ListRuns, request)
                 runs += reply.runs
                 if not reply.next_page_token:
                     return runs[::-1]
@@ -95,22 +104,39 @@ class FaceRuns:
                 submit.approval_id = answer.gate_id
             else:
                 submit.tool_id = answer.gate_id
-            with rpc_errors():
-                reply = await self._agents.Submit(submit, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+            reply = await call_peer(self._agents.Submit, submit)
             if reply.status != VOTED:
                 answered.add(answer.gate_id)
         return frozenset(answered)
 
     async def cancel_run(self, run_id: str) -> None:
-        request = agent_pb2.CancelRequest(run_id=run_id)
-        with rpc_errors():
-            await self._agents.Cancel(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        await call_peer(self._agents.Cancel, agent_pb2.CancelRequest(run_id=run_id))
 
     async def abandon_run(self, run_id: str) -> None:
         """Cancel a run whose caller has left; it may have ended, or its service be away."""
         request = agent_pb2.CancelRequest(run_id=run_id)
-        with suppress(HeadraceError, grpc.aio.AioRpcError), rpc_errors():
-            await self._agents.Cancel(request, timeout=CANCEL_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        with suppress(HeadraceError, grpc.aio.AioRpcError):
+            await call_peer(self._agents.Cancel, request, CANCEL_TIMEOUT_S)
+
+
+class PublishedAgents:
+    def __init__(self, orchestrator: grpc.aio.Channel, face: str, published_faces: frozenset[str]) -> None:
+        """`published_faces` are those that show all agents, whatever their files say."""
+        # Any: the stubs' types know the RPCs of synchronous channels too.
+        self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
+        self._face = face
+        self._shows_all = face in published_faces
+
+    async def list_agents(self) -> Sequence[agent_pb2.Agent]:
+        reply = await call_peer(self._agents.ListAgents, agent_pb2.ListAgentsRequest())
+        return [agent for agent in reply.agents if self._shows_all or self._face in agent.publish]
+
+    async def get_agent(self, key: str) -> agent_pb2.Agent:
+        """Return an agent; one that is not published is not found, in the words of one that is not there."""
+        found = next((agent for agent in await self.list_agents() if agent.key == key), None)
+        if found is None:
+            raise NotFound(f"no agent {key[:128]!r} is published here", field="agentKey")
+        return found
 
 
 class FollowedChats:

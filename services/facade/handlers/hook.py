@@ -7,20 +7,17 @@ from collections.abc import Awaitable, Callable
 import grpc
 from aiohttp import web
 
-from headrace.streams import rpc_errors
 from headrace.v1 import schedule_pb2
+from services.facade.peer_calls import call_peer
 from services.facade.proto_routes import Route
 from services.facade.requests.body import read_body, read_single_header
 from services.facade.responses import envelope
 from services.runtime.auth.identity import acting_as
-from services.runtime.rpc import call_ids
 
 PAYLOAD_BYTES_MAX = 65_536
 
 BODY_TIMEOUT_S = 10.0
 """Timeout of the body, which anybody may send."""
-
-UNARY_TIMEOUT_S = 30.0
 
 
 def make_hook_handler(
@@ -36,8 +33,8 @@ def make_hook_handler(
             signature=_read_header(request, "Webhook-Signature"),
             payload=await read_body(request.clone(client_max_size=PAYLOAD_BYTES_MAX), timeout_s=BODY_TIMEOUT_S),
         )
-        with acting_as(None), rpc_errors():  # nobody's: who has signed it is the schedule's user
-            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        with acting_as(None):  # nobody's: who has signed it is the schedule's user
+            reply = await call_peer(rpc, message)
         return envelope.wrap_response(reply, route.response_body)
 
     return receive

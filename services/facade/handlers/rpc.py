@@ -10,9 +10,9 @@ from aiohttp import web
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest, Unsupported
-from headrace.streams import rpc_errors
 from headrace.v1 import tools_pb2
 from services.facade.handlers import hook, resource
+from services.facade.peer_calls import call_peer
 from services.facade.proto_routes import Route
 from services.facade.requests import json_body, query_string
 from services.facade.requests.body import read_body, read_single_header
@@ -21,9 +21,6 @@ from services.facade.responses import envelope, json_answer, sse
 from services.facade.responses.frame_writer import StreamTimeouts
 from services.runtime.rpc import call_ids
 from services.runtime.rpc.push_stream import Watches
-
-UNARY_TIMEOUT_S = 30.0
-"""Timeout of one answer. Streams have none: a run waits for people, and keepalive finds a dead peer."""
 
 LAST_EVENT_ID = "Last-Event-ID"
 
@@ -60,8 +57,7 @@ def _make_unary_handler(route: Route, channel: grpc.aio.Channel) -> Answer:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         message = await _parse_request(request, route)
-        with rpc_errors():
-            reply = await rpc(message, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        reply = await call_peer(rpc, message)
         has_view = isinstance(reply, tools_pb2.GetViewportResponse) and reply.HasField("view")
         return envelope.wrap_response(reply, "view" if has_view else route.response_body)
 

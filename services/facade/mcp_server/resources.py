@@ -21,18 +21,17 @@ import orjson
 
 from headrace.chat_pages import read_chat
 from headrace.errors import NotFound
-from headrace.streams import reading, rpc_errors
+from headrace.streams import reading
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.facade.faces.runs import FollowedChats
 from services.facade.mcp_server.protocol import BAD_PARAMS, McpError, Message
 from services.facade.mcp_server.run_view import RESOURCES
 from services.facade.mcp_server.tool_call import encode_frame
+from services.facade.peer_calls import UNARY_TIMEOUT_S, call_peer
 from services.facade.responses.frame_writer import FrameWriter
 from services.runtime.formats.chat_cursor import CURSOR, ChatCursor
 from services.runtime.formats.json_form import encode
 from services.runtime.rpc import call_ids
-
-UNARY_TIMEOUT_S = 30.0
 
 PAGE = 50
 
@@ -68,8 +67,7 @@ class Resources:
         if not isinstance(cursor or "", str):
             raise McpError(BAD_PARAMS, "cursor: must be text")
         request = memory_pb2.ListChatsRequest(page_size=PAGE, page_token=cursor or "")
-        with rpc_errors():
-            reply = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        reply = await call_peer(self._memory.ListChats, request)
         found = [
             {
                 "uri": RESOURCES + chat.chat_id,
@@ -135,8 +133,7 @@ class Resources:
         return chat
 
     async def _get_page(self, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-        with rpc_errors():
-            return await self._memory.GetChat(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        return await call_peer(self._memory.GetChat, request)
 
     async def _read_file(self, chat_id: str, path: str) -> dict[str, Any]:
         request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path)

@@ -13,9 +13,8 @@ from headrace.errors import HeadraceError, from_rpc_error
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.faces.attachments.uploads import Uploads
 from services.facade.faces.gate_answers import parse_gate_ref
-from services.facade.faces.published import PublishedAgents
 from services.facade.faces.run_pipe import pipe_run
-from services.facade.faces.runs import FaceRuns, FollowedChats
+from services.facade.faces.runs import FaceRuns, FollowedChats, PublishedAgents
 from services.facade.mcp_server.catalogue import build_prompts, build_tools, get_prompt, read_query
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import (
@@ -180,7 +179,7 @@ class _McpHandlers:
             return _json_response(build_result(message, task, SERVER))
         view, writer = RunView(), FrameWriter(request, self._timeouts)
         call = ToolCall(message, writer, view)
-        source = await self._open_run(agent, message, call)
+        source = await self._open_run(agent, message, view)
 
         async def follow() -> None:
             async with call.tell_time():
@@ -207,7 +206,7 @@ class _McpHandlers:
         call = ToolCall(message, writer, view, related)
 
         async def follow() -> None:
-            for gate, _ in [*view.gates.values()]:
+            for gate in view.gates:
                 call.ask(gate)
             if not view.is_over:
                 async with call.tell_time():
@@ -222,7 +221,7 @@ class _McpHandlers:
         telling = Subscription(self._followed, message, writer).tell_changes(self._resources, keys)
         return await send_stream(writer, telling, _make_encoder(message), tells_breaks=True)
 
-    async def _open_run(self, agent: agent_pb2.Agent, message: Message, call: ToolCall) -> Any:
+    async def _open_run(self, agent: agent_pb2.Agent, message: Message, view: RunView) -> Any:
         """Start a run, or answer the one that an earlier request has begun."""
         run_id, given = message.params.get("requestState"), message.params.get("inputResponses") or {}
         if run_id is None:
@@ -237,7 +236,7 @@ class _McpHandlers:
                 raise McpError(BAD_PARAMS, "inputResponses: must have the names of the last result's inputRequests")
             answers.append(read_response(ref, response, "inputResponses"))
         await self._runs.answer_run(answers)
-        call.answered = frozenset(answer.gate_id for answer in answers)
+        view.answered = frozenset(answer.gate_id for answer in answers)
         return self._runs.attach_run(run_id)
 
     async def _make_query(self, agent: agent_pb2.Agent, message: Message) -> agent_pb2.QueryRequest:

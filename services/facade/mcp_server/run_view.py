@@ -7,15 +7,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import orjson
 
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from headrace.v1 import agent_pb2
 from services.facade.faces.gate_answers import APPROVAL, GateRef
 from services.facade.mcp_server.elicitation import build_elicitation
 
 RESOURCES = "headrace://chats/"
-
-ARTIFACTS_MAX = 50
-"""Files of a run that its result links."""
 
 
 class RunView:
@@ -23,33 +20,32 @@ class RunView:
 
     def __init__(self) -> None:
         self.fold = Fold()
-        self.gates: dict[str, tuple[agent_pb2.GateOpen, str]] = {}
-        """Open gates, each with its call's arguments."""
-        self._links: dict[str, agent_pb2.ArtifactPublish] = {}
+        self.answered: frozenset[str] = frozenset()
+        """Gates that the request answers."""
 
     @property
     def is_over(self) -> bool:
         return self.fold.end is not None
 
-    def take(self, delta: agent_pb2.AgentDelta) -> None:
+    @property
+    def gates(self) -> list[agent_pb2.GateOpen]:
+        """The open gates that the request does not answer."""
+        return [gate.open for gate_id, gate in self.fold.gates.items() if gate_id not in self.answered]
+
+    def take(self, delta: agent_pb2.AgentDelta) -> bool:
         self.fold.apply(delta)
-        match delta.WhichOneof("payload"):
-            case "gate_open":
-                gate = delta.gate_open
-                block = self.fold.blocks.get(gate.tool_id)
-                self.gates[gate.gate_id] = gate, (block.params or block.text) if block else ""
-            case "gate_close":
-                self.gates.pop(delta.gate_close.gate_id, None)
-            case "artifact_publish" if len(self._links) < ARTIFACTS_MAX:
-                self._links[delta.artifact_publish.artifact_id] = delta.artifact_publish
-            case _:
-                pass
+        return True
+
+    async def wait_until_ready(self) -> None: ...
+
+    def build_elicitation(self, gate: agent_pb2.GateOpen) -> dict[str, Any]:
+        return build_elicitation(gate, self.fold.get_arguments(gate.tool_id))
 
     def build_input_requests(self) -> dict[str, Any]:
         """Return what the open gates ask for; the name of each stays for as long as its run does."""
         return {
-            self.make_name(gate): {"method": "elicitation/create", "params": build_elicitation(gate, arguments)}
-            for gate, arguments in self.gates.values()
+            self.make_name(gate): {"method": "elicitation/create", "params": self.build_elicitation(gate)}
+            for gate in self.gates
         }
 
     def make_name(self, gate: agent_pb2.GateOpen) -> str:
@@ -75,7 +71,7 @@ class RunView:
         structured |= {"finishReason": end.finish_reason}
         structured |= {"output": orjson.loads(end.output)} if end.output else {}
         links = list[dict[str, Any]]()
-        for link in self._links.values():
+        for link in fold.files.values():
             path = parse_qs(urlsplit(link.url).query).get("path", [""])[0]  # of a file at /api/resource
             uri = f"{RESOURCES}{fold.chat_id}/files/{quote(path)}"
             fields = {"name": link.name, "mimeType": link.mime_type, "size": link.size_bytes}

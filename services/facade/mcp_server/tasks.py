@@ -6,30 +6,22 @@ From 2026-07-28 on an extension (https://modelcontextprotocol.github.io/ext-task
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import Any
 
 import grpc
 
-from headrace.errors import Interrupted, InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound
 from headrace.run_states import LIVE_STATES, State
-from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, memory_pb2, memory_pb2_grpc
 from services.facade.faces.gate_answers import Answer, parse_gate_ref
-from services.facade.faces.run_pipe import pipe_run
+from services.facade.faces.run_pipe import UntilBegun, UntilOver, UntilQuiet, pipe_run
 from services.facade.faces.runs import FaceRuns
 from services.facade.mcp_server.elicitation import read_response
 from services.facade.mcp_server.protocol import BAD_PARAMS, NO_CAPABILITY, NO_METHOD, TASKS, McpError, Message
 from services.facade.mcp_server.run_view import RunView
+from services.facade.peer_calls import call_peer
 from services.runtime.clock import format_time
-from services.runtime.rpc import call_ids
-
-UNARY_TIMEOUT_S = 30.0
-
-LOOK_TIMEOUT_S = 2.0
-"""Longest read of a run that waits for what it waits for."""
 
 POLL_INTERVAL_MS = 1000
 
@@ -60,9 +52,9 @@ class Tasks:
 
     async def create_task(self, message: Message, query: agent_pb2.QueryRequest) -> dict[str, Any]:
         """Begin a run; it is on disk, and goes on by itself, when this returns."""
-        begun = _UntilBegun()
-        await pipe_run(self._runs.start_run(query), begun)
-        task = _build_task(message, await self._runs.get_run(begun.view.fold.run_id, [query.agent_key]))
+        view = RunView()
+        await pipe_run(self._runs.start_run(query), UntilBegun(view))
+        task = _build_task(message, await self._runs.get_run(view.fold.run_id, [query.agent_key]))
         return {"resultType": "task"} | task if message.is_modern else {"task": task}
 
     async def answer(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
@@ -89,14 +81,9 @@ class Tasks:
 
     async def look(self, run: agent_pb2.Run) -> RunView:
         """Read an ended run whole, and one that goes on up to what there is."""
-        look = _UntilQuiet()
-        if run.state not in LIVE_STATES:
-            await self._runs.read_ended(run.run_id, _UntilOver(look.view))
-            return look.view
-        with suppress(TimeoutError, Interrupted):
-            async with asyncio.timeout(LOOK_TIMEOUT_S):
-                await pipe_run(self._runs.attach_run(run.run_id), look)
-        return look.view
+        view = RunView()
+        await self._runs.look(run, view, UntilQuiet(view))
+        return view
 
     async def _describe(self, message: Message, run: agent_pb2.Run) -> dict[str, Any]:
         if run.state in (State.QUEUED, State.RUNNING, State.CANCELLED):
@@ -140,9 +127,8 @@ class Tasks:
         if has_ended:
             raise McpError(BAD_PARAMS, f"taskId: the task has ended ({_STATUSES[run.state]})")
         await self._runs.cancel_run(run.run_id)
-        with suppress(TimeoutError, Interrupted):
-            async with asyncio.timeout(LOOK_TIMEOUT_S):
-                await pipe_run(self._runs.attach_run(run.run_id), _UntilOver(RunView()))
+        view = RunView()
+        await self._runs.look(run, view, UntilOver(view))
         return _build_task(message, await self.find_run(message, agent_keys)) | {"status": "cancelled"}
 
     async def _list_tasks(self, message: Message, agent_keys: Collection[str]) -> dict[str, Any]:
@@ -150,8 +136,7 @@ class Tasks:
         if not isinstance(cursor, str):
             raise McpError(BAD_PARAMS, "cursor: must be text")
         request = memory_pb2.ListChatsRequest(page_size=CHATS_PAGE, page_token=cursor)
-        with rpc_errors():
-            page = await self._memory.ListChats(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        page = await call_peer(self._memory.ListChats, request)
         runs: list[agent_pb2.Run] = []
         for chat in page.chats:
             if chat.first_agent_key in agent_keys:
@@ -187,40 +172,3 @@ def _build_task(message: Message, run: agent_pb2.Run) -> dict[str, Any]:
     # Tasks are there for as long as their chats.
     ttl, interval = ("ttlMs", "pollIntervalMs") if message.is_modern else ("ttl", "pollInterval")
     return task | {ttl: None, interval: POLL_INTERVAL_MS}
-
-
-class _UntilOver:
-    """Follows a run to its end."""
-
-    is_waiting = False
-
-    def __init__(self, view: RunView) -> None:
-        self.view = view
-
-    @property
-    def is_over(self) -> bool:
-        return self.view.is_over
-
-    def take(self, delta: agent_pb2.AgentDelta) -> bool:
-        self.view.take(delta)
-        return True
-
-    async def wait_until_ready(self) -> None: ...
-
-
-class _UntilBegun(_UntilOver):
-    def __init__(self) -> None:
-        super().__init__(RunView())
-
-    @property
-    def is_over(self) -> bool:
-        return bool(self.view.fold.run_id)
-
-
-class _UntilQuiet(_UntilOver):
-    """Follows a run that goes on until it has nothing to say for a moment."""
-
-    is_waiting = True
-
-    def __init__(self) -> None:
-        super().__init__(RunView())

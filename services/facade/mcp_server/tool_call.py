@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 from headrace.v1 import agent_pb2
-from services.facade.mcp_server.elicitation import build_elicitation
 from services.facade.mcp_server.protocol import Message
 from services.facade.mcp_server.run_view import RunView
 from services.facade.responses.frame_writer import FrameWriter
@@ -31,8 +30,6 @@ class ToolCall:
         self._view = view
         self._meta = {"_meta": meta} if meta else {}
         self._progress = 0
-        self.answered: frozenset[str] = frozenset()
-        """Gates that this request answers."""
 
     @property
     def run_id(self) -> str:
@@ -45,7 +42,8 @@ class ToolCall:
     @property
     def is_waiting(self) -> bool:
         """Whether the call is to end with what the client is to ask for."""
-        return bool(self._view.gates) and self._message.is_modern and self._message.can_elicit
+        view = self._view
+        return bool(view.fold.gates and view.gates) and self._message.is_modern and self._message.can_elicit
 
     async def wait_until_ready(self) -> None:
         if self._writer.has_frames:
@@ -68,13 +66,11 @@ class ToolCall:
                 self._tell("at work")
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
-        self._view.take(delta)
+        self._view.fold.apply(delta)
         match delta.WhichOneof("payload"):
             case "content_delta" | "reasoning_delta" | "tool_args":
                 return True  # nearly all are these
-            case "gate_open" if delta.gate_open.gate_id in self.answered:
-                self._view.gates.pop(delta.gate_open.gate_id)
-            case "gate_open":
+            case "gate_open" if delta.gate_open.gate_id not in self._view.answered:
                 return self.ask(delta.gate_open)
             case "tool_start":
                 return self._tell(f"calls {delta.tool_start.tool_name}")
@@ -94,7 +90,7 @@ class ToolCall:
             return True
         if not self._message.can_elicit:
             return self._tell(f"{gate.tool_name} waits for an answer, which Headrace's own clients can give")
-        asked = build_elicitation(*self._view.gates[gate.gate_id]) | self._meta
+        asked = self._view.build_elicitation(gate) | self._meta
         return self._send({"id": self._view.make_name(gate), "method": "elicitation/create", "params": asked})
 
     def _tell(self, text: str) -> bool:

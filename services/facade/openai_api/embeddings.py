@@ -15,11 +15,10 @@ from aiohttp import web
 from msgspec import Meta
 
 from headrace.errors import InvalidRequest
-from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2_grpc, llm_pb2
 from services.facade.openai_api.body import parse_body
+from services.facade.peer_calls import call_peer
 from services.facade.requests.body import read_body
-from services.runtime.rpc import call_ids
 
 TIMEOUT_S = 120.0
 
@@ -53,8 +52,7 @@ class Embeddings:
         inputs = _read_inputs(given.input)
         request = llm_pb2.EmbedRequest(model=given.model, inputs=inputs, dimensions=given.dimensions)
         try:
-            with rpc_errors():
-                reply = await self._agents.Embed(request, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+            reply = await call_peer(self._agents.Embed, request, TIMEOUT_S)
         except InvalidRequest as error:
             if "rule" not in error.metadata:
                 raise

@@ -1,14 +1,13 @@
-"""A run's events for a caller of the OpenAI API; `seq` is that of the run's own event."""
+"""A run's events for a caller of the OpenAI API, and the output that they make up; `seq` is that of the event."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from headrace.runs.parts import Block, BlockBegun, BlockEnded, BlocksLost, TextAdded
 from headrace.v1 import common_pb2
 from services.facade.faces.call_ids import CallId
-
-BlockKind: TypeAlias = Literal["text", "reasoning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,36 +18,6 @@ class RunStarted:
     agent_key: str
     at_s: int
     """Unix time in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockStarted:
-    """A block opens; for a known one, new content replaces the old."""
-
-    seq: int
-    kind: BlockKind
-    block_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    seq: int
-    block_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class BlockEnded:
-    seq: int
-    block_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksDropped:
-    """Blocks opened after `from_seq` were lost; new ones replace them."""
-
-    seq: int
-    from_seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +50,38 @@ class RunEnded:
     """The answer as JSON, where it had to have a form."""
 
 
-RunEvent: TypeAlias = RunStarted | BlockStarted | TextDelta | BlockEnded | BlocksDropped | FunctionCall | RunEnded
+RunEvent: TypeAlias = RunStarted | BlockBegun | TextAdded | BlockEnded | BlocksLost | FunctionCall | RunEnded
+
+TextKind: TypeAlias = Literal["text", "reasoning"]
+
+
+def get_kind(block: Block) -> TextKind:
+    """Return what a block is to the caller: what a planner says is reasoning, too."""
+    return "text" if block.is_answer else "reasoning"
+
+
+def make_empty(block: Block) -> Block:
+    """Return the block as it begins."""
+    return replace(block, pieces=[], is_complete=False)
+
+
+class Output:
+    def __init__(self) -> None:
+        self.blocks: dict[str, Block] = {}
+        self.calls: list[FunctionCall] = []
+
+    def apply_event(self, event: RunEvent) -> None:
+        match event:
+            case BlockBegun():
+                self.blocks[event.block.id] = event.block
+            case BlocksLost():
+                for block in event.blocks:
+                    self.blocks.pop(block.id, None)
+            case FunctionCall():
+                self.calls.append(event)
+            case _:
+                pass
+
+    def join_text(self, kind: TextKind) -> str:
+        """Join the blocks of a kind with blank lines."""
+        return "\n\n".join(block.text for block in self.blocks.values() if get_kind(block) == kind and block.pieces)

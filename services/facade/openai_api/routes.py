@@ -34,14 +34,14 @@ from services.facade.openai_api.chat_completions.answer import (
 )
 from services.facade.openai_api.chat_completions.request import parse_chat_request
 from services.facade.openai_api.embeddings import Embeddings
-from services.facade.openai_api.events import RunEnded, RunEvent, RunStarted
-from services.facade.openai_api.output import Output
+from services.facade.openai_api.events import Output, RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.answer import build_response
 from services.facade.openai_api.responses.events import build_attach_error, build_error_event, stream_events
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
 from services.facade.openai_api.responses.stored import StoredResponses
-from services.facade.openai_api.runs import UNARY_TIMEOUT_S, Runs
+from services.facade.openai_api.runs import Runs
+from services.facade.peer_calls import UNARY_TIMEOUT_S
 from services.facade.requests.body import LargeBodies, read_single_header
 from services.facade.responses import envelope, sse
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
@@ -62,7 +62,9 @@ def add_routes(
     states = ChatStates(peers["memory"])
     face_runs = FaceRuns(orchestrator)
     followed = FollowedChats(orchestrator, face_runs, watches)
-    handlers = _OpenAIHandlers(Runs(orchestrator), Uploads(peers["tools"]), states, timeouts, face_runs, followed)
+    handlers = _OpenAIHandlers(
+        Runs(orchestrator, face_runs), Uploads(peers["tools"]), states, timeouts, face_runs, followed
+    )
     stored = StoredResponses(orchestrator, peers["memory"])
     files = Files(peers["tools"])
     router = application.router
@@ -163,7 +165,7 @@ class _OpenAIHandlers:
         async with self._bodies.reading_body(request) as body:
             agent_request = parse(body)
             if agent_request.previous_response_id and not agent_request.results:
-                run = await self._runs.get_run(parse_response_id(agent_request.previous_response_id))
+                run = await self._face_runs.get_run(parse_response_id(agent_request.previous_response_id))
                 agent_request = replace(agent_request, chat_id=run.chat_id)
             conversation, known = agent_request.conversation, agent_request.known
             if known and (chat_id := agent_request.chat_id) and await self._states.load_state(chat_id) is not None:
@@ -190,11 +192,11 @@ class _OpenAIHandlers:
     async def cancel_response(self, request: web.Request) -> web.StreamResponse:
         """Cancel the run, and answer with its response."""
         run_id = parse_response_id(request.match_info["id"])
-        await self._runs.cancel_run(run_id)
+        await self._face_runs.cancel_run(run_id)
         return _json_response(await self._read_response(run_id, is_ending=True))
 
     async def _read_response(self, run_id: str, *, is_ending: bool = False) -> dict[str, Any]:
-        run = await self._runs.get_run(run_id)
+        run = await self._face_runs.get_run(run_id)
         start = RunStarted(0, run.run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         if run.state in (State.QUEUED, State.RUNNING) and not is_ending:
             return build_response(_unknown_request(), start, Output(), None)

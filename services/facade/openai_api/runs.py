@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 
-from headrace.errors import HeadraceError, InvalidRequest
-from headrace.streams import reading, rpc_errors
+from headrace.errors import InvalidRequest
+from headrace.streams import reading
 from headrace.v1 import agent_pb2, agent_pb2_grpc
+from services.facade.faces.gate_answers import Answer
+from services.facade.faces.runs import FaceRuns
 from services.facade.openai_api.event_mapper import map_events
 from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.request import AgentRequest, ToolResult
 from services.facade.openai_api.structured_output import TAKEN_BACK, keep_output
+from services.facade.peer_calls import call_peer
 from services.runtime.rpc import call_ids
-
-UNARY_TIMEOUT_S = 30.0
-
-CANCEL_TIMEOUT_S = 2.0
-"""Nobody waits for this answer: the caller has left."""
 
 
 class Runs:
     """Runs is shared by all requests and holds no state of a run."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, runs: FaceRuns) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(channel)
+        self._runs = runs
 
     async def follow_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
         """Carry out the request and yield its events, from RunStarted to RunEnded.
@@ -51,8 +50,7 @@ class Runs:
                     yield event
         finally:
             if run_id and not is_over:
-                with suppress(HeadraceError, grpc.aio.AioRpcError):  # it has ended, or its service is away
-                    await self.cancel_run(run_id, timeout_s=CANCEL_TIMEOUT_S)
+                await self._runs.abandon_run(run_id)
 
     async def attach_run(self, run_id: str) -> AsyncGenerator[RunEvent]:
         """Yield a live run's events from its beginning; NotFound if there is none. Closing it leaves the run alone."""
@@ -61,30 +59,11 @@ class Runs:
             async for event in events:
                 yield event
 
-    async def get_run(self, run_id: str) -> agent_pb2.Run:
-        request = agent_pb2.GetRunRequest(run_id=run_id)
-        with rpc_errors():
-            reply = await self._agents.GetRun(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        return reply.run
-
-    async def cancel_run(self, run_id: str, *, timeout_s: float = UNARY_TIMEOUT_S) -> None:
-        request = agent_pb2.CancelRequest(run_id=run_id)
-        with rpc_errors():
-            await self._agents.Cancel(request, timeout=timeout_s, metadata=call_ids.forward_metadata())
-
     async def list_agents(self) -> Sequence[agent_pb2.Agent]:
-        request = agent_pb2.ListAgentsRequest()
-        with rpc_errors():
-            reply = await self._agents.ListAgents(
-                request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata()
-            )
-        return reply.agents
+        return (await call_peer(self._agents.ListAgents, agent_pb2.ListAgentsRequest())).agents
 
     async def get_agent(self, key: str) -> agent_pb2.Agent:
-        request = agent_pb2.GetAgentRequest(agent_key=key)
-        with rpc_errors():
-            reply = await self._agents.GetAgent(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
-        return reply.agent
+        return (await call_peer(self._agents.GetAgent, agent_pb2.GetAgentRequest(agent_key=key))).agent
 
     async def _start_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
         query = agent_pb2.QueryRequest(
@@ -113,12 +92,9 @@ class Runs:
     async def _resume_run(self, results: Sequence[ToolResult]) -> AsyncGenerator[RunEvent]:
         """Give the run its results, and yield the later events. A repeated or late result changes nothing."""
         run_id = results[0].call.run_id
-        run = await self.get_run(run_id)
+        run = await self._runs.get_run(run_id)
         last_seq = min(result.call.last_seq for result in results)
-        for result in results:
-            request = agent_pb2.SubmitRequest(run_id=run_id, tool_id=result.call.tool_id, payload=result.payload)
-            with rpc_errors():
-                await self._agents.Submit(request, timeout=UNARY_TIMEOUT_S, metadata=call_ids.forward_metadata())
+        await self._runs.answer_run([Answer(run_id, one.call.tool_id, False, one.payload) for one in results])
         # Not before: until it has its results the run waits for them, whatever becomes of this request.
         yield RunStarted(last_seq, run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         answered = frozenset(result.call.tool_id for result in results)

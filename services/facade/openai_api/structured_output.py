@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
 from headrace.errors import OutputMismatch
 from headrace.run_states import State
+from headrace.runs.parts import RUN, Block, BlockBegun, BlockEnded, BlocksLost, TextAdded
 from headrace.v1 import common_pb2
-from services.facade.openai_api.events import BlockEnded, BlocksDropped, BlockStarted, RunEnded, RunEvent, TextDelta
+from services.facade.openai_api.events import RunEnded, RunEvent
 
 JSON_STARTS = ("{", "[")
 
@@ -46,28 +47,28 @@ class _OutputGate:
 
     def filter_event(self, event: RunEvent) -> list[RunEvent]:
         match event:
-            case BlockStarted(kind="text"):
-                self._held[event.block_id] = [event]
+            case BlockBegun(block=block) if block.is_answer:
+                self._held[block.id] = [event]
                 return []
-            case TextDelta() | BlockEnded() if event.block_id in self._held:
+            case TextAdded() | BlockEnded() if event.block.id in self._held:
                 return self._hold(event)
-            case BlocksDropped() if self._sent:
+            case BlocksLost() if self._sent:
                 return self._break_off(event)
             case RunEnded():
                 return [*self._build_answer(event), event]
             case _:
                 return [event]
 
-    def _hold(self, event: TextDelta | BlockEnded) -> list[RunEvent]:
-        held = self._held[event.block_id]
+    def _hold(self, event: TextAdded | BlockEnded) -> list[RunEvent]:
+        held = self._held[event.block.id]
         held.append(event)
         self._last_held = held
         if not (self._is_stream and _begins_as_json(held)):
             return []
         if self._sent:
             return self._break_off(event)
-        self._sent.add(event.block_id)
-        return self._held.pop(event.block_id)
+        self._sent.add(event.block.id)
+        return self._held.pop(event.block.id)
 
     def _break_off(self, event: RunEvent) -> list[RunEvent]:
         self.is_broken = True
@@ -79,7 +80,9 @@ class _OutputGate:
         if self._sent or not text or end.reason in (State.FAILED, State.CANCELLED, "calls"):
             return []
         seq = end.seq - 1
-        return [BlockStarted(seq, "text", OUTPUT_ID), TextDelta(seq, OUTPUT_ID, text), BlockEnded(seq, OUTPUT_ID)]
+        block = Block("content", OUTPUT_ID, seq, RUN, is_answer=True, pieces=[text], is_complete=True)
+        begun, ended = BlockBegun(seq, block, is_again=False), BlockEnded(seq, block)
+        return [begun, TextAdded(seq, block, text, text), ended]
 
 
 def _begins_as_json(held: Sequence[RunEvent]) -> bool:
@@ -89,4 +92,4 @@ def _begins_as_json(held: Sequence[RunEvent]) -> bool:
 
 
 def _list_texts(held: Sequence[RunEvent]) -> Iterator[str]:
-    return (event.text for event in held if isinstance(event, TextDelta))
+    return (event.text for event in held if isinstance(event, TextAdded))

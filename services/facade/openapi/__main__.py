@@ -1,4 +1,4 @@
-"""Prints the contract's document for deploy/gateway: `make gen`."""
+"""Prints the contract's document: `make build/openapi.json`."""
 
 import sys
 

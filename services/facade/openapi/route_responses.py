@@ -11,8 +11,7 @@ from headrace.v1 import tools_pb2
 from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.proto_routes import Route
-from services.facade.responses.envelope import HTTP_STATUS
-from services.facade.responses.status_phrases import get_phrase
+from services.facade.responses.envelope import HTTP_STATUS, get_phrase
 
 COMMON_REASONS = (
     "INVALID_REQUEST",

@@ -25,7 +25,6 @@ from headrace.errors import (
     to_failure,
 )
 from headrace.v1 import common_pb2
-from services.facade.responses.status_phrases import get_phrase
 from services.runtime.formats.json_form import encode, split
 
 HTTP_STATUS: dict[grpc.StatusCode, int] = {
@@ -58,6 +57,13 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.CANCELLED: "the request was cancelled",
 }
 """Messages for statuses without a reason of ours, whose own text may reveal internals."""
+
+EARLIER_PHRASES = {
+    413: "Request Entity Too Large",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+"""Go's words, and Python's before 3.13: both facades say the same, whatever runs them."""
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
@@ -117,6 +123,10 @@ def wrap_http_error(error: web.HTTPException) -> web.Response:
     if allow := error.headers.get("Allow"):
         answer.headers["Allow"] = allow
     return answer
+
+
+def get_phrase(status: int) -> str:
+    return EARLIER_PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 def wrap_run_failure(code: str, message: str, *, retriable: bool, details: Mapping[str, str]) -> web.Response:

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import Interrupted
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from headrace.streams import reading
 from headrace.v1 import agent_pb2
 from services.facade.responses import envelope

@@ -123,7 +123,7 @@ class Attempt:
 
     @property
     def has_begun(self) -> bool:
-        """Whether reasoning, content or a tool call has reached the caller."""
+        """Whether the caller has received reasoning, content or a tool call."""
         return self._reader.deltas > 0
 
     @property
@@ -148,7 +148,7 @@ class Attempt:
             request = ProviderRequest(
                 target.provider, target.model, endpoint.url, headers, body, secrets, endpoint.route
             )
-            del body  # the request lets go of it when the provider answers
+            del body  # the request releases it when the provider answers
             self._sink.send_delta(
                 LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))
             )
@@ -260,5 +260,5 @@ class Attempt:
 
 
 def tell_success(error: HeadraceError) -> bool | None:
-    """Return what a failed attempt says of its model to the breaker: False if it failed, None if nothing."""
+    """Return how a failed attempt counts for the breaker: False as the model's failure, None not at all."""
     return None if isinstance(error, _NEUTRAL_ERRORS) else not isinstance(error, _MODEL_FAULTS)

@@ -22,7 +22,7 @@ from services.runtime.auth.identity import current_tenant
 from services.runtime.telemetry import names
 
 EMBEDDINGS = "embeddings"
-"""Capability that a model must list, as most do not have it; and the stage of its calls in logs."""
+"""Capability that a model must list, because most do not have it; also the stage of its calls in logs."""
 
 ANSWER_BYTES_MAX = 40 * 1024 * 1024
 """The largest batch, 2,048 vectors of 3,072 numbers in base64, has 32 MiB."""
@@ -60,8 +60,8 @@ class EmbeddingCaller:
             await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: llm_pb2.EmbedRequest) -> Iterator[Target]:
-        """Yield the model at its provider, or at each that has it and can be asked; never its fallbacks, whose vectors
-        are others."""
+        """Yield the model at its provider, or at each usable provider that has it; never its fallbacks, which produce
+        different vectors."""
         models = self.models.catalogue.list_models(request.provider_key, request.model)
         able = [(provider, entry) for provider, entry in models if EMBEDDINGS in entry.capabilities]
         if not able:

@@ -1,4 +1,5 @@
-"""Fields that a model has refused: a request is made again without them, and later ones go out without them at once."""
+"""Fields that a model has refused: the request is repeated without them, and later requests omit them from the
+start."""
 
 from __future__ import annotations
 
@@ -59,9 +60,9 @@ _WORD = re.compile(r"[A-Za-z_]+")
 
 
 class RefusedFields:
-    """Of all models, by provider and entry.
+    """Refused fields of all models, by provider and entry.
 
-    A value is remembered with its field: a caller whose value is refused must not take the field from all others.
+    The value is stored with its field: one caller's refused value must not remove the field for all others.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class RefusedFields:
         return sorted({".".join(path) for path, _ in remembered})
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
-        """Take what was refused before out of `body`."""
+        """Remove from `body` the fields that were refused before."""
         for path, value in self._by_model.get((provider.key, entry.name), {}):
             parent: Any = body
             for name in path[:-1]:

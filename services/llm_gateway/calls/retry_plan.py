@@ -1,8 +1,8 @@
 """The retry policy of a call.
 
-Before anything has reached the caller, a provider's failure is repeated after full jitter or Retry-After, then fails
-over along `fallback`. A refused key (401) or an empty account (402, or by the vendor's words) is replaced by the next
-key at once, an empty account by `fallback` then. Any other 4xx is final.
+Until the caller has received anything, a provider's failure is retried after full jitter or Retry-After, then fails
+over along `fallback`. A refused key (401) or an empty account (402, or recognized by the vendor's message) is replaced
+by the next key at once; if all accounts are empty, by `fallback`. Any other 4xx is final.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class RetryPlan:
         if is_empty:
             self._fail_over(error)
             return 0.0
-        # The call has waited for our own quota as long as it could; its overflow is not sent to another account.
+        # The call has waited for our own quota as long as it could; overflow is not sent to another account.
         if not error.retriable or isinstance(error, QuotaExceeded | QueueFull):
             raise error
         self._failed_attempts += 1

@@ -1,1 +1,1 @@
-"""Fits a request to what its provider takes: the order of turns, names, ids and schemas; the log keeps what came."""
+"""Fits a request to its provider's rules: the order of turns, names, ids and schemas; the log keeps the original."""

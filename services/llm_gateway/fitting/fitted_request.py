@@ -1,12 +1,12 @@
-"""A request as its provider takes it: what the model takes, names of tools, ids of calls.
+"""A request in the form that its provider accepts: parameters of the model, names of tools, ids of calls.
 
 Names have letters, digits, `_` and `-`, at most 64 (https://platform.openai.com/docs/api-reference/chat/create;
-Anthropic takes 128 of the same characters); Gemini wants a letter or `_` first
+Anthropic accepts 128 of the same characters); Gemini requires a letter or `_` first
 (https://ai.google.dev/api/caching#FunctionDeclaration, 2026-11). OpenAI refuses ids of more than 40 characters,
-Anthropic other characters than these (2026-05); Mistral answers all but nine letters and digits with 400 "Tool call id
-was … but must be a-z, A-Z, 0-9, with a length of 9." (https://github.com/nearai/ironclaw/issues/1241, 2026-03). An id
-that fits is kept. Others are replaced by their hash: a call and its result get the same one, in each request, and
-nothing needs to be remembered.
+Anthropic ids with other characters than these (2026-05); Mistral answers anything but nine letters and digits with 400
+"Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9." (https://github.com/nearai/ironclaw/issues/1241,
+2026-03). An id that fits is kept. Others are replaced by their hash: a call and its result get the same id in each
+request, and no state is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FREE_CHOICES = ("", "none", "auto")
 """Values of `tool_choice` that leave the model free; `required` and names of tools force a call."""
 
 CHAT_COMPLETIONS = "openai"
-"""The protocol to which OpenAI's limits of its older API belong."""
+"""The protocol of OpenAI's older API, to which its limits apply."""
 
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are no names of tools."""
@@ -61,7 +61,7 @@ def leave_out_unsupported(request: ChatRequest, unsupported: Collection[str]) ->
         if "tool_choice" in unsupported:
             request.tool_choice = "auto"
         elif "tool_choice_with_reasoning" in unsupported:
-            # Many of these models reason unless they are told not to.
+            # Many of these models reason unless reasoning is disabled.
             request.reasoning.enabled = False
             request.reasoning.ClearField("effort")
     forced = [tool for tool in request.tools if tool.name == request.tool_choice]
@@ -146,7 +146,7 @@ class ToolNames:
     def __init__(self, offered: Iterable[str]) -> None:
         self._fitted: dict[str, str] = {}
         taken: set[str] = set()
-        # A name that fits stays as it is, whichever tool is offered first.
+        # A name that fits is kept, in whatever order the tools are offered.
         for name in sorted(offered, key=lambda name: fit_name(name) != name):
             fitted = fit_name(name)
             self._fitted[name] = fitted = fitted if fitted not in taken else _add_hash(fitted, name)

@@ -1,4 +1,4 @@
-"""Pictures of a request, made as small as any provider takes them; the log keeps what came."""
+"""Shrinks the pictures of a request until any provider accepts them; the log keeps the originals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DATA_URL = "data:image/"
 class PictureFitter:
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, tuple[bytes, str]] = OrderedDict()
-        """What became of a picture, by its hash; without content, why it cannot be shown."""
+        """Result for each picture, by its hash; without content, the reason why it cannot be shown."""
         self._kept_bytes = 0
         self._working = asyncio.Lock()
         """One at a time: a picture takes up to 256 MB."""

@@ -1,9 +1,9 @@
-"""Schemas of tools' arguments as every provider takes them.
+"""Schemas of tools' arguments in a form that every provider accepts.
 
-OpenAI and Anthropic want an object at the root, without anyOf and its like beside it, and arrays with their items;
-OpenAI wants an object's properties (https://platform.openai.com/docs/guides/function-calling and
-https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). What a schema loses here the tool's description
-says, and the tool's own schema judges the call.
+OpenAI and Anthropic require an object at the root, without anyOf and the like next to it, and arrays with their items;
+OpenAI requires an object's properties (https://platform.openai.com/docs/guides/function-calling and
+https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). The tool's description names what its schema loses
+here, and calls are checked against the original schema.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("enum", *_CHOICES), lambda value: isinstance(value, list) and bool(value)),
     "description": lambda value: isinstance(value, str),
 }
-"""What has another form says nothing, as `required: true` of draft 3, and is refused by providers."""
+"""Keywords with other forms, such as `required: true` of draft 3, have no effect and are refused by providers."""
 
 
 @lru_cache(maxsize=4096)  # the same tools come with each turn
 def fit_schema(text: str) -> tuple[str, str]:
-    """Return the schema as providers take it, and what it has lost in words; both as they came where it fits."""
+    """Return the schema in the form that providers accept, and a description of what it lost; an accepted schema is
+    returned unchanged."""
     try:
-        given = json.loads(text) if text else {}  # numbers of any size stay as they are
+        given = json.loads(text) if text else {}  # keeps numbers of any size
     except (ValueError, RecursionError):
         given = {}
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
@@ -54,7 +55,7 @@ def fit_schema(text: str) -> tuple[str, str]:
 
 
 def _fit_root(given: Schema) -> tuple[Schema, Schema]:
-    """Return an object schema, and what of the given one does not stand in it."""
+    """Return an object schema, and the parts of the given one that it lacks."""
     root = _follow_reference(given, given)
     lost = {key: root[key] for key in _UNFIT_AT_ROOT if key in root}
     fitted = {key: value for key, value in root.items() if key not in lost}
@@ -84,7 +85,7 @@ def _fit_root(given: Schema) -> tuple[Schema, Schema]:
 
 
 def _follow_reference(schema: Schema, root: Schema) -> Schema:
-    """Return the schema with what its `$ref` names in its place, where that is of this document."""
+    """Return the schema with its `$ref` replaced by the target, if that is in this document."""
     for _ in range(DEPTH_MAX):
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#/"):

@@ -1,9 +1,9 @@
-"""The order of a conversation's turns: what providers and the templates of models take.
+"""Fits the order of a conversation's turns to the rules of providers and of models' templates.
 
-Users and models alternate, and what follows one's own message is joined to it. Results of tools stand directly behind
-their calls, which `message_pairs` has checked. Of a `strict` provider the results are followed by the model's turn, the
-first turn is the user's and the last one is not the model's
-(https://github.com/mistralai/mistral-common, validators of roles; templates of Gemma and Mistral, 2026-11).
+Users and models alternate; consecutive messages of the same role are joined. Results of tools come directly after their
+calls, as `message_pairs` has checked. For a `strict` provider, the model's turn follows the results, the first turn is
+the user's and the last one is not the model's (https://github.com/mistralai/mistral-common, validators of roles;
+templates of Gemma and Mistral, 2026-11).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BETWEEN_RESULT_AND_USER = "Understood."
 """Said by the model where a strict order wants its turn."""
 
 BESIDE_ANSWER = "Go on."
-"""Said by the user where a strict order wants one before or behind the model's turn."""
+"""The user's text where a strict order requires a user's turn before or after the model's."""
 
 
 def fit_turns(
@@ -53,8 +53,7 @@ def is_media(part: llm_pb2.ContentPart) -> bool:
 
 
 def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: bool) -> Iterable[llm_pb2.Message]:
-    """Move images, sounds and files of results to a message of the user behind them, for protocols that have results of
-    text alone."""
+    """Move images, sounds and files of results to a user's message after them, for protocols with text-only results."""
     if results_hold_media:
         yield from messages
         return
@@ -79,7 +78,7 @@ def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: boo
 def _are_one_turn(last: llm_pb2.Message, message: llm_pb2.Message) -> bool:
     if last.role != message.role:
         return False
-    # What a provider wants back belongs to one answer.
+    # A provider's state belongs to a single answer.
     return last.role == "user" or (last.role == "assistant" and not (last.tool_calls or last.provider_state))
 
 
@@ -94,7 +93,7 @@ def _join(last: llm_pb2.Message, message: llm_pb2.Message) -> llm_pb2.Message:
 
 
 def _join_texts(message: llm_pb2.Message) -> llm_pb2.Message:
-    """Make one text of those that stand beside each other, with a blank line between them."""
+    """Join adjacent texts into one, separated by blank lines."""
     parts: list[llm_pb2.ContentPart] = []
     for part in message.content:
         if parts and not is_media(part) and not is_media(parts[-1]):

@@ -35,7 +35,7 @@ END_S = 0.1
 """Longest wait for a complete answer's end."""
 
 SILENT_CHECKS = 4
-"""Silent checks in a row that mean a stall; one may mean that this process stood still."""
+"""Silent checks in a row that mean a stall; a single one may mean that this process stood still."""
 
 STALE_S = 1.0
 """A pooled connection that closes this soon was closed before the request."""
@@ -68,7 +68,7 @@ class ProviderStream:
         """False while our own reader is busy, which is no silence of the provider."""
         self._silent_checks = 0
         self.is_due = False
-        """Whether an answer that has its finish reason has waited for its end for long enough."""
+        """Whether an answer with its finish reason has waited long enough for its end."""
         self._last_read_s: float | None = None
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
@@ -89,20 +89,21 @@ class ProviderStream:
             with translating_exchange_errors(self._provider):
                 return await self._response.push_body(take)
         except HeadraceError as error:
-            # The traceback's frames hold all that was being read, for as long as anyone holds the error.
+            # The traceback's frames would keep the data being read, for as long as the error lives.
             raise error.with_traceback(None) from None
         finally:
             self._is_flowing = False
 
     async def read_end(self) -> None:
         """Read the end of a complete answer, so that its connection can be reused."""
-        # The answer is complete: a late or broken end costs the connection and is nobody's error.
+        # The answer is complete: a late or broken end costs only the connection and is not an error.
         with suppress(OSError, httptools.HttpParserError):
             async with asyncio.timeout(END_S):
                 await self._response.push_body(lambda _: True)
 
     def await_end(self) -> None:
-        """End the answer soon, with `is_due`: the model has said how it ended, and what follows may never come."""
+        """End the answer soon, with `is_due`: the model has sent its finish reason, and the end of the body may never
+        arrive."""
         self._check.cancel()
         self._check = self._loop.call_later(FINISH_S, self._end)
 
@@ -135,9 +136,10 @@ class ProviderStream:
 async def opening_stream(
     pool: Pool, request: ProviderRequest, *, is_stream: bool = True
 ) -> AsyncGenerator[ProviderStream]:
-    """Send a request and read its answer inside the block, whose end closes or pools the connection.
+    """Send a request and read its answer inside the block; at the end, the connection is closed or returned to the
+    pool.
 
-    Without `is_stream` a JSON document is an answer too, and no refusal in a 200.
+    Without `is_stream`, a JSON document with status 200 is an answer and not a refusal.
 
     Raises:
         HeadraceError: The provider is unreachable, too slow, or refuses.
@@ -177,9 +179,10 @@ async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connectio
         try:
             return await _read_head(pooled, response)
         except OSError:
-            # A server may close an idle connection in the moment in which we use it. That looks as if it had died over
-            # the request, which it may then have billed; so this is done once, on a new connection, only when not one
-            # byte came, and only when the end was there at once. The commit rule repeats more than that.
+            # A server may close an idle connection in the moment in which we use it. That looks as if the request,
+            # which may then be billed, had killed the connection; so the request is repeated once, on a new connection,
+            # only if not a single byte arrived, and only if the connection ended at once. The commit rule permits
+            # further repeats.
             if response.last_read_s is not None or loop.time() - sent_s > STALE_S:
                 raise
     with translating_connect_errors(request.provider, request.route.proxy):

@@ -1,4 +1,4 @@
-"""A connection to a provider, and one response on it, whose body is pushed from the socket's callback."""
+"""A connection to a provider, and one response on it; the socket's callback pushes the response's body."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Close at once, dropping unsent data."""
+        """Close at once and drop unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -152,7 +152,7 @@ class Response:
         return self._is_stopped
 
     def stop(self) -> None:
-        """Have `push_body` return as if `take` had stopped it."""
+        """Let `push_body` return as if `take` had stopped it."""
         self._is_stopped = True
         self._connection.pause_reading()
         self._wake()

@@ -1,7 +1,7 @@
 """Connections to providers: idle ones are kept to save TLS handshakes, new ones are opened.
 
-A new one takes name resolution, Happy Eyeballs (RFC 8305), a tunnel through a proxy (CONNECT, RFC 9110, 9.3.6) and TLS.
-TLS contexts are made anew when their files have changed.
+A new one needs name resolution, Happy Eyeballs (RFC 8305), a tunnel through a proxy (CONNECT, RFC 9110, 9.3.6) and TLS.
+TLS contexts are recreated when their files change.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ async def _wrap_socket(opened: socket.socket, origin: Origin, tls: ssl.SSLContex
 
 
 class ProxyRefused(OSError):
-    """The proxy opened no tunnel; its text says what it answered."""
+    """The proxy opened no tunnel; the text contains its answer."""
 
 
 async def open_tunnel(opened: socket.socket, origin: Origin) -> None:

@@ -1,7 +1,8 @@
 """Circuit breakers, one per provider and model in each replica.
 
-An answer that breaks off counts like a refusal; one that does not begin, only when nobody else's began meanwhile. A
-breaker that one tenant's failures have opened lets another try: requests can be to blame. Its success closes it.
+An answer that breaks off counts as a failure; one that does not begin counts only if no other caller's answer began in
+the meantime. If one tenant's failures have opened a breaker, another tenant may try: the requests can be the cause. A
+success of that try closes the breaker.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ OPEN_S_MAX = 60.0
 """Longest pause, doubled with each failed probe, so that a recovery is noticed within a minute."""
 
 PROBE_S = 15.0
-"""Time for which a probe blocks other calls; its end could take minutes."""
+"""How long a probe blocks other calls; the probe itself could take minutes."""
 
 FAILED_TENANTS_MAX = 1000
 """Tenants that may each fail once at an open breaker; further ones wait as those do."""
@@ -40,7 +41,8 @@ FAILED_TENANTS_MAX = 1000
 State = Literal["closed", "open", "half-open"]
 
 WINDOW_S = 300.0
-"""Long enough for a rate of a quiet model, short enough that an outage shows at once and leaves soon."""
+"""Window of the error rate: long enough for a model with few calls, short enough that an outage shows at once and
+disappears soon."""
 
 KEPT_MAX = 1000
 """Attempts that are remembered, about 100 KB."""
@@ -48,12 +50,12 @@ KEPT_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that the breaker has let through."""
+    """A call admitted by the breaker."""
 
     tenant: str
     started_s: float
     is_tenant_try: bool
-    """Whether it was let through for its tenant's sake."""
+    """Whether it was admitted as another tenant's try."""
 
 
 class Breaker:
@@ -95,7 +97,7 @@ class Breaker:
         return Call(tenant, now_s, is_tenant_try)
 
     def note_delta(self) -> None:
-        """Record that the model has begun to answer somebody."""
+        """Record that the model has begun an answer."""
         self._answered_s = self._now()
 
     def end_call(
@@ -175,7 +177,7 @@ class AttemptSummary:
     own: int
     """Attempts of the tenant that asks."""
     error_ratio: float | None
-    """Of attempts whose end says something of the model; None without any."""
+    """Error ratio of the attempts that count for the model; None without any."""
     first_delta_s: float | None
     first_delta_s_p95: float | None
 
@@ -193,7 +195,8 @@ class RecentAttempts:
         self._attempts: deque[_Attempt] = deque(maxlen=KEPT_MAX)
 
     def add_attempt(self, now_s: float, tenant: str, succeeded: bool | None, first_delta_s: float | None) -> None:
-        """Record an attempt that has ended now; `succeeded` as the breaker is told, `first_delta_s` from its begin."""
+        """Record an attempt that has just ended; `succeeded` as the breaker counts it, `first_delta_s` from the
+        attempt's start."""
         self._attempts.append(_Attempt(now_s, tenant, succeeded, first_delta_s))
 
     def summarise(self, now_s: float, tenant: str) -> AttemptSummary:

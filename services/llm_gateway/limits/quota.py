@@ -93,12 +93,12 @@ class Account:
     async def admitting(
         self, tokens: int, due_s: float, spent: Callable[[], int], *, tenant: str
     ) -> AsyncGenerator[None]:
-        """Wait for admission; the call runs inside the block, at whose end `spent` corrects `tokens`.
+        """Wait for admission; the call runs inside the block, at the end of which `spent` corrects `tokens`.
 
-        `due_s` is the deadline on the loop's clock, infinite without one.
+        `due_s` is the deadline on the loop's clock, infinite if there is none.
 
         Raises:
-            QueueFull: Too many calls of the tenant wait already.
+            QueueFull: Too many calls of the tenant are waiting.
             QuotaExceeded: The call was not admitted in time.
         """
         reservation = await self._wait_for_admission(tokens, due_s, tenant)
@@ -166,7 +166,7 @@ class Account:
             place.admission.set_result(self._make_reservation(place.tokens, use))
 
     def _find_next(self) -> tuple[TenantUse | None, float]:
-        """Return the tenant whose call may start now, or None and the seconds until one may, as far as is known."""
+        """Return the tenant whose call may start now, or None and the estimated seconds until one may."""
         wait_s = math.inf
         if not self._count_free_places():
             return None, wait_s

@@ -1,7 +1,7 @@
-"""Decides whose call comes next at an account, by what each tenant has of it.
+"""Chooses the next call at an account, by each tenant's share of it.
 
-The tenant with the least dominant share of the account's limits goes first; among equal shares, start tags take turns.
-Sources: Ghodsi et al., "Dominant resource fairness", 2011; Goyal et al., "Start-time fair queueing", 1996.
+The tenant with the smallest dominant share of the account's limits goes first; among equal shares, start tags
+alternate. Sources: Ghodsi et al., "Dominant resource fairness", 2011; Goyal et al., "Start-time fair queueing", 1996.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from services.llm_gateway.providers.provider_file import Quota
 
 HELD_S = 15.0
-"""Time for which a tenant whose last call has ended finds a place of the account free; a run's tools and a reader's
-short thought take less."""
+"""How long a place at the account is held for a tenant after its last call; a run's tools and a reader's short thought
+take less."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class TenantUse:
     held_until_s: float = 0
     """Time until which it finds a place free, on the loop's clock."""
     finish_tag: float = 0
-    """Virtual time at which its last call has had its turn."""
+    """Virtual time at which the tenant's last call had its turn."""
     waiters: deque[Waiter] = field(default_factory=deque["Waiter"])
 
     def measure_share(self, quota: Quota) -> float:
@@ -74,7 +74,7 @@ class TenantUses:
         return use
 
     def rank_waiting(self, quota: Quota) -> list[TenantUse]:
-        """Return those whose calls wait, next one first."""
+        """Return the tenants with waiting calls, the next one first."""
         waiting = [use for use in self._uses.values() if use.waiters]
         return sorted(waiting, key=lambda use: (use.measure_share(quota), self._start_tag(use)))
 
@@ -83,7 +83,8 @@ class TenantUses:
         use.finish_tag = self._virtual_time + 1 / weight
 
     def list_holds(self, now_s: float) -> list[float]:
-        """Return until when a place is held for each tenant that has none, but had one a moment ago; soonest first."""
+        """Return the times until which places are held for tenants that recently had one but have none now; soonest
+        first."""
         return sorted(use.held_until_s for use in self._uses.values() if not use.running and use.held_until_s > now_s)
 
     def _start_tag(self, use: TenantUse) -> float:

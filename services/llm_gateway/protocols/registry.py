@@ -24,7 +24,7 @@ from services.llm_gateway.providers.provider_file import Model, Provider
 @dataclass(frozen=True, slots=True)
 class WireProtocol:
     path: str
-    """Path after `baseUrl`, in which `{model}` is replaced by the model's name."""
+    """Path after `baseUrl`; `{model}` is replaced by the model's name."""
 
     key_header: str
     headers: Mapping[str, str]
@@ -42,7 +42,7 @@ class WireProtocol:
     """Parameters of each request's address."""
 
     results_hold_media: bool = False
-    """Whether a tool's result may have images and files; otherwise they go into a user's message after it."""
+    """Whether a tool's result may have images and files; otherwise they are moved to a user's message after it."""
 
     def build_headers(self, provider: Provider, key: str) -> dict[str, str]:
         """Return the protocol's headers and the key in the header that the provider wants; no key when it is empty."""

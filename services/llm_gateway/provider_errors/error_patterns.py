@@ -20,7 +20,7 @@ class Row:
     date: str
 
     account_is_empty: bool
-    """Whether another account of the vendor may do."""
+    """Whether another account of the vendor may work."""
 
 
 def _load_rows() -> tuple[Row, ...]:

@@ -29,10 +29,10 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding foreign bytes."""
 
 NEVER_STREAMS = frozenset({"application/problem+json", "application/xml", "text/xml", "text/html"})
-"""Types of a 200 that is a refusal all the same, or a page of something that stands before the provider."""
+"""Media types of refusals with status 200, or of pages from a proxy in front of the provider."""
 
 ACCOUNT, EMPTY = "account", "empty"
-"""Metadata of an error whose account has no money left; another account may have."""
+"""Metadata of an error for an account without credit; another account may have some."""
 
 MESSAGE_CHARS_MAX = 500
 """A longer message is a page of HTML, or repeats the request."""
@@ -170,13 +170,13 @@ def find_coding(headers: Mapping[str, str]) -> str:
 
 
 def make_packed_error(provider: str, model: str, coding: str) -> HeadraceError:
-    """Make the error of a stream whose packer would hold parts of it back."""
+    """Return the error of a stream with a content coding, which would delay parts of it."""
     what = f"a stream with content-encoding {coding!r}, though 'identity' was asked for; see what stands in between"
     return make_error(Refusal(provider, model, 200, what, ""))
 
 
 def unpack_body(headers: Mapping[str, str], body: bytes, bytes_max: int) -> bytes:
-    """Return the first `bytes_max` bytes of a body; one whose packing is unknown or broken, as it is."""
+    """Return the first `bytes_max` bytes of a body; unchanged if its coding is unknown or broken."""
     if find_coding(headers) not in ("gzip", "x-gzip", "deflate"):
         return body
     try:

@@ -23,7 +23,7 @@ class Catalogue:
         self._path = path
         self._providers: dict[str, Provider] = {}
         self.is_loaded = False
-        """Whether a provider file was valid since the start."""
+        """Whether a provider file has been valid since the start."""
 
     @property
     def providers(self) -> Sequence[Provider]:
@@ -61,7 +61,7 @@ class Catalogue:
         return [(provider, entry) for provider in providers for entry in provider.models]
 
     def list_prices(self, provider: Provider, entry: Model) -> list[Price | None]:
-        """List the prices of `entry` and of its provider's fallbacks."""
+        """Return the prices of `entry` and of its provider's fallbacks."""
         fallbacks = (fallback.partition("/") for fallback in provider.fallback)
         entries = [entry, *(self.find_model(key, model)[1] for key, _, model in fallbacks)]
         return [model.price for model in entries]

@@ -1,8 +1,8 @@
-"""Where and with which credentials a provider is asked, from its entry, the environment, or a cloud.
+"""Address and credentials of a provider, from its entry, the environment, or a cloud.
 
-AWS signs each request, Google gives a token that lasts. Both are found as the vendor's own libraries find them: in the
-environment, in files, from the metadata service of the machine or the identity of the pod. Google's library is in the
-extra `cloud`.
+AWS signs each request; Google issues a token with a lifetime. Both are found in the same places as by the vendor's own
+libraries: the environment, files, the metadata service of the machine or the identity of the pod. Google's library is
+in the extra `cloud`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Endpoint:
 
 
 class Credentials:
-    """Secrets are looked up at each call, so that a rotated file takes effect at once."""
+    """Looks up secrets at each call, so that a rotated file takes effect at once."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -79,10 +79,10 @@ class Credentials:
     def find_endpoint(
         self, provider: Provider, model: str, path: str, protocol_query: Mapping[str, str] | None = None
     ) -> Endpoint:
-        """Return where a model is asked; `{model}` in `path` stands for its name.
+        """Return the endpoint of a model; `{model}` in `path` is replaced by its name.
 
         Raises:
-            ProviderUnavailable: The variable of the address is not set, or the proxy's address is none.
+            ProviderUnavailable: The variable of the address is not set, or the proxy's address is invalid.
             ProviderAuthentication: The secret of a header or parameter is not set.
         """
         url = self._find_base_url(provider) + path.replace("{model}", quote(model, safe=""))
@@ -163,7 +163,7 @@ NO_HEADERS = CloudHeaders({}, ())
 
 
 class CloudCredentials:
-    """One chain of each cloud for all providers; what takes time is done in a thread, by one at a time."""
+    """One credential chain per cloud for all providers; slow work runs in a thread, one piece at a time."""
 
     def __init__(self) -> None:
         self._aws: AwsSession | None = None

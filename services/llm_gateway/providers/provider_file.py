@@ -10,11 +10,11 @@ from pydantic.alias_generators import to_camel
 from headrace.v1.common_pb2 import Usage
 from services.runtime.tokens.model_table import known_facts
 
-# Lengths stand beside the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
+# Lengths are not part of the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
 # (pydantic-core 2.x, 2026-11).
 Key = Annotated[str, StringConstraints(pattern=r"^[\w.-]+$", max_length=128)]
 SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
-"""Where a secret is: `env:NAME` or `file:/path`; never the secret itself."""
+"""Source of a secret: `env:NAME` or `file:/path`; never the secret itself."""
 
 SEPARATORS = "-.:@/_"
 """Characters that may follow a configured model name in the name of a model that it answers for."""
@@ -76,16 +76,16 @@ Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/.+$", max_length=
 
 
 class _Entry(BaseModel):
-    # Input is hidden in errors: someone may have written a key where a name belongs.
+    # Errors hide the input: a user may have written a key instead of a name.
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, hide_input_in_errors=True
     )
 
 
 class Quota(_Entry):
-    """Limits of the account at the provider, whichever of its keys is used. Each gateway keeps to its even part
-    (HEADRACE_LLM_GATEWAY_REPLICAS). A call over the quota waits in a line of at most 100 of its tenant, up to its
-    deadline. Of several tenants that wait, the one with the least part of the quota comes next."""
+    """Limits of the account at the provider, whichever of its keys is used. Each gateway keeps to an equal part
+    (HEADRACE_LLM_GATEWAY_REPLICAS). A call over the quota waits in its tenant's queue of at most 100 calls, up to its
+    deadline. If several tenants wait, the one with the smallest share of the quota comes next."""
 
     requests_per_minute: int | None = Field(default=None, gt=0)
     """Requests in any 60 s. Left out, no limit."""
@@ -95,8 +95,8 @@ class Quota(_Entry):
     limit."""
 
     concurrency: int | None = Field(default=None, gt=0)
-    """Requests at a time. Left out, no limit. A tenant that has one running leaves a place free to each that has none
-    but had one in the last 15 s, up to half of all places."""
+    """Maximum concurrent requests. By default unlimited. A tenant with a running request leaves one place free for each
+    tenant that has none but had one in the last 15 s, up to half of all places."""
 
     weights: dict[TenantName, Weight] = Field(default={}, max_length=10_000)
     """Weights of tenants, from 1 to 1,000: one of weight 3 gets three times as much of the quota as one of weight 1,
@@ -162,8 +162,8 @@ class Model(_Entry):
     """One model of a provider."""
 
     name: str = Field(min_length=1, max_length=256)
-    """The model's name at the provider. The entry also answers for every model whose name goes on after it with one of
-    `-.:@/_`: `gpt-4o` for `gpt-4o-2024-08-06`. Of several that fit, the longest counts."""
+    """The model's name at the provider. The entry also matches every model with a name that continues after it with one
+    of `-.:@/_`: `gpt-4o` matches `gpt-4o-2024-08-06`. If several match, the longest applies."""
 
     context_window: int = Field(default=0, ge=0)
     """Tokens of request and answer together. 0: taken from the built-in table of models, else 32,768."""
@@ -177,20 +177,20 @@ class Model(_Entry):
     or has wrong. Left out, other models than OpenAI's are estimated, by a ratio that their reported usage corrects."""
 
     capabilities: tuple[Capability, ...] = ()
-    """Abilities of the model. Reasoning wishes go only to models with `reasoning`. Images go to models with `vision`,
-    sounds (wav, mp3) to those with `audio`, PDF files to those with `files`, and the provider's own field for an
-    answer's form to those with `json_schema`, all also to models that list nothing; other models are told the form in
-    words, and their answer is checked before it is streamed. A model gives vectors (`/v1/embeddings`) only if it lists
-    `embeddings`. `tools` is for people."""
+    """Abilities of the model. Reasoning settings are sent only to models with `reasoning`. Images are sent to models
+    with `vision`, sounds (wav, mp3) to those with `audio`, PDF files to those with `files`, and the provider's own
+    output format field to those with `json_schema`; all of these also to models that list nothing. Other models get the
+    format described in words, and their answer is checked before it is streamed. A model gives vectors
+    (`/v1/embeddings`) only if it lists `embeddings`. `tools` is for people."""
 
     unsupported: tuple[Unsupported, ...] | None = None
-    """What the model does not take. `temperature`, `top_p` and `parallel_tool_calls` are left out, those
-    `_with_reasoning` where the request wishes reasoning. With `tool_choice`, a forced call becomes a free one; with
-    `tool_choice_by_name`, the tool that is forced is offered alone, as llama.cpp's server wants it; with
-    `tool_choice_with_reasoning`, a forced call is asked for without reasoning; with `tools_with_reasoning`, reasoning
-    is not wished where tools are offered (protocol openai only). `reasoning`: no wish is sent at all;
-    `reasoning_budget`: no budget of tokens, which protocol anthropic sends unless `reasoning` is `adaptive`;
-    `reasoning_off`: no wish to do without. Left out, what the built-in table says of the model."""
+    """Parameters that the model does not support. `temperature`, `top_p` and `parallel_tool_calls` are left out, those
+    `_with_reasoning` if the request wants reasoning. With `tool_choice`, a forced call becomes a free one; with
+    `tool_choice_by_name`, the forced tool is offered alone, as llama.cpp's server requires; with
+    `tool_choice_with_reasoning`, a forced call is requested without reasoning; with `tools_with_reasoning`, reasoning
+    is not requested if tools are offered (protocol openai only). `reasoning`: no reasoning field is sent;
+    `reasoning_budget`: no token budget, which protocol anthropic sends unless `reasoning` is `adaptive`;
+    `reasoning_off`: reasoning is never switched off. By default, the built-in table's entry for the model."""
 
     price: Price | None = None
     """Prices of the model's tokens. Left out, no cost is reported, and an agent with maxCostUsd asks neither this model
@@ -233,13 +233,13 @@ class Provider(_Entry):
     `env:NAME`, a variable of the gateway's environment that holds it."""
 
     api_keys: tuple[SecretName, ...] = ()
-    """Where the keys are: `env:NAME` or `file:/path`, never a key itself. The first that is set is used, the next one
-    when the provider refuses it with 401. Left out, calls carry no credential."""
+    """Sources of the keys: `env:NAME` or `file:/path`, never a key itself. The first one that is set is used, the next
+    one if the provider refuses it with 401. By default, calls carry no credential."""
 
     credentials: Literal["keys", "aws", "google"] = "keys"
-    """Where credentials come from: `keys`, from apiKeys; `aws`, from AWS's chain (environment, files, identity of the
-    pod, metadata), which sign each request; `google`, from Google's default credentials, for Vertex AI. The last two
-    need the extra `cloud`."""
+    """Source of credentials: `keys`, from apiKeys; `aws`, from AWS's chain (environment, files, identity of the pod,
+    metadata), to sign each request; `google`, from Google's default credentials, for Vertex AI. The last two need the
+    extra `cloud`."""
 
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$", max_length=64)
     """Region that requests are signed for, with credentials `aws`. Left out, that of AWS's chain."""
@@ -252,8 +252,8 @@ class Provider(_Entry):
     """Word before the key in its header. Left out, `Bearer` in `Authorization` and none in others."""
 
     prompt_cache: bool = True
-    """Whether requests mark what the provider may cache: tools, instructions and the conversation so far. Protocol
-    anthropic only; others cache by themselves."""
+    """Whether requests mark the parts that the provider may cache: tools, instructions and the conversation so far.
+    Protocol anthropic only; other providers cache automatically."""
 
     organization: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$", max_length=256)
     """Value of the header `OpenAI-Organization`."""
@@ -266,8 +266,8 @@ class Provider(_Entry):
     """Parameters of each request's address, such as `api-version`; values as in `headers`."""
 
     path: str | None = Field(default=None, pattern=r"^/[^\s?#]*$")
-    """Path behind `baseUrl`. Left out, the protocol's own: `/chat/completions`, `/responses`, `/messages`,
-    `/models/{model}:streamGenerateContent`. `{model}` in it stands for the model's name, as in classic Azure's
+    """Path after `baseUrl`. By default, the protocol's own: `/chat/completions`, `/responses`, `/messages`,
+    `/models/{model}:streamGenerateContent`. `{model}` in it is replaced by the model's name, as in classic Azure's
     `/openai/deployments/{model}/chat/completions`."""
 
     extra_body: ExtraBody = {}
@@ -304,21 +304,21 @@ class Provider(_Entry):
     """The provider's word for the greatest number of tokens to produce; protocol openai only."""
 
     call_ids: Literal["any", "nine_characters"] = "any"
-    """Form of the ids of tool calls: `nine_characters` for providers that take nine letters and digits alone, as
-    Mistral; others are replaced by an id made of their hash, the same one in each request. Protocol openai only."""
+    """Form of the ids of tool calls: `nine_characters` for providers that accept only nine letters and digits, such as
+    Mistral; other ids are replaced by one derived from their hash, the same in each request. Protocol openai only."""
 
     turn_order: Literal["any", "strict"] = "any"
-    """`strict` for providers and templates that refuse a user's message behind a tool's result, or a conversation that
-    does not begin with the user's, as Mistral and Gemma: a word of the model's or the user's is put between."""
+    """`strict` for providers and templates that refuse a user's message after a tool's result, or a conversation that
+    does not begin with the user, such as Mistral and Gemma: a short turn of the model or the user is inserted."""
 
     reasoning_kept: Literal["run", "chat"] | None = None
     """How long a model is shown its reasoning: `run`, until the run has its answer; `chat`, as long as the chat shows
-    the calls that it made, for providers that refuse calls without (DeepSeek, Kimi K3, GLM's coding endpoint). Left
-    out, `chat` where `reasoning` is `thinking`, and for protocols openai_responses, gemini and bedrock, whose thoughts
-    are secret and cost nothing there; else `run`."""
+    the calls that it made, for providers that refuse calls without it (DeepSeek, Kimi K3, GLM's coding endpoint). By
+    default, `chat` if `reasoning` is `thinking`, and for protocols openai_responses, gemini and bedrock, where thoughts
+    are secret and cost nothing; otherwise `run`."""
 
     begins_in_reasoning: bool = False
-    """Whether the model's template opens its reasoning itself, so that an answer begins with it and `</think>` ends it.
+    """Whether the model's template opens the reasoning, so that an answer begins with it and `</think>` ends it.
     Protocol openai only."""
 
     quota: Quota | None = None

@@ -1,4 +1,4 @@
-"""The way to a provider: directly or through a proxy, by its setting or the environment, and with which TLS files."""
+"""The route to a provider: directly or through a proxy, from its setting or the environment, and the TLS files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def _read(env: Mapping[str, str], name: str) -> str:
 
 
 def _is_excluded(host: str, port: int | None, no_proxy: str) -> bool:
-    """Whether a comma-separated entry is `*`, the host, a domain above it, or a network that holds its address."""
+    """Return whether a comma-separated entry is `*`, the host, a parent domain, or a network that contains its
+    address."""
     for entry in (entry.strip().lower() for entry in no_proxy.split(",")):
         name, _, entry_port = entry.partition(":") if entry.count(":") == 1 else (entry, "", "")
         if entry_port and entry_port != str(port):

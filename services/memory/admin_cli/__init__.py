@@ -1,1 +1,1 @@
-"""Commands over stored chats."""
+"""Commands on stored chats."""

@@ -1,6 +1,6 @@
 """`python -m services.memory.admin_cli`: export, import, prune, reindex and verify chats.
 
-A folder must belong to no running service, except to be verified; a database may be in use.
+A folder must not belong to a running service, except for verification; a database may be in use.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
-    """Run the command, and return whether the chats are well."""
+    """Run the command; return whether the chats are undamaged."""
     if not config.database_url:
         if not config.logs_dir.exists() and arguments.command != "import":
             raise OSError(f"{config.logs_dir}: there are no chats")
@@ -96,12 +96,12 @@ async def _opening_bucket(config: Config) -> AsyncGenerator[Bucket | None]:
 
 
 def _clear_index(disk: Disk) -> None:
-    """Empty the index, so that every log is read again; leases stay where it is readable."""
+    """Empty the index, so that every log is read again; leases are kept if it is readable."""
     path = disk.folder / INDEX_NAME
     try:
         with closing(open_database(path, is_first=False)) as database:
             database.clear_logs()
-    except Exception:  # whatever is wrong with it: this is how it is put right
+    except Exception:  # any damage is possible, and reindexing repairs it
         create_database(path, is_first=False).close()
 
 
@@ -133,7 +133,7 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
         else:
             await asyncio.to_thread(_write_file, output, f"{chat_id}.jsonl", data)
     if output is not None and not arguments.chat_id:
-        # Numbered anew, as each engine has numbers of its own.
+        # Renumbered, because each engine assigns its own numbers.
         numbered = (
             msgspec.structs.replace(fact, n=n) for n, fact in enumerate(await engine.records.facts.list_all(), 1)
         )
@@ -176,7 +176,7 @@ async def _move_blobs(engine: Engine, arguments: argparse.Namespace) -> bool:
         raise OSError("HEADRACE_MEMORY_BLOBS names no bucket to move blobs to")
     count = 0
     for chat_id in await engine.index.list_chats():
-        with suppress(NotFound):  # deleted meanwhile
+        with suppress(NotFound):  # deleted in the meantime
             count += await engine.blobs.move_chat(chat_id)
     print_line(f"{count} blobs moved")
     return True
@@ -194,7 +194,7 @@ _COMMANDS = {
 
 
 def _list_copied(engine: Engine) -> dict[str, Records[Any]]:
-    """Return the records that exports have, by the names of their files."""
+    """Return the records that exports contain, by file name."""
     return {f"{records.kind.plural}.jsonl": records for records in engine.records.kinds if records.kind.plural}
 
 
@@ -207,7 +207,7 @@ async def _encode_records(records: Records[Any]) -> list[bytes]:
 def _read_lines(path: Path, decode: Callable[[bytes], T], what: str) -> list[T]:
     try:
         return [decode(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:  # no JSON of theirs, or no text
+    except ValueError as error:  # invalid JSON, or not text
         raise chat_files.UnreadableFile(f"{path} holds what are no {what}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Data keys from the command line: what there is, new ones, and stored chats brought to them."""
+"""Data keys on the command line: list them, rotate them, and re-encrypt stored chats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any) -> None:
-    """Add the commands to argparse's sub-parsers, whose class has no public name."""
+    """Add the commands to argparse's sub-parsers, which have no public class name."""
     commands.add_parser("keys", help="list the data keys of tenants, and whether all that is stored is encrypted")
     rotate = commands.add_parser("rotate-keys", help="give tenants new data keys; services write with them within 2 s")
     rotate.add_argument("--tenant", action="append", default=[], help="a tenant, more than once too; else all")
@@ -77,7 +77,7 @@ KEY_COMMANDS: dict[str, Callable[[Config, argparse.Namespace], Awaitable[bool]]]
     "keys": _list_keys,
     "rotate-keys": _rotate_keys,
 }
-"""What needs the keys alone, so that a folder may be a running service's."""
+"""Commands that only need the keys, so the folder may belong to a running service."""
 
 
 @asynccontextmanager

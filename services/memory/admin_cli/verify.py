@@ -1,4 +1,4 @@
-"""Reads stored chats, and prints what is not what was written."""
+"""Reads stored chats and prints any data that differs from what was written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Totals:
         self.damaged += bool(problems)
 
     def print_summary(self) -> bool:
-        """Print the totals, and return whether nothing is damaged."""
+        """Print the totals; return whether nothing is damaged."""
         unchecked = f", {self.unchecked} of them without a checksum" if self.unchecked else ""
         unsealed = f", {self.unsealed} of them not sealed yet" if self.unsealed else ""
         print_line(f"{self.chats} chats, {self.lines} lines{unchecked}{unsealed}: {self.damaged or 'none'} damaged")
@@ -52,7 +52,7 @@ class _Totals:
 
 
 async def verify_folder(folder: Path, chat_ids: Sequence[str], keys: Keyring, bucket: Bucket | None) -> bool:
-    """Verify the logs and blobs of a folder, which a service may own, and return whether none is damaged."""
+    """Verify the logs and blobs of a folder, which a service may own; return whether none is damaged."""
     totals, blobs = _Totals(), BlobFolder(folder / "blobs", keys)
     for chat_id in chat_ids or list_log_names(folder):
         try:
@@ -79,7 +79,7 @@ def _verify_file(data: bytes, chat_id: str, keys: Keyring) -> LogReport:
 
 
 async def verify_database(engine: Engine, chat_ids: Sequence[str]) -> bool:
-    """Verify the chats of a database and their blobs, and return whether none is damaged."""
+    """Verify the chats of a database and their blobs; return whether none is damaged."""
     totals = _Totals()
     for chat_id in chat_ids or await engine.index.list_chats():
         try:
@@ -97,7 +97,7 @@ async def _list_damaged(engine: Engine, chat_id: str) -> list[str]:
     lost = [it for it in blob_ids if await engine.blobs.load(chat_id, it) is None]
     if not lost:
         return []
-    there = await engine.blobs.list_ids(chat_id)  # some may have been deleted meanwhile
+    there = await engine.blobs.list_ids(chat_id)  # some may have been deleted in the meantime
     return [it for it in lost if it in there]
 
 

@@ -1,1 +1,1 @@
-"""Chats: who may use them, what is appended to them, read from them and changed in them."""
+"""Chats: access, appends, reads and edits."""

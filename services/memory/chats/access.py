@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 RUNS_MAX = 10_000
-"""Runs whose users are cached: each live one renews its lease every few seconds."""
+"""Maximum runs with cached users; each live run renews its lease every few seconds."""
 
 
 class ChatAccess:
@@ -33,7 +33,7 @@ class ChatAccess:
         self._chats = engine.chats
         self._index = engine.index
         self._run_users: NewestDict[str, Identity] = NewestDict(RUNS_MAX)
-        """Users whose runs they are, safe to cache because they never change."""
+        """Users by run; safe to cache, because a run's user never changes."""
 
     async def load_chat(self, chat_id: str) -> Chat:
         """Return the user's own chat. Raises NotFound."""
@@ -45,8 +45,8 @@ class ChatAccess:
     async def load_changed_chat(
         self, chat_id: str, request_id: str, is_changed: Callable[[Chat], bool] = lambda _: False
     ) -> Chat:
-        """Return the user's own chat. If it already has the request's line, or `is_changed` as requested, wait until
-        nothing can take that back.
+        """Return the user's own chat. If it already has the request's line, or `is_changed` returns true, wait until
+        that is durable.
 
         Raises NotFound.
         """
@@ -55,14 +55,14 @@ class ChatAccess:
         return await self._chats.load_settled(chat_id) if is_made else chat
 
     async def read_chat(self, chat_id: str) -> Chat:
-        """Return a chat that the user may read: the user's, or one that is shared. Raises NotFound."""
+        """Return a chat that the user may read, as owner or through sharing. Raises NotFound."""
         chat = await self._chats.load(chat_id)
         if not _find_access_to(chat):
             raise chat_not_found(chat_id)
         return chat
 
     async def load_working_chat(self, chat_id: str) -> Chat:
-        """Return a chat for a run of the user: one that the user takes part in, or did when the run began.
+        """Return a chat for a run of the user, who participates in it or did when the run began.
 
         Raises:
             NotFound: The user may not work in it, or only read it.
@@ -76,21 +76,21 @@ class ChatAccess:
         raise chat_not_found(chat_id)
 
     async def load_chat_or_empty(self, chat_id: str) -> Chat:
-        """Return the chat as load_working_chat does, or an empty one, which takes no appends if the id is another
-        user's."""
+        """Like load_working_chat, but return an empty chat if there is none; it refuses appends if another user owns
+        the id."""
         try:
             return await self.load_working_chat(chat_id)
         except NotFound:
             return Chat.empty(chat_id)
 
     async def load_copied_chat(self, chat_id: str) -> Chat:
-        """Return a chat that the user takes part in. Raises NotFound, PermissionDenied."""
+        """Return a chat in which the user participates. Raises NotFound, PermissionDenied."""
         chat = await self._chats.load(chat_id)
         check_participant(chat_id, chat.info, identity.require_identity())
         return chat
 
     async def find_own_row(self, chat_id: str) -> ChatEntry:
-        """Return the row of the user's own chat, with its texts as they stand. Raises NotFound."""
+        """Return the row of the user's own chat, with its stored texts. Raises NotFound."""
         entry = await self._index.find_row(chat_id)
         if entry.owner != identity.require_identity():
             raise chat_not_found(chat_id)
@@ -104,7 +104,7 @@ class ChatAccess:
         return entry
 
     async def may_read_blobs(self, chat_id: str) -> bool:
-        """Return whether the user may read the chat, or has a run in it, or it does not exist yet."""
+        """Return whether the user may read the chat or has a run in it, or the chat does not exist yet."""
         try:
             await self.find_readable(chat_id)
         except NotFound:
@@ -112,7 +112,7 @@ class ChatAccess:
         return True
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
-        """Return the chat of a run that is the user's, or is in a chat that the user takes part in."""
+        """Return the chat of a run if the run is the user's, or the user participates in its chat; else None."""
         chat_id = await self._index.find_chat_of_run(run_id)
         if chat_id is None or await self.owns_run(run_id):
             return chat_id
@@ -125,7 +125,7 @@ class ChatAccess:
         return chat_id if _find_access_by(await self._index.find_entry(chat_id)) else None
 
     async def find_own_unfinished(self, run_id: str) -> ChatEntry | None:
-        """Return the row of the chat in which this unfinished run of the user is; None if there is none."""
+        """Return the row of the chat with this unfinished run of the user; None if there is none."""
         chat_id = await self._index.find_chat_of_run(run_id) if await self.owns_run(run_id) else None
         if chat_id is None:
             return None
@@ -145,7 +145,7 @@ class ChatAccess:
         return any((run.tenant, run.user) == (caller.tenant, caller.user) for run in unfinished)
 
     async def owns_run(self, run_id: str) -> bool:
-        """Return whether it is a run of the user, whosever its chat is."""
+        """Return whether the run is the user's, in any chat."""
         user = self._run_users.get(run_id)
         if user is None:
             user = await self._index.find_run_user(run_id)
@@ -168,10 +168,10 @@ _NAME = re.compile(r"tenant|user:[!-~]{1,128}|role:[!-+\--~]{1,64}")
 
 
 def parse_shares(request: memory_pb2.ShareChatRequest) -> tuple[list[str], list[str]]:
-    """Return who may read by a request, and who of them may take part: names in order, each once.
+    """Return the readers that a request names, and the participants among them: sorted names without duplicates.
 
     Raises:
-        InvalidRequest: A word is no name.
+        InvalidRequest: A word is not a valid name.
     """
     participants = _parse_names("participants", request.participants)
     return _parse_names("sharedWith", {*request.shared_with, *participants}), participants
@@ -185,8 +185,7 @@ def _parse_names(field: str, names: Iterable[str]) -> list[str]:
 
 
 def describe_access(owner: Identity, shared_with: Collection[str], participants: Collection[str]) -> dict[str, Any]:
-    """Return the fields that name a chat's owner and the caller's access; only the owner sees with whom it is
-    shared."""
+    """Return the fields for a chat's owner and the caller's access; only the owner sees whom it is shared with."""
     access = find_access(identity.require_identity(), owner, shared_with, participants)
     shown: dict[str, Any] = {"owner": owner.user, "access": access}
     return shown | ({"shared_with": shared_with, "participants": participants} if access == "own" else {})

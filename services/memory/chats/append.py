@@ -51,7 +51,7 @@ class LineContext:
     action_tools: frozenset[str]
     count: Callable[[llm_pb2.Message], Tokens]
     learned: Mapping[int, Learned]
-    """Learned ratios by index of the line whose usage taught them."""
+    """Learned token ratios, by index of the line with the usage."""
     blobs: list[Blob] = field(default_factory=list[Blob])
     """Output: blobs to store before the lines."""
 
@@ -67,7 +67,7 @@ class AppendDecoder:
         """Return the lines of `request` with token counts, and the blobs to store before them.
 
         Raises:
-            InvalidRequest: A line breaks the format.
+            InvalidRequest: A line violates the format.
         """
         counter = self._counting.create_append_counter(request.chat_id)
         drafting = LineContext(self._action_tools, counter.count_for_log, self._counting.learn_ratios(request))
@@ -82,10 +82,10 @@ class AppendDecoder:
 
 
 def decode_lines(request: memory_pb2.AppendRequest, drafting: LineContext) -> list[Known]:
-    """Return the lines of `request`, without number and time; a large request belongs in a thread.
+    """Return the lines of `request`, without number and time; decode large requests in a thread.
 
     Raises:
-        InvalidRequest: It names the line that breaks the format.
+        InvalidRequest: A line, which the error names, violates the format.
     """
     _check_order([line.WhichOneof("line") for line in request.lines])
     lines = [_decode_line(request, index, drafting) for index in range(len(request.lines))]
@@ -149,7 +149,7 @@ def _decode_line(request: memory_pb2.AppendRequest, index: int, drafting: LineCo
 
 
 def _check_seqs(given: memory_pb2.LogLine, path: str) -> None:
-    """Raise InvalidRequest for numbers of events that no index takes."""
+    """Raise InvalidRequest for event numbers that no index can store."""
     ranges = {f"{path}.step.events": given.step.events, f"{path}.run.events": given.run.events}
     ranges |= {f"{path}.step.messages[{n}].events": it.events for n, it in enumerate(given.step.messages)}
     seqs = {f"{path}.event.event.seq": given.event.event.seq}

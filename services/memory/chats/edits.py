@@ -1,4 +1,4 @@
-"""What people change of a chat: reverts to its checkpoints, pinned messages, its summary, and its session state."""
+"""People's edits of a chat: reverts to its checkpoints, pinned messages, its summary, and its session state."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ TEXT_CHARS_MAX = 200
 QUERY, STEP = "query", "step"
 
 PINNED_CHARS_MAX = 8000
-"""Some 2,000 tokens, which every request of the chat carries."""
+"""Maximum characters of pinned text, some 2,000 tokens, which every request of the chat carries."""
 
 
 class EditRpcs(MemoryServiceServicer):
-    """The part of the memory service through which people change a chat."""
+    """RPCs of the memory service with which people edit a chat."""
 
     _engine: Engine
     _access: ChatAccess
@@ -45,7 +45,7 @@ class EditRpcs(MemoryServiceServicer):
     async def ListCheckpoints(
         self, request: memory_pb2.ListCheckpointsRequest, context: Context
     ) -> memory_pb2.ListCheckpointsResponse:
-        """The token of a page is the id of the last checkpoint on the page before it."""
+        """A page token is the id of the last checkpoint on the previous page."""
         chat = await self._access.load_chat(request.chat_id)
         if not 0 <= request.page_size <= PAGE_SIZE_MAX:
             raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_SIZE_MAX}, or 0 for {PAGE_SIZE}")
@@ -142,14 +142,14 @@ class EditRpcs(MemoryServiceServicer):
 
 
 async def append_line(engine: Engine, line: Known, request: Message) -> int:
-    """Append a line that is no query and return its number."""
+    """Append a line other than a query; return its number."""
     _, answer = await engine.chats.append(line.chat_id, [line], request.ByteSize())
     assert isinstance(answer, Span), "only a query can repeat another"
     return answer.first_n
 
 
 def _check_position(chat: Chat, request: memory_pb2.RevertRequest) -> None:
-    """Raise NotFound if the caller's checkpoint is before another line than when it was listed."""
+    """Raise NotFound if the checkpoint has moved to another line since the caller listed it."""
     if not request.HasField("n"):
         return
     lines, wanted = chat.list_checkpoints(), request.checkpoint_id
@@ -189,10 +189,11 @@ def _list_pins(chat: Chat) -> list[Pin]:
 
 
 def _make_pin_line(chat: Chat, request: memory_pb2.PinMessageRequest) -> Pin:
-    """Make the line that pins a message or takes its pin back.
+    """Create the line that pins or unpins a message.
 
     Raises:
-        NotFound: The line does not exist, or has no text. OutOfRange: There would be too much pinned text.
+        NotFound: The line does not exist, or has no text.
+        OutOfRange: The pinned text would exceed its limit.
     """
     text = ""
     if not request.remove:

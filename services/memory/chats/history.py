@@ -1,6 +1,6 @@
 """A chat's log as events for people.
 
-Events of queries and runs are derived, event lines stay as sent, and the messages of a step become snapshots: whole
+Events of queries and runs are derived, event lines are unchanged, and the messages of a step become snapshots: whole
 blocks, each with the seq of its last delta.
 """
 
@@ -35,9 +35,9 @@ SUBAGENT = "subagent-"
 
 
 def _make_snapshots(line: Step, params: Mapping[str, str]) -> Iterator[agent_pb2.AgentDelta]:
-    """Yield a step's events, leaving out unsent messages (drafts), which have no event range.
+    """Yield a step's events, without unsent messages (drafts), which have no event range.
 
-    `params` has the arguments of actions by id.
+    `params` maps action ids to arguments.
     """
     for message in line.messages:
         if message.events is None:
@@ -101,10 +101,10 @@ def _describe_tool(message: StoredMessage, snapshot: Snapshot) -> Snapshot:
 
 
 def _find_params(message: StoredMessage, call: Call) -> str | None:
-    """Return the arguments that a call ran with."""
+    """Return the arguments that a call was run with; None if it did not run with any."""
     if message.tool_params:
         return bytes(message.tool_params).decode()
-    # Arguments with braces that nobody resolved were refused (argument templates): they are none to run with.
+    # Arguments with unresolved template braces were refused, so the call did not run with them.
     is_refused = message.raw_arguments is not None or "{{" in call.function.arguments
     return None if is_refused else call.function.arguments
 
@@ -119,7 +119,8 @@ def _make_result_event(message: StoredMessage) -> agent_pb2.AgentDelta:
 
 
 def list_items(chat: Chat, from_n: int = 0) -> list[list[Line]]:
-    """List what history shows from line `from_n` on, as lists of lines: a run each, or a compaction between runs."""
+    """List the visible history from line `from_n` on, as lists of lines: one per run, or per compaction between
+    runs."""
     runs = [lines for run_id, lines in chat.visible_runs.items() if run_id]
     between: list[list[Line]] = [[line] for line in chat.visible_runs.get("", ()) if isinstance(line, CompactBoundary)]
     items = (lines for lines in (*runs, *between) if lines[0].n >= from_n)
@@ -127,7 +128,7 @@ def list_items(chat: Chat, from_n: int = 0) -> list[list[Line]]:
 
 
 PAGE_BYTES_MAX = 3 * 1024 * 1024
-"""Size of a page's events, with which an answer is below the 4 MiB that gRPC's clients take by default."""
+"""Maximum size of a page's events in bytes; it keeps a response below 4 MiB, the default limit of gRPC clients."""
 
 EVENT_BYTES = 5
 """Size of an event without its content."""
@@ -137,7 +138,7 @@ EVENT_BYTES = 5
 class _Page:
     events: list[agent_pb2.AgentDelta]
     begun: list[list[Line]]
-    """The lines of runs whose first event is on it."""
+    """Lines of the runs that have their first event on this page."""
     earlier_token: str
 
 
@@ -154,13 +155,13 @@ _RAW_MESSAGES = msgspec.json.Decoder(_RawMessages)
 
 @dataclass(frozen=True, slots=True)
 class ChatHistory:
-    """The visible lines of all runs or one, at one moment."""
+    """The visible lines of all runs, or of one, at one moment."""
 
     chat_id: str
     name: str
     title: str
     runs: list[list[Line]]
-    """Lists of lines by their first one's number: a run each, or a compaction between runs."""
+    """Lists of lines by the number of their first: one per run, or per compaction between runs."""
 
     @classmethod
     def from_chat(cls, chat: Chat, run_id: str | None) -> ChatHistory:
@@ -168,8 +169,8 @@ class ChatHistory:
         return cls(chat.chat_id, chat.info.name, chat.info.title, runs)
 
     def build_response(self, page_token: str, log: bytes | None, find: FindBlob) -> memory_pb2.GetChatResponse:
-        """Build the page before `page_token`, the newest where it is empty. Raises InvalidRequest for one of a run that
-        is not there."""
+        """Build the page before `page_token`, or the newest one if it is empty. Raises InvalidRequest if the token's
+        run is not there."""
         page = self._find_page(page_token)
         begun = [line for lines in page.begun for line in lines]
         return memory_pb2.GetChatResponse(
@@ -183,7 +184,8 @@ class ChatHistory:
         )
 
     def _find_page(self, token: str) -> _Page:
-        """A token names a run by its first line, and how many of its events, the first ones, are before the page."""
+        """Return the page before the token, which holds a run's first line and the number of its events before the
+        page."""
         runs, count = self.runs, None
         if token:
             first_n, _, number = token.partition(":")
@@ -210,7 +212,8 @@ class ChatHistory:
         return page
 
     def _join_raw_messages(self, log: bytes, lines: Iterable[Line]) -> str:
-        """Join the lines' messages to a JSON array; queries become user messages, with those they bring."""
+        """Join the lines' messages into a JSON array; queries become user messages, along with the messages they
+        carry."""
         numbers = frozenset(line.n for line in lines)
         messages: list[msgspec.Raw] = []
         for text in log.splitlines():
@@ -227,7 +230,7 @@ class ChatHistory:
 
 
 def list_events(lines: Sequence[Line]) -> list[agent_pb2.AgentDelta]:
-    """List a run's events by seq, with those its query implies while it waits its turn."""
+    """List a run's events by seq, including those that a waiting query implies."""
     params: dict[str, str] = {}
     for message in (message for line in lines if isinstance(line, Step) for message in line.messages):
         if message.action_id is not None and message.tool_calls:
@@ -292,7 +295,7 @@ def _derive_query_events(line: Query) -> Iterator[agent_pb2.AgentDelta]:
 
 
 def _make_compaction_event(line: CompactBoundary) -> agent_pb2.AgentDelta:
-    """Make the event of a compaction between runs, which has no number of any run."""
+    """Create the event of a compaction between runs; it has no seq of any run."""
     metadata, delta = line.compact_metadata, agent_pb2.AgentDelta(timestamp=line.updated_at)
     receipt = None if metadata.receipt is None else to_event(metadata.receipt)
     match metadata.strategy:

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import InvalidRequest, NotFound
+from headrace.errors import InvalidRequest, NotFound, OutOfRange
 from headrace.v1 import memory_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.chats.access import describe_access, parse_shares
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ChatRpcs(MemoryServiceServicer):
-    """The part of the memory service that shows chats and changes what is not in their runs."""
+    """RPCs of the memory service that show chats and change data outside their runs."""
 
     _engine: Engine
     _access: ChatAccess
@@ -72,7 +72,7 @@ class ChatRpcs(MemoryServiceServicer):
             return await self._get_brief_chat(request, run_id)
         chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         chat = await self._access.read_chat(chat_id)
-        if not request.include_lines:  # which orchestrators read, for the run that goes on
+        if not request.include_lines:  # orchestrators read them for an active run
             await self._reads.record(identity.require_identity(), chat.info.owner, chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = ChatHistory.from_chat(chat, run_id)
@@ -98,6 +98,8 @@ class ChatRpcs(MemoryServiceServicer):
         with self._engine.chat_watch.reading(request.chat_id) as reader:
             while not reader.is_closed:
                 chat = await self._access.read_chat(request.chat_id)
+                if from_n > chat.info.last_n + 1:
+                    raise OutOfRange(f"line {from_n} is beyond the chat's last line, {chat.info.last_n}")
                 for lines in list_items(chat, from_n):
                     first = lines[0]
                     item: dict[str, Any] = (
@@ -110,7 +112,7 @@ class ChatRpcs(MemoryServiceServicer):
     async def _get_brief_chat(
         self, request: memory_pb2.GetChatRequest, run_id: str | None
     ) -> memory_pb2.GetChatResponse:
-        """Return what the index has of a chat, and what was asked for of its log. Raises NotFound."""
+        """Return the chat's data in the index, and the requested facts of its log. Raises NotFound."""
         entry = None
         try:
             chat_id = await self._resolve_chat_id(request.chat_id, run_id)
@@ -214,7 +216,8 @@ class ChatRpcs(MemoryServiceServicer):
         progress = self._engine.index.get_progress()
         caller = identity.require_identity()
         hits = await self._engine.index.search(caller, question)
-        for chat_id in {hit.chat_id for hit in hits}:  # all are the caller's own, whose key another may have made
+        # these chats are the caller's own, but another user may have made the caller's key
+        for chat_id in {hit.chat_id for hit in hits}:
             await self._reads.record(caller, caller, chat_id)
         if question.has_facts:
             hits = await self._facts.add_hits(request.query, question, hits)

@@ -1,4 +1,4 @@
-"""Compaction replaces a context's older messages by a summary.
+"""Compaction replaces a context's older messages with a summary.
 
-The log keeps everything, and gets two lines from which the views begin.
+The log keeps everything and gets two lines, at which the views begin.
 """

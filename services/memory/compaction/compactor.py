@@ -1,4 +1,4 @@
-"""Requests a summary and commits its two lines; on any failure neither is there."""
+"""Requests a summary and commits its two lines; on any failure, neither is committed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from services.memory.storage.engine import Engine
 
 INTERRUPTED = "INTERRUPTED"
-"""Fault of a compaction that ended before its summary was there."""
+"""Failure of a compaction that ended before its summary was complete."""
 
 OVERTAKEN = "ALREADY_COMPACTED"
 """Fault of one whose context another has changed since it was due."""
@@ -57,7 +57,7 @@ log = structlog.get_logger()
 
 
 class Compactor:
-    """Compacts a store's chats, used on the event loop only; counting is done in threads."""
+    """Compacts a store's chats. Used on the event loop only; counting runs in threads."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Compactor:
         return CompactionDraft(source, request, self._window.resize(request), counter, facts, base, pins, is_ended)
 
     async def _follow_chat(self, draft: CompactionDraft) -> CompactionDraft:
-        """Return the draft with what people have pinned and edited meanwhile."""
+        """Return the draft with the pins and edits made in the meantime."""
         chat = await self._access.load_working_chat(draft.request.chat_id)
         if chat.bases.find(draft.source.context_id) != draft.base:
             return draft  # it will not be committed
@@ -151,7 +151,7 @@ class Compactor:
         media.fill_media(request.messages, partial(self._engine.blobs.find, chat_id), model.capabilities)
 
     async def _charge_failure(self, draft: CompactionDraft, writer: SummaryWriter, fault: str, agent_key: str) -> None:
-        """Log what the calls have cost that came to nothing, also where nobody waits for the compaction any more."""
+        """Log the cost of calls without a result, even if no client waits for the compaction any more."""
         usage = await asyncio.to_thread(writer.sum_usage)
         if usage is None:
             return
@@ -168,11 +168,12 @@ class Compactor:
     async def _commit_unless_overtaken(
         self, draft: CompactionDraft, result: CompactionResult, failure: str, agent_key: str | None
     ) -> bool:
-        """`agent_key` is the agent that is charged; None: the run is charged."""
+        """Commit the result unless the context changed; return whether it did. `agent_key` is charged, or the run if it
+        is None."""
         strategy = FALLBACK if failure else SUMMARY
         chat_id, context_id = draft.request.chat_id, draft.source.context_id
         run = (await self._access.load_working_chat(chat_id)).info.runs[draft.request.run_id]
-        # A run that has ended takes no lines: what is compacted after it is the chat's own.
+        # An ended run accepts no lines, so a compaction after it belongs to the chat itself.
         metadata = CompactMetadata(
             draft.request.trigger or "manual",
             draft.tokens,

@@ -1,4 +1,4 @@
-"""The plan and the lines of a compaction, worked out without waiting."""
+"""The plan and the lines of a compaction, computed without waiting."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from services.memory.log.messages import Tokens
 
 SUMMARY_RATIO = 0.1
-"""Share of the limit that a summary is expected to take at most, when it is planned what stays beside it."""
+"""Expected maximum share of the limit for a summary, used to plan which messages to keep."""
 
 REQUEST_RATIO = 0.05
-"""Share of the limit up to which the first request, and the last, stand whole behind a summary."""
+"""Maximum share of the limit for the first and the last request, each included in full after a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +71,31 @@ class CompactionResult:
 
 @dataclass(frozen=True)
 class CompactionDraft:
-    """A compaction in progress, used by one task at a time, in threads because it counts."""
+    """A compaction in progress, used by one task at a time, in threads because it counts tokens."""
 
     source: ContextSource
     request: memory_pb2.CompactRequest
     window: ContextWindow
     counter: TokenCounter
     facts: PinnedFacts
-    """What stands behind the summary whatever a model writes."""
+    """Facts added to every summary, independent of the model's text."""
     base: CompactionBase
-    """What the compaction has to follow: the context's last boundary, or a later revert, and all redactions."""
+    """The state that must be unchanged at commit: the context's last boundary or a later revert, and all redactions."""
     pins: Sequence[Pin] = ()
-    """Messages that the user has pinned, those that stay beside the summary too."""
+    """All messages that the user has pinned, including those kept after the summary."""
     is_between_runs: bool = False
     edited: str = ""
-    """Another text that the user gave to the former summary while this one was written; empty: none."""
+    """Text that the user gave to the former summary while this one was being written; empty if none."""
 
     def update(self, former: AppliedCompaction | None, pins: Sequence[Pin]) -> CompactionDraft:
-        """Return the draft with what people have made of `former`, its former summary, by now."""
+        """Return the draft with people's edits of `former`, its former summary, up to now."""
         before = self.source.compacted
         is_edited = former is not None and before is not None and former.text != before.text
         return replace(self, pins=pins, edited=extract_summary(former.text) if former and is_edited else "")
 
     @cached_property
     def groups(self) -> list[MessageGroup]:
-        """All messages since the last compaction, even outside the window."""
+        """All messages since the last compaction, even those outside the window."""
         everything = build_view(self.source, UNBOUNDED)
         return [*everything.earlier, *everything.own]
 
@@ -113,7 +113,7 @@ class CompactionDraft:
 
     @cached_property
     def plan(self) -> CompactionPlan:
-        """Choose the messages that a summary of the expected size replaces."""
+        """Return the plan of messages that a summary of the expected size replaces."""
         limit = self.counter.from_model_tokens(self.tokens_max)
         room = (
             int(max(0.0, self.window.due_ratio - SUMMARY_RATIO) * limit)
@@ -132,8 +132,11 @@ class CompactionDraft:
         return "" if gain >= max(1, GAIN_RATIO * self.tokens) else "NOTHING_TO_COMPACT"
 
     def apply_summary(self, written: WrittenSummary, entries: Sequence[Entry]) -> tuple[CompactionResult, str]:
-        """Return the result with a model's summary; if that is no shorter than the replaced messages, the fallback and
-        the reason. `entries` are those that the summary was written from, if in chunks."""
+        """Return the result with a model's summary; if it is not shorter than the replaced messages, the fallback and
+        the reason.
+
+        `entries` are those that the summary was written from, if in chunks.
+        """
         room = int(FILES_RATIO * self.counter.from_model_tokens(self.tokens_max))
         # Files that outweigh what is gained would make the compaction void.
         room = min(room, self.counter.count_groups(self.plan.replaced) // 2)
@@ -148,7 +151,7 @@ class CompactionDraft:
         return self.fall_back(written), "SUMMARY_TOO_LONG"
 
     def fall_back(self, written: WrittenSummary) -> CompactionResult:
-        """Return the result with the former summary, and a note of what it lacks."""
+        """Return the result with the former summary, and a note of the messages it lacks."""
         former = self.edited or ("" if self.source.compacted is None else extract_summary(self.source.compacted.text))
 
         def write(plan: CompactionPlan) -> str:
@@ -167,7 +170,8 @@ class CompactionDraft:
         files: Sequence[memory_pb2.ContextFile],
         unseen: Unseen,
     ) -> CompactionResult:
-        # What is left must not be due again at once. The head's figures, which depend on it, are known only then.
+        # The remaining messages must not be due again immediately. The head's figures depend on them and are known only
+        # then.
         room = self.counter.from_model_tokens(self.tokens_max)
         text = write(self._make_plan(ratio, room))
         expected = build_content(text, (1, len(self.groups)), unseen.lines, self._facts, files)
@@ -212,7 +216,7 @@ class CompactionDraft:
         )
 
     def _count_kept(self, plan: CompactionPlan) -> int:
-        """Count what stays as the next request shows it: between runs the last one is shortened by then."""
+        """Count the kept groups as the next request shows them; between runs, it shows the last run shortened."""
         if not self.is_between_runs:
             return self.counter.count_groups(plan.kept)
         source = replace(self.source, before=[*self.source.before, self.source.lines], lines=())
@@ -220,11 +224,11 @@ class CompactionDraft:
         return self.counter.count_groups(keep_since(shown, get_position(self.groups[plan.start])))
 
     def _list_replaced_pins(self, plan: CompactionPlan) -> list[Pin]:
-        """List the pins that will stand behind the summary; those of messages beside it stand in their own place."""
+        """List the pins to append to the summary; pinned messages that are kept stay in their own place."""
         return [pin for pin in self.pins if pin.target < get_position(self.groups[plan.start]).n]
 
     def _count_shown(self, content: str, pins: Sequence[Pin]) -> int:
-        """Count the summary's message as requests show it."""
+        """Count the summary's message in the form that requests use."""
         return self.counter.count_message(make_text_message("user", SummaryChanges(pins=tuple(pins)).apply_to(content)))
 
     def _make_plan(self, ratio: float, room: int) -> CompactionPlan:

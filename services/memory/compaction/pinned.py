@@ -1,4 +1,4 @@
-"""Facts copied from the log after every summary, whatever a model writes."""
+"""Facts copied from the log after every summary, independent of the model's text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KEPT_CHARS_MAX = 200
 
 ITEM_CHARS_MAX = 1_000
-"""Length of an item in a receipt; behind the summary it is longer."""
+"""Maximum characters of an item in a receipt; after the summary it may be longer."""
 
 OPEN_TASKS = frozenset({"", "init", "in_progress"})
 
@@ -35,25 +35,25 @@ class Todo(msgspec.Struct):
 
 
 _APPROVAL = b'"approval.'
-"""Part of every approval event, which saves parsing most others."""
+"""Part of every approval event, which avoids parsing most others."""
 
 _TODOS = msgspec.json.Decoder(list[Todo])
 
 
 class Request(NamedTuple):
-    """What a user or a caller has asked for."""
+    """A request of a user or a caller."""
 
     text: str
     n: int
     """Line of the log."""
     is_kept: bool = False
-    """Whether its message stays beside the summary, so that its beginning is enough behind it."""
+    """Whether its message is kept verbatim, so that after the summary its beginning is enough."""
 
     def shorten(self, chars_max: int) -> str:
         return shorten_text(self.text, chars_max, f"read_history {self.n}")
 
     def fit(self, room: int, count: CountText) -> str:
-        """Return the text, shortened if it has more than `room` tokens, or is shown elsewhere."""
+        """Return the text, shortened if it exceeds `room` tokens or is shown elsewhere."""
         if self.is_kept:
             return self.shorten(KEPT_CHARS_MAX)
         cost = count(self.text)
@@ -66,19 +66,19 @@ NOTHING = Request("", 0)
 @dataclass(frozen=True, slots=True)
 class PinnedFacts:
     requests: Mapping[str, Request]
-    """Requests by the name of their section; none is empty."""
+    """Requests by section name; none is empty."""
 
     sections: Mapping[str, Sequence[str]]
-    """Items, each of which may have several lines, by the name of their section; none is empty."""
+    """Items by section name, each possibly of several lines; none is empty."""
 
     def format(self, room: int, count: CountText) -> str:
-        """Format what stands behind the summary, each request in `room` tokens; empty if there is nothing."""
+        """Format the text that follows the summary, each request within `room` tokens; empty if there are no facts."""
         requests = {name: [request.fit(room, count)] for name, request in self.requests.items()}
         sections: dict[str, Sequence[str]] = {**requests, **self.sections}
         return "\n\n".join(f"{name}:\n" + "\n".join(f"- {item}" for item in items) for name, items in sections.items())
 
     def list_items(self) -> list[str]:
-        """List all items, each with the name of its section, long requests shortened."""
+        """List all items, each with its section name, with long requests shortened."""
         requests = [f"{name}: {request.shorten(ITEM_CHARS_MAX)}" for name, request in self.requests.items()]
         return [*requests, *(f"{name}: {item}" for name, items in self.sections.items() for item in items)]
 
@@ -101,7 +101,7 @@ def collect_facts(source: ContextSource, first_request: Request, intent: Request
 
 
 def read_todos(state: SessionState) -> list[Todo]:
-    """Read a session state's todos; none if their form is not ours."""
+    """Read a session state's todos; none if their format is unknown."""
     try:
         return _TODOS.decode(state.values.get("todos", b"[]"))
     except msgspec.DecodeError:
@@ -120,7 +120,7 @@ def find_intent(source: ContextSource) -> Request:
 
 
 def find_first_request(source: ContextSource) -> Request:
-    """Return what a whole context began with, which may long have been followed by other goals."""
+    """Return the first request of a whole context, which later goals may have superseded."""
     if source.scope.is_main:
         lines = (line for run in (*source.before, source.lines) for line in run)
         asked = (Request(QUERY_FIELDS.decode(line.query).message, line.n) for line in lines if isinstance(line, Query))
@@ -154,7 +154,7 @@ def list_open_tasks(lines: Sequence[Line], context_id: str | None) -> list[str]:
 
 
 def list_open_calls(groups: Sequence[MessageGroup]) -> list[str]:
-    """List the last answer's calls without result; earlier ones get none any more."""
+    """List the last answer's calls without result; earlier ones will no longer get one."""
     last = next((group for group in reversed(groups) if group.role == "assistant"), None)
     if last is None:
         return []

@@ -1,4 +1,4 @@
-"""Which messages a compaction replaces or keeps, and whether it is worth it."""
+"""Chooses the messages that a compaction replaces or keeps, and decides whether it is worthwhile."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FALLBACK_RATIO = 0.3
 """Share of the messages kept after a failed summary."""
 
 GAIN_RATIO = 0.1
-"""Least share of tokens gained to justify a model call, or another compaction."""
+"""Minimum share of tokens saved to justify a model call, or another compaction."""
 
 GAIN_TOKENS_MIN = 1_000
-"""Least tokens that a compaction replaces where the window still has room: a summary may be as long."""
+"""Minimum tokens that a compaction replaces while the window has room, because a summary may be as long."""
 
 FAILURES_MAX = 3
-"""Failures in a row that end automatic compaction of a run's context."""
+"""Consecutive failures that end automatic compaction of a run's context."""
 
 SUMMARY = "summary"
 FALLBACK = "fallback"
@@ -52,10 +52,10 @@ class CompactionPlan:
 def make_plan(
     groups: Sequence[MessageGroup], ratio: float, counter: TokenCounter, room: int, *, first: int = 0
 ) -> CompactionPlan:
-    """Keep the last `ratio` of the messages in whole groups, at least the last.
+    """Keep the last `ratio` of the messages in whole groups, at least the last group.
 
-    The oldest of those go until the rest fits in `room` unscaled tokens; nothing before index `first`, outside the
-    window, is kept.
+    The oldest of those are dropped until the rest fits in `room` unscaled tokens; nothing before index `first`, outside
+    the window, is kept.
     """
     counts = [len(group.list_messages()) for group in groups]
     wanted, start, found = sum(counts) * ratio, len(groups), 0

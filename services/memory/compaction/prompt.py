@@ -1,4 +1,4 @@
-"""What a model is asked for a summary, how its answer is checked, and the message that holds the summary."""
+"""The prompt for a summary, the checks of the answer, and the message that holds the summary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES_MAX = 5
 FILE_LINES_MAX = 1000
 
 FILES_RATIO = 0.1
-"""Share of the limit that all kept files may take together."""
+"""Maximum share of the limit for all files together."""
 
 
 def format_file(file: memory_pb2.ContextFile) -> str:
@@ -29,9 +29,11 @@ def format_file(file: memory_pb2.ContextFile) -> str:
 def fit_files(
     files: Iterable[memory_pb2.ContextFile], room: int, count: Callable[[str], int]
 ) -> list[memory_pb2.ContextFile]:
-    """Fit the first files in `room` tokens: small ones whole, of the others as many first lines as their share holds.
+    """Fit the first files into `room` tokens: small ones whole, of the others as many first lines as their share
+    allows.
 
-    What a file leaves of its share is the next one's. Only a file whose share does not hold its name is left out.
+    An unused part of a file's share goes to the next file. A file is left out only if its share cannot even hold its
+    name.
     """
     limited = [_cut_file(file, FILE_LINES_MAX) for file in islice(files, FILES_MAX)]
     costs = [count(format_file(file)) for file in limited]
@@ -69,20 +71,20 @@ INCOMPLETE = "INCOMPLETE_SUMMARY"
 REPEATED = "REPEATED_SUMMARY"
 
 FAULTS = frozenset({EMPTY, CUT, INCOMPLETE, REPEATED})
-"""Faults of an answer, for which a model is asked once more."""
+"""Faults of an answer for which the model is asked again."""
 
 REPEATED_RATIO = 0.1
-"""Compressed size of a text that goes in circles, by its own; that of prose and of code is 0.25 and more."""
+"""Ratio of compressed to plain size below which a text repeats itself; prose and code have 0.25 or more."""
 
 REPEATED_BYTES_MIN = 2000
-"""Size of a shorter text says nothing about it."""
+"""Minimum size for this check; for shorter texts the ratio is meaningless."""
 
 _HEADING = re.compile(r"^[ \t\u3000#*_>]*([1-9])[ \t*_]*[.):、．：]", re.MULTILINE)
-"""A section's number, whatever the language and the form of its name."""
+"""A section's number, in any language or style of heading."""
 
 
 def find_fault(text: str, finish: str) -> str:
-    """Return the reason why `text` is no summary, of FAULTS; empty if it is one."""
+    """Return the reason why `text` is not a summary, one of FAULTS; empty if it is."""
     if finish in ("length", ""):
         return CUT
     if not text:
@@ -95,7 +97,7 @@ def find_fault(text: str, finish: str) -> str:
 
 
 def list_missing_sections(text: str) -> list[int]:
-    """List the numbers of sections that do not follow in order."""
+    """List the numbers of sections missing from the sequence."""
     numbers = [int(match[1]) for match in _HEADING.finditer(text)]
     missing: list[int] = []
     for section in range(1, len(SECTIONS) + 1):
@@ -107,9 +109,9 @@ def list_missing_sections(text: str) -> list[int]:
 
 
 def split_sections(text: str) -> list[tuple[str, str]]:
-    """Split a summary into what stands before its sections, without a name, and its sections by their names here.
+    """Split a summary into the text before its sections, under an empty name, and its sections by name.
 
-    A number may also begin an item of a list: a place with the section's name is its own, else the first in order.
+    A number may also begin a list item: a place followed by the section's name is preferred, else the first in order.
     """
     begins = [0]
     names = [""]
@@ -130,7 +132,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
 
 
 def describe_fault(fault: str, text: str) -> str:
-    """Tell a model what was wrong with its answer."""
+    """Describe to the model the fault of its answer."""
     match fault:
         case "CUT_SUMMARY":
             wrong = "was cut off before its end: be shorter"
@@ -203,7 +205,7 @@ _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL)
 
 
 def build_wishes(request: memory_pb2.CompactRequest) -> list[str]:
-    """Build what a summary is to heed, by its agent's author and by the user."""
+    """Return the instructions for a summary from its agent's author and the user."""
     wishes = ((INSTRUCTIONS, request.summary_instructions), (HINT, request.hint))
     return [f"{head}\n\n{wish}" for head, wish in wishes if wish]
 
@@ -214,7 +216,7 @@ def build_instruction(files: Iterable[memory_pb2.ContextFile], wishes: Iterable[
 
 
 def build_part_request(template: str, first: int, last: int, text: str, wishes: Iterable[str]) -> str:
-    """Build a request for the summary of a part, or of the summaries of parts, by `template`."""
+    """Build a request for the summary of a part, or of several summaries, from `template`."""
     instruction = template.format(first=first, last=last)
     return "\n\n".join([f"<conversation>\n{text}\n</conversation>", instruction, *wishes])
 
@@ -226,7 +228,7 @@ def build_content(
     facts: str,
     files: Iterable[memory_pb2.ContextFile],
 ) -> str:
-    """Build the message that stands for `lines`, of which `unseen` were not all seen."""
+    """Build the message that replaces `lines`; of these, `unseen` were not fully seen."""
     head = HEAD.format(first=lines[0], last=lines[1])
     note = UNSEEN.format(lines=format_lines(unseen)) if unseen else ""
     parts = [head, note, f"<summary>\n{summary}\n</summary>", facts, *map(format_file, files)]
@@ -238,7 +240,7 @@ def format_lines(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def split_content(content: str) -> tuple[str, str, str]:
-    """Split what `build_content` has built, or a person has made of it: before, in and behind the summary's tags.
+    """Split a message by `build_content`, possibly edited, into the text before, inside and after the summary's tags.
 
     Without tags all of it is the summary.
     """
@@ -249,6 +251,6 @@ def split_content(content: str) -> tuple[str, str, str]:
 
 
 def extract_summary(answer: str) -> str:
-    """Return the summary in an answer: without tags all but the analysis; empty if there is none."""
+    """Return the summary in an answer; without tags, everything except the analysis; empty if there is none."""
     found = _SUMMARY.search(answer)
     return (found[1] if found else _ANALYSIS.sub("", answer)).strip()

@@ -1,4 +1,4 @@
-"""Writes down which range a compaction replaced, and how much of it its summariser saw."""
+"""Records the range that a compaction replaced, and how much of it the summarizer saw."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from services.memory.context.scopes import AppliedCompaction
 
 UNSEEN_MAX = 50
-"""Ranges of lines that a receipt names."""
+"""Maximum ranges of lines in a receipt."""
 
 SEEN_RATIO = 0.999
 """Share from which a text counts as seen whole."""
@@ -27,43 +27,43 @@ SEEN_RATIO = 0.999
 class WrittenSummary:
     text: str
     failure: str
-    """Why there is none; empty on success."""
+    """Why there is no summary; empty on success."""
 
     groups_seen: int
-    """Groups of the draft that the summariser was shown, from the first on."""
+    """Number of the draft's groups, from the first, that the summarizer was shown."""
 
     seen: Sequence[float]
-    """Shares of those groups' entries that it saw, by index; empty if all of each."""
+    """Share seen of each of those groups' entries, by index; empty if all of each."""
 
     calls: int
     cached_ratio: float | None
-    """Share of the calls' input that came from the provider's cache; None if it did not say."""
+    """Share of the calls' input served from the provider's cache; None if not reported."""
 
     usage: common_pb2.Usage | None
-    """What the calls have spent; None if none can have been billed."""
+    """Usage of the calls; None if none can have been billed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """The groups that a summariser was shown in part or not at all."""
+    """The groups that a summarizer saw only in part or not at all."""
 
     groups_seen: int
-    """Groups that it was shown, from the first on; 0 where there is no summary."""
+    """Number of groups shown, from the first; 0 without a summary."""
 
     lines: Sequence[tuple[int, int]] = ()
     tokens: int = 0
-    """Unscaled tokens of those."""
+    """Their unscaled tokens."""
 
 
 def measure_unseen(parts: Iterable[tuple[Entry, float]]) -> tuple[list[tuple[int, int]], int]:
-    """Return lines and tokens of entries, each given with the share of it that was seen."""
+    """Return the unseen lines and tokens of entries, each given with its share that was seen."""
     lines: list[tuple[int, int]] = []
     tokens, was_seen = 0, True
     for entry, share in parts:
         is_seen = not entry.has_media and (not entry.tokens or share >= SEEN_RATIO)
         if not is_seen:
             tokens += round(entry.tokens * max(0.0, 1 - share))
-            # Nothing that was said stands between neighbours.
+            # Neighbouring entries have no other messages between them.
             first = entry.first if was_seen else lines.pop()[0]
             lines.append((first, entry.last))
         was_seen = is_seen
@@ -71,19 +71,19 @@ def measure_unseen(parts: Iterable[tuple[Entry, float]]) -> tuple[list[tuple[int
 
 
 def find_last_line(groups: Sequence[MessageGroup]) -> int:
-    """Return the last line of the log that has a message of `groups`, or is hidden behind one; 0 if there are none."""
+    """Return the log's last line with a message of `groups`, or hidden by one of them; 0 if there are none."""
     lines = (said.at.n for group in groups for said in group.list_messages() if said.at is not None)
     return max((*lines, *(group.hidden[1] for group in groups if group.hidden)), default=0)
 
 
 def find_former_lines(former: AppliedCompaction) -> tuple[int, int]:
-    """Return the first and the last line that a summary stands for."""
+    """Return the first and last line that a summary replaces."""
     receipt = former.boundary.compact_metadata.receipt
     return (1, max(1, former.start.n - 1)) if receipt is None else (receipt.first_line, receipt.last_line)
 
 
 def join_lines(former: AppliedCompaction | None, unseen: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join ranges of lines that were not seen, by this summariser or those before it."""
+    """Join the ranges of lines not seen by this summarizer or earlier ones."""
     receipt = None if former is None else former.boundary.compact_metadata.receipt
     joined: list[tuple[int, int]] = []
     ranges: list[tuple[int, int]] = [*([] if receipt is None else receipt.unseen), *unseen]
@@ -100,7 +100,7 @@ def count_messages(groups: Iterable[MessageGroup]) -> int:
 
 
 def describe_receipt(receipt: CompactReceipt) -> dict[str, int | float]:
-    """Return the fields of the log record about a compaction: what it took away, and what it cost."""
+    """Return a compaction's fields for the log record: what it removed, and its cost."""
     usage = read_usage(receipt) or common_pb2.Usage()
     return {
         "replaced_messages": receipt.replaced_messages,
@@ -113,7 +113,7 @@ def describe_receipt(receipt: CompactReceipt) -> dict[str, int | float]:
 
 
 def read_usage(receipt: CompactReceipt) -> common_pb2.Usage | None:
-    """Return what a compaction has spent; None if it asked no model, or in a log that does not say."""
+    """Return a compaction's usage; None if it called no model, or an old log does not record it."""
     if not receipt.usage:
         return None
     return load_proto(receipt.usage, common_pb2.Usage())
@@ -130,7 +130,7 @@ def to_event(receipt: CompactReceipt) -> agent_pb2.CompactionReceipt:
 
 
 def measure_cached_ratio(usages: Sequence[common_pb2.Usage]) -> float | None:
-    """Return the share of all input that came from a cache; None if no provider said."""
+    """Return the share of all input that came from a cache; None if no provider reported it."""
     cached = [usage.cached_tokens for usage in usages if usage.HasField("cached_tokens")]
     input_tokens = sum(usage.input_tokens for usage in usages)
     return round(sum(cached) / max(1, input_tokens), 3) if cached else None

@@ -1,4 +1,5 @@
-"""The requests of a compaction: one that goes on from the context's own, else chunks of the conversation as text."""
+"""The requests of a compaction: one that continues the context's own request, else chunks of the conversation as
+text."""
 
 from __future__ import annotations
 
@@ -30,27 +31,27 @@ if TYPE_CHECKING:
     from services.memory.context.token_counter import TokenCounter
 
 TEMPERATURE = 0.2
-"""Low, because a summary must be true, not varied."""
+"""Low, because a summary must be accurate, not varied."""
 
 CALLS_MAX = 32
-"""Model calls that a compaction may take, where the caller does not say."""
+"""Default maximum of model calls per compaction."""
 
 CALLS_SPARE = 2
-"""Calls of many that are kept for answers that are no summaries."""
+"""Calls reserved for repeating answers that are not summaries, if there are many calls."""
 
 ANSWER_RATIO = 0.25
-"""Share of a small window that is kept free for the summary of a part."""
+"""Share of a small window reserved for the summary of a part."""
 
 ANSWER_TOKENS_MAX = 2000
 
 SUMMARY_TOKENS_MAX = 16_000
-"""Greatest answer to a request for everything, a model's thoughts included; a longer one is asked for again."""
+"""Maximum answer to a request for everything, including reasoning; a longer one is requested again."""
 
 ROOM_TOKENS_MIN = 100
-"""A window with less room than this beside the instruction takes no conversation."""
+"""Minimum tokens beside the instruction for a window to hold any conversation."""
 
 MARGIN_RATIO = 0.95
-"""Share of a window that is filled with chunks: texts are counted in pieces, and for some models estimated."""
+"""Share of a window filled with chunks; texts are counted in pieces, and for some models estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class SummaryCall:
     input_tokens: int
 
     def complain(self, fault: str, text: str) -> SummaryCall:
-        """Return the same call, with what was wrong with its answer; the messages before the last are the same."""
+        """Return the same call with a description of its answer's fault; all messages but the last are unchanged."""
         request = llm_pb2.ChatRequest()
         request.CopyFrom(self.request)
         request.messages[-1].content.add(text=f"\n\n{describe_fault(fault, text)}")
@@ -77,7 +78,7 @@ class PartSummary:
 
 @dataclass(frozen=True)
 class SummaryRequests:
-    """Builds the requests of one draft, in threads because it counts with the summariser's `counter`."""
+    """Builds the requests of one draft, in threads because it counts with the summarizer's `counter`."""
 
     draft: CompactionDraft
     counter: TokenCounter
@@ -96,10 +97,10 @@ class SummaryRequests:
         return build_wishes(self.draft.request)
 
     def build_whole(self) -> tuple[SummaryCall, int] | None:
-        """Build one request for everything, and the number of messages' groups in it; None if it does not fit.
+        """Build one request for everything; return it and its number of message groups, or None if it does not fit.
 
-        System, tools and messages equal the context's own requests, so that a prefix cache hits. What stays beside the
-        summary is shown too if it fits.
+        System, tools and messages equal the context's own requests, so that a prefix cache hits. The kept messages are
+        included if they fit.
         """
         given, counter = self.draft.request, self.counter
         tokens_max = min(get_request_tokens_max(self._model), given.summary_request_tokens_max or sys.maxsize)
@@ -129,7 +130,7 @@ class SummaryRequests:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """Everything that the summary is to stand for, the former summary first."""
+        """Everything that the summary must cover, the former summary first."""
         entries = list(list_entries(self.draft.plan.replaced, self.counter.count_text))
         if (former := self.draft.source.compacted) is None:
             return entries
@@ -139,7 +140,8 @@ class SummaryRequests:
         return [summary, *entries]
 
     def cut_chunks(self) -> list[Chunk]:
-        """Cut the conversation so that the calls suffice for summaries of all chunks, and of those summaries."""
+        """Cut the conversation into chunks such that the calls suffice to summarize each, and to merge the
+        summaries."""
         spare = CALLS_SPARE if self.calls_max > 2 * CALLS_SPARE else 0
         chunks = self.calls_max - spare
         while chunks > 1 and chunks + self.count_merges(chunks) > self.calls_max - spare:
@@ -149,7 +151,7 @@ class SummaryRequests:
         return cut_chunks(self.entries, self._room, chunks, self.counter.count_text)
 
     def count_merges(self, parts: int) -> int:
-        """Count the calls that make one summary of `parts`, as many at a time as a request holds."""
+        """Return the number of calls that merge `parts` into one summary, as many per call as a request holds."""
         fan_in, calls = max(2, self._room // (self._answer_tokens + 1)), 0
         while parts > 1:
             parts = -(-parts // fan_in)
@@ -161,7 +163,7 @@ class SummaryRequests:
         return self._build_part(PART, first, last, chunk.text)
 
     def group_parts(self, parts: Sequence[PartSummary]) -> list[list[PartSummary]]:
-        """Group neighbouring summaries so that each group fits in one request."""
+        """Group adjacent summaries so that each group fits in one request."""
         groups: list[list[PartSummary]] = []
         left = 0
         for part in parts:
@@ -196,14 +198,14 @@ class SummaryRequests:
 
     @cached_property
     def _answer_tokens(self) -> int:
-        """Unscaled tokens of the summary of a part."""
+        """Unscaled tokens reserved for the summary of a part."""
         window = get_window_tokens(self._model)
         tokens = min(get_answer_tokens(self._model), int(ANSWER_RATIO * window), ANSWER_TOKENS_MAX)
         return self.counter.from_model_tokens(min(tokens, self.draft.request.summary_tokens_max or sys.maxsize))
 
     @cached_property
     def _room(self) -> int:
-        """Unscaled tokens of conversation that a request has room for."""
+        """Unscaled tokens of conversation that fit into a request."""
         given, counter = self.draft.request, self.counter
         window = int(MARGIN_RATIO * get_window_tokens(self._model)) - counter.to_model_tokens(self._answer_tokens)
         tokens_max = min(window, given.summary_request_tokens_max or sys.maxsize)

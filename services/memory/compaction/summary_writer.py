@@ -1,6 +1,6 @@
 """Has a model write a summary, in one request or in chunks, through the gateway.
 
-Failures are values: what could not be summarised is reported, not invented.
+Failures are values: unsummarized messages are reported, not invented.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from services.memory.compaction.transcript import Chunk
 
 SILENCE_S = 90.0
-"""Longest time without a delta. The gateway gives a silent provider up before that and says why."""
+"""Maximum time without a delta. The gateway gives up a silent provider earlier and reports why."""
 
 TIMEOUT = "TIMEOUT"
 CONTENT_FILTERED = "CONTENT_FILTERED"
 SUMMARY_FAILED = "SUMMARY_FAILED"
 
 _MAY_BE_BILLED = frozenset({"", TIMEOUT, StreamStalled.reason, CUT})
-"""Ends of a call that a provider may have billed without telling."""
+"""Call outcomes that a provider may have billed without reporting usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryAnswer:
     text: str
-    """The summary; what is no summary where there is a failure."""
+    """The summary; on failure, the invalid answer."""
     usage: common_pb2.Usage | None
-    """Cost of the call, estimated where the provider did not say; None if none can have been billed."""
+    """Cost of the call, estimated if not reported; None if it cannot have been billed."""
     failure: str
-    """Why there is no summary, as in the error table or our own words; empty on success."""
+    """Why there is no summary, as in the error table or one of our own reasons; empty on success."""
 
 
 async def request_summary(
     llm: LlmServiceAsyncStub | None, call: SummaryCall, timeout_s: float, answer: list[str]
 ) -> SummaryAnswer:
-    """Ask for a summary, whose parts are added to `answer` as they come."""
+    """Request a summary; its pieces are added to `answer` as they arrive."""
     if llm is None:
         return SummaryAnswer("", None, ProviderUnavailable.reason)
     now = asyncio.get_running_loop().time
@@ -88,20 +88,20 @@ async def request_summary(
 
 
 def _estimate_usage(call: SummaryCall, answer: Sequence[str]) -> common_pb2.Usage:
-    """Estimate a call, in a thread: the encoding may have to be loaded."""
+    """Estimate a call's usage; run it in a thread, because the encoding may have to be loaded."""
     output_tokens = count_text("".join(answer), ESTIMATE_ENCODING)
     return common_pb2.Usage(input_tokens=call.input_tokens, output_tokens=output_tokens, estimated=True)
 
 
 PARALLEL_MAX = 4
-"""Chunks that are summarised at a time."""
+"""Chunks that are summarized concurrently."""
 
 WINDOW_TOO_SMALL = "SUMMARY_WINDOW_TOO_SMALL"
-"""The summariser's window has no room for any of the conversation."""
+"""The summarizer's window has no room for any of the conversation."""
 
 
 class SummaryWriter:
-    """Writes one summary. Owned by one compaction."""
+    """Writes one summary; owned by one compaction."""
 
     def __init__(
         self,
@@ -110,22 +110,22 @@ class SummaryWriter:
         timeout_s: float,
         prepare: Callable[[llm_pb2.ChatRequest], None],
     ) -> None:
-        """Take at most `timeout_s` for all calls; let `prepare` add the media that messages refer to, in a thread."""
+        """Limit all calls together to `timeout_s`; `prepare` adds referenced media to a request, in a thread."""
         self._llm = llm
         self._requests = requests
         self._timeout_s = timeout_s
         self._prepare = prepare
         self._spare = 0
-        """Calls left for answers that are no summaries."""
+        """Calls left for repeating invalid answers."""
         self._calls = 0
         self._usages: list[common_pb2.Usage] = []
         self._told = 0
         self._under_way: dict[int, tuple[SummaryCall, list[str]]] = {}
-        """Calls by their number, each with its answer so far."""
+        """Calls by number, each with its answer so far."""
         self._ends_at = 0.0
 
     async def write(self) -> AsyncGenerator[common_pb2.Usage | WrittenSummary]:
-        """Yield the cost of each call, and last the summary."""
+        """Yield the cost of each call, then the summary."""
         self._ends_at = asyncio.get_running_loop().time() + self._timeout_s
         whole = await asyncio.to_thread(self._build_whole)
         if whole is not None:
@@ -164,7 +164,8 @@ class SummaryWriter:
         yield self._make_result(text, "" if parts else failure, self._requests.draft.plan.start, seen)
 
     def sum_usage(self) -> common_pb2.Usage | None:
-        """Sum up what all calls so far may have been billed for, those under way by an estimate; None if none can."""
+        """Sum up the billable usage of all calls, with estimates for calls in progress; None if nothing can have been
+        billed."""
         open_calls = [_estimate_usage(call, answer) for call, answer in self._under_way.values()]
         usage = sum_usages([*self._usages, *open_calls])
         if usage is not None:
@@ -184,7 +185,7 @@ class SummaryWriter:
     def _take_parts(
         self, chunks: Sequence[Chunk], answers: Sequence[SummaryAnswer], seen: list[float]
     ) -> list[PartSummary]:
-        """Return the summaries that there are, and note in `seen` what they were written from."""
+        """Return the valid summaries, and add the entries they cover to `seen`."""
         parts: list[PartSummary] = []
         for chunk, answer in zip(chunks, answers, strict=True):
             if not answer.failure:
@@ -194,7 +195,7 @@ class SummaryWriter:
         return parts
 
     async def _merge_parts(self, parts: Sequence[PartSummary]) -> list[PartSummary]:
-        """Make one summary of each group of neighbours; those of a group whose summary fails stay."""
+        """Merge each group of adjacent summaries into one; a group whose merge fails is kept as is."""
         groups = self._requests.group_parts(parts)
         joined = [group for group in groups if len(group) > 1]
         answers = iter(await self._ask_all([self._requests.build_merge(group) for group in joined]))
@@ -213,7 +214,7 @@ class SummaryWriter:
         return [task.result() for task in asked]
 
     async def _ask(self, call: SummaryCall) -> SummaryAnswer:
-        """Ask for a summary, and once more with what was wrong with the answer."""
+        """Request a summary; if the answer is invalid, request it again with a description of the fault."""
         answer = await self._request(call)
         if answer.failure in FAULTS and self._spare > 0:
             self._spare -= 1

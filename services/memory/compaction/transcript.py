@@ -1,6 +1,6 @@
-"""A conversation as text in chunks, for a summariser whose window does not hold it.
+"""A conversation as text in chunks, for a summarizer with a window too small for it.
 
-What was said goes before what tools gave: where there is too much, results are shortened first.
+Messages take precedence over tool results: if there is too much, results are shortened first.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 CountText: TypeAlias = Callable[[str], int]
 
 LABEL_TOKENS = 16
-"""Room for the line above each text."""
+"""Tokens reserved for the line above each text."""
 
 FILL_RATIO = 0.9
-"""Share of the chunks that texts are shortened to, as their tokens are estimated then."""
+"""Share of the chunks to which texts are shortened, because their tokens are then estimated."""
 
 ENTRY_TOKENS_MIN = 48
-"""A text that would have less, its label included, is left out."""
+"""Minimum tokens of a text, including its label; a text with less room is left out."""
 
 PIECE_TOKENS_MIN = 64
-"""A smaller rest of a chunk is left free."""
+"""Minimum tokens of a piece; a smaller rest of a chunk stays unused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Entry:
     """A text of the conversation."""
 
     first: int
-    """Line of the log that it begins in."""
+    """Line of the log in which it begins."""
 
     last: int
     label: str
@@ -43,14 +43,14 @@ class Entry:
     tokens: int
     is_result: bool = False
     has_media: bool = False
-    """Whether it had an image, sound or file, for which words stand."""
+    """Whether it had an image, audio or file, now described in words."""
 
 
 @dataclass(slots=True)
 class Chunk:
     blocks: list[str] = field(default_factory=list[str])
     pieces: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
-    """The entries in it by index, each with the share of its text that is here."""
+    """The entries in it by index, each with the share of its text contained here."""
 
     def find_lines(self, entries: Sequence[Entry]) -> tuple[int, int]:
         return entries[self.pieces[0][0]].first, entries[self.pieces[-1][0]].last
@@ -108,9 +108,9 @@ def cut_chunks(entries: Sequence[Entry], room: int, chunks_max: int, count: Coun
 
 
 def _limit_sizes(entries: Sequence[Entry], room: int) -> list[int]:
-    """Return how many tokens of each entry are shown: of what was said all, of results what then has room.
+    """Return the number of tokens to show of each entry: messages in full, then results as far as room remains.
 
-    Where even what was said is too much, the latest of it is shown.
+    If even the messages do not fit, the latest are shown.
     """
     costs = [entry.tokens + LABEL_TOKENS for entry in entries]
     said = [index for index, entry in enumerate(entries) if not entry.is_result][-(room // ENTRY_TOKENS_MIN or 1) :]
@@ -125,7 +125,7 @@ def _limit_sizes(entries: Sequence[Entry], room: int) -> list[int]:
 
 
 def share_room(sizes: Sequence[int], room: int) -> int:
-    """Return the greatest size that each may have at most, so that all together fit in `room`."""
+    """Return the size cap with which all sizes together fit in `room`."""
     left = room
     ordered = sorted(sizes)
     for index, size in enumerate(ordered):
@@ -136,7 +136,7 @@ def share_room(sizes: Sequence[int], room: int) -> int:
 
 
 def _shorten_text(entry: Entry, limit: int) -> tuple[str, float]:
-    """Return head and tail of an entry's text, and the share of it that they are."""
+    """Return head and tail of an entry's text, and their share of it."""
     chars = len(entry.text) * limit // max(1, entry.tokens)
     if chars >= len(entry.text):
         return entry.text, 1
@@ -146,7 +146,7 @@ def _shorten_text(entry: Entry, limit: int) -> tuple[str, float]:
 
 
 def _take_fitting(text: str, room: int, count: CountText) -> str | None:
-    """Take as much of the beginning of `text` as fits; None where too little would."""
+    """Return the longest beginning of `text` that fits; None if it would be too short."""
     if (cost := count(text)) <= room:
         return text
     while room >= PIECE_TOKENS_MIN and len(text) > 1:

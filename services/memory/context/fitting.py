@@ -1,8 +1,8 @@
 """The last resort for a request that does not fit its model's window.
 
 Long texts are shortened first, older ones before the current turn: head and tail stay, with the size and the call that
-reads the whole (`read_result` by a call's id, `read_history` by line numbers). Then the oldest messages are left out,
-with a notice in their place. The last messages always stay, so that no request repeats the one before it.
+reads the whole text (`read_result` by a call's id, `read_history` by line numbers). Then the oldest messages are left
+out and replaced by a notice. The last messages always stay, so that no request repeats the one before it.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SHORTENED = "shortened"
 REASONING_DROPPED = "without its reasoning"
 
 MEDIA_CHARS = 4_000
-"""Length from which on images, sounds and files are told in words too."""
+"""Cap at and below which images, audio and files are also described in words."""
 
 HEAD_SHARE = 0.7
-"""Share of a shortened text that is its beginning; ends have the errors and the totals."""
+"""Share of a shortened text taken from its beginning; ends hold the errors and the totals."""
 
 
 WORD_CHARS_MAX = 40
-"""A longer stretch without white space is no word, as in scripts without spaces: it is cut anywhere."""
+"""Maximum length of a word; a longer stretch without white space, as in scripts without spaces, may be cut anywhere."""
 
 _GAP = re.compile(r"\s")
 
 
 def shorten_text(text: str, chars_max: int, where: str) -> str:
-    """Cut the middle out of a longer text, between words, and say how much it is and what reads it."""
+    """Cut the middle out of a longer text, between words, and note its size and the call that reads it."""
     if len(text) <= chars_max:
         return text
     head = int(chars_max * HEAD_SHARE)
@@ -53,13 +53,13 @@ def shorten_text(text: str, chars_max: int, where: str) -> str:
 
 
 def shorten_result(answer: PairedMessage, chars_max: int) -> PairedMessage:
-    """Return a tool's result with its media told in words and at most `chars_max` of its text."""
+    """Return a tool's result with its media described and at most `chars_max` characters of its text."""
     return _shorten(answer, chars_max, name_reader(answer.message, 0))
 
 
 def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool = True) -> MessageGroup:
-    """Return the group with each text, argument and result cut to `chars_max`, and media told in words; those that are
-    shorter stay as they are."""
+    """Return the group with each text, argument and result cut to `chars_max`, and media described; shorter ones are
+    unchanged."""
     where = "" if group.head.at is None else f"read_history {group.head.at.n}"
     head = _shorten(group.head, chars_max, where)
     head = _shorten_calls(head, chars_max, where)
@@ -72,13 +72,13 @@ def shorten_group(group: MessageGroup, chars_max: int, *, with_reasoning: bool =
 
 
 def make_notice(first_n: int, last_n: int) -> MessageGroup:
-    """Return the message that stands for lines that are left out."""
+    """Return the message that replaces lines left out."""
     text = format_notice(first_n, last_n)
     return MessageGroup(PairedMessage(make_text_message("user", text), None, form=f"{LEFT_OUT} {first_n}-{last_n}"))
 
 
 def get_last_n(group: MessageGroup) -> int:
-    """Return the last line of the group, or of those that only it says are not shown."""
+    """Return the last line of the group, or of the hidden lines that only it mentions."""
     lines = [said.at.n for said in group.list_messages() if said.at is not None]
     return max([*lines, *(group.hidden or ())], default=0)
 
@@ -114,7 +114,7 @@ def _shorten_calls(said: PairedMessage, chars_max: int, where: str) -> PairedMes
 
 
 def _shorten_arguments(arguments: str, chars_max: int, where: str) -> str:
-    """Return arguments that stay a JSON object; its long texts are cut, or all of it where that is not enough."""
+    """Return the arguments, still a JSON object, with long texts cut; if that is not enough, everything is cut."""
     if is_object(arguments):
         given: dict[str, Any] = json.loads(arguments)
         texts = {name: value for name, value in given.items() if isinstance(value, str)}
@@ -127,18 +127,18 @@ def _shorten_arguments(arguments: str, chars_max: int, where: str) -> str:
 
 
 def _change(said: PairedMessage, form: str) -> PairedMessage:
-    # Counts are kept by form: what is changed twice has both.
+    # Counts are cached by form, so a message changed twice has both forms.
     return PairedMessage(copy_message(said.message), said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
 
 
 OLDER_CHARS = (16_000, 8_000, 4_000, 2_000, 1_000)
-"""Lengths that older texts are cut to, one after the other, until the request fits."""
+"""Caps for older texts, tried in order until the request fits."""
 
 CURRENT_CHARS = (32_000, 16_000, 8_000, 4_000)
-"""Likewise those of the current turn, before anything is left out."""
+"""Caps for the current turn's texts, tried before anything is left out."""
 
 LAST_CHARS = (2_000, 1_000, 500, 200)
-"""Likewise, once nothing else is left."""
+"""Caps tried once nothing else can be left out."""
 
 NOTICE_TOKENS = 60
 """Room of one notice."""
@@ -148,18 +148,18 @@ NOTICE_TOKENS = 60
 class FittedMessages:
     groups: list[MessageGroup]
     notice: str = ""
-    """Words for people about what is not there as it was said; empty if all is."""
+    """Note for people about shortened or missing messages; empty if there are none."""
 
 
 @dataclass(slots=True)
 class _Fit:
-    """A request in the making; groups are shortened as whole steps, so that equal logs give equal requests."""
+    """A request being fitted; groups are shortened as whole steps, so that equal logs give equal requests."""
 
     groups: Sequence[MessageGroup]
     counter: TokenCounter
     room: int
     kept: frozenset[int]
-    """Indexes of the groups that stay: a summary, the last question, and what follows the last answer."""
+    """Indexes of the groups that must stay: a summary, the last question, and everything after the last answer."""
     shown: list[MessageGroup]
     left: set[int]
 
@@ -188,7 +188,8 @@ class _Fit:
 
 
 def fit_groups(groups: Sequence[MessageGroup], counter: TokenCounter, room: int, *, summary: bool) -> FittedMessages:
-    """Return the groups within `room` unscaled tokens, as far as that is possible; with `summary` the first is one."""
+    """Return the groups reduced to `room` unscaled tokens, as far as possible; with `summary` the first group is
+    one."""
     if counter.count_groups(groups) <= room:
         return FittedMessages(list(groups))
     question = max((index for index, group in enumerate(groups) if group.is_question), default=-1)
@@ -230,7 +231,7 @@ def _place_notices(fit: _Fit) -> list[MessageGroup]:
 
 
 def _list_ranges(left: set[int]) -> list[tuple[int, int]]:
-    """Return the first and last index of each run of neighbours in `left`."""
+    """Return the first and last index of each consecutive run in `left`."""
     ranges: list[tuple[int, int]] = []
     for index in sorted(left):
         if ranges and ranges[-1][1] == index - 1:

@@ -1,4 +1,4 @@
-"""ReadHistory and ReadResult: what a context's messages said, whatever its requests still show of them."""
+"""ReadHistory and ReadResult: a context's original messages, whatever its requests still show of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 CHARS_MAX, CHARS_DEFAULT = 100_000, 10_000
 
 PART_RATIO = 4
-"""A message takes at most this part of the characters wanted, unless it is asked for alone."""
+"""Inverse of the maximum share of the requested characters per message, unless only one was requested."""
 
 READERS = frozenset({"read_history", "read_result"})
-"""The orchestrator's tools over these RPCs: a search would find itself, and what earlier ones found."""
+"""The orchestrator's tools for these RPCs, excluded so that a search does not find itself or earlier results."""
 
 CUT = "\n[… {:,} characters left out …]\n"
 
@@ -58,7 +58,7 @@ class _Said:
 def read_history(
     runs: Mapping[str, Sequence[Line]], request: memory_pb2.ReadHistoryRequest, find: FindBlob
 ) -> memory_pb2.ReadHistoryResponse:
-    """Read messages by line numbers or by words, as far as the characters wanted allow.
+    """Read messages by line numbers or by words, up to the requested characters.
 
     Raises:
         NotFound: The chat has no such run.
@@ -97,7 +97,7 @@ def read_result(
     """Read a part of a call's result.
 
     Raises:
-        NotFound: The context has no result of the call, or the chat no such run.
+        NotFound: The context has no result of the call, or the chat has no such run.
         InvalidRequest: A number is out of bounds.
     """
     if request.offset < 0:
@@ -123,13 +123,13 @@ def read_result(
 
 
 def join_content(message: llm_pb2.Message, where: str = "") -> str:
-    """Return the text of a message, with what is not text described; `where` is the call that shows it."""
+    """Return the text of a message, with descriptions of other content; `where` is the call that shows that content."""
     media = ((part, get_media(part)) for part in message.content)
     return "".join(part.text if given is None else describe_media(given, where) for part, given in media)
 
 
 def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:
-    """Return the part of `text` around the first of `terms` that it holds, or without one its beginning and end."""
+    """Return the part of `text` around the first of `terms` found in it; if none is, its beginning and end."""
     folded = text.casefold()
     at = next((found for term in terms if (found := folded.find(term)) >= 0), -1)
     if len(text) <= chars_max or at < 0:
@@ -141,7 +141,7 @@ def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:
 
 
 def cut_middle(text: str, chars_max: int) -> str:
-    """Return `text` with its middle left out, the note of which comes on top, where it has more characters."""
+    """Return `text`; if it is too long, with a note in place of its middle, which `chars_max` does not count."""
     if len(text) <= chars_max:
         return text
     head = chars_max * 2 // 3
@@ -149,7 +149,7 @@ def cut_middle(text: str, chars_max: int) -> str:
 
 
 def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> Iterator[_Said]:
-    """Yield all messages of a context in the order of their lines, those of runs before it included."""
+    """Yield all messages of a context in line order, including those of earlier runs."""
     source = select_whole(runs, run_id, context_id)
     by_number = {line.n: line for lines in (*source.before, source.lines) for line in lines}
     told = [said for group in source.read_log() for said in (group.head, *group.results.values())]
@@ -159,8 +159,8 @@ def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str 
 
 
 def _rank(found: Sequence[_Said], terms: Sequence[str]) -> tuple[list[_Said], list[str]]:
-    """Return those that hold any word of the query, those with its rarest words first, then the latest; and the words,
-    the rarest first."""
+    """Return the messages with any word of the query, ranked by the rarity of their words, then the latest first; and
+    the words found, the rarest first."""
     held: list[tuple[_Said, list[str]]] = []
     for said in found:
         message = said.said.message

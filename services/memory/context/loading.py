@@ -35,15 +35,15 @@ from services.memory.log.lines import Known, Line
 from services.runtime.tokens.count import is_loaded
 
 GOAL_CHARS_MAX = 200
-"""Length of the goal that recap tells again."""
+"""Maximum characters of the goal that recap repeats."""
 
 RECAP = "recap"
-"""Key of what recap tells again."""
+"""Key of the reminder that recap adds."""
 
 GOAL_OVER = "The goal and the open tasks that were named before no longer hold."
 
 MARGIN_RATIO = 0.01
-"""Share of the greatest request that stays free when one is fitted, for what providers add and we do not count."""
+"""Share of the largest request left free when one is fitted, for tokens that providers add and we cannot count."""
 
 if TYPE_CHECKING:
     from services.memory.context.pairing import MessageGroup
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class _NeedsFile(Exception):
-    """An image must be read from a file."""
+    """Raised if an image must be read from a file."""
 
 
 def _refuse_blob(_: str) -> Blob | None:
@@ -61,7 +61,7 @@ def _refuse_blob(_: str) -> Blob | None:
 
 
 class ContextLoader:
-    """Builds requests, used on the event loop only; long chats are handled in threads."""
+    """Builds requests. Used on the event loop only; long chats are processed in threads."""
 
     def __init__(self, window: ContextWindow, counting: TokenCounters) -> None:
         self.window = window
@@ -135,7 +135,7 @@ def _build_response(
 def _apply_recap(
     source: ContextSource, view: ContextView, request: memory_pb2.LoadContextRequest, counter: TokenCounter
 ) -> list[llm_pb2.Message] | None:
-    """Replace older results by insights; return those without one, None if nothing is replaced."""
+    """Replace older results by insights; return the results without one, or None if nothing is replaced."""
     # The same in all turns, whether a replacement has added the tools already. They come after the others, which stay
     # in the provider's cache.
     readers = [tool for tool in (*request.tools, *request.history_tools) if tool.name in READERS]
@@ -152,7 +152,7 @@ def _describe_goal(
     request: memory_pb2.LoadContextRequest,
     counter: TokenCounter,
 ) -> str:
-    """Return what reminds the model of its goal and open tasks once results are replaced; empty: it needs nothing."""
+    """Return a reminder of the goal and open tasks once results are replaced; empty if it is not needed."""
     goal = find_intent(select_whole(runs, source.run_id, source.context_id))
     tasks = list_open_tasks(source.lines, source.context_id)
     is_shown = any(read_question(group).startswith(goal.text) for group in view.own)
@@ -174,7 +174,7 @@ def _fit_window(
     if window.results_kept is not None and counter.to_model_tokens(count) >= window.due_ratio * tokens_max:
         view = clear_results(view, window.results_kept)
         count = _count_request(view.groups, request, system, counter)
-    # Before anything is left out to make it fit: what does not fit is due all the more.
+    # Measured before anything is left out to fit, because a request that does not fit is certainly due.
     fill_ratio = counter.to_model_tokens(count) / tokens_max
     due = is_due(source, view, window, counter, counter.to_model_tokens(count), tokens_max)
     past_cap = is_past_cap(source, view, window) and is_worth_a_summary(view, window, counter)
@@ -210,7 +210,7 @@ def _count_request(
 def _make_length_error(
     tokens: int, tokens_max: int, counter: TokenCounter, system: str, groups: Sequence[MessageGroup]
 ) -> ContextLengthExceeded:
-    """Make the error of a request that cannot be smaller, which names its longest message."""
+    """Create the error for a request that cannot be reduced further; it names the longest message's role."""
     user = max((counter.count_group(group) for group in groups if group.role == "user"), default=0)
     role = "system" if counter.count_frame(system, ()) > user else "user"
     return ContextLengthExceeded(
@@ -226,5 +226,5 @@ def _list_tools(request: memory_pb2.LoadContextRequest, *, has_left: bool) -> Se
 
 
 def _has_left(groups: Sequence[MessageGroup]) -> bool:
-    """Return whether a message is shown in another form than it was said, or stands for others."""
+    """Return whether any message is shortened or replaces others."""
     return any(said.form not in WHOLE for group in groups for said in group.list_messages())

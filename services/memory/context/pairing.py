@@ -1,4 +1,4 @@
-"""Turns a run's stored messages into ones that a model takes.
+"""Converts a run's stored messages into ones that a model accepts.
 
 The pieces of one answer become one assistant message, an unanswered call gets a typed result, and an unrequested result
 is dropped. Equal lines give equal bytes, which keeps a provider's prefix cache hitting.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from services.memory.log.messages import StoredMessage, Tokens
 
 LEFT_OUT = "left out"
-"""The form of a message that says so, before the lines' numbers."""
+"""The form of a notice about lines left out, followed by their numbers."""
 
 
 def format_notice(first_n: int, last_n: int) -> str:
@@ -31,21 +31,21 @@ def format_notice(first_n: int, last_n: int) -> str:
 WITHOUT_REASONING = "without reasoning"
 
 SPOKEN = "with speaker"
-"""The form of a whole message of a chat with several speakers, which queries.py has written."""
+"""The form of a whole message in a chat with several speakers, marked by queries.py."""
 
 QUOTE = "quoted"
-"""The form of a message that stands for another user's earlier messages; queries.py marks it as that user's."""
+"""The form of a message that quotes another user's earlier messages; queries.py marks it with that user."""
 
 WHOLE = ("", WITHOUT_REASONING, SPOKEN, QUOTE)
-"""Forms of messages that are shown as they were said."""
+"""Forms of messages that are shown unchanged."""
 
 SUMMARY = "summary"
 
 INTERRUPTED = '{"ok":false,"error":"interrupted"}'
-"""Result that a model sees for a call that has none."""
+"""Result that a model sees for a call without one."""
 
 Reasoning: TypeAlias = Literal["all", "of calls", "none"]
-"""Of which answers the reasoning is shown."""
+"""The answers whose reasoning is shown."""
 
 
 class Position(NamedTuple):
@@ -57,13 +57,13 @@ class Position(NamedTuple):
 class PairedMessage:
     message: llm_pb2.Message
     at: Position | None
-    """Position of the first piece; None if it is in no log."""
+    """Position of the first piece; None if it is not in a log."""
     pieces: int = 1
     form: str = ""
-    """How it differs from the stored message, such as "shortened"; empty if whole."""
+    """How it differs from the stored message, such as "shortened"; empty if unchanged."""
     is_error: bool = False
     tokens: list[Tokens | None] = field(default_factory=list["Tokens | None"])
-    """The log's counts of its pieces; None if missing or not valid for this form."""
+    """Logged token counts of its pieces; None if missing or invalid for this form."""
 
 
 @dataclass(slots=True)
@@ -73,17 +73,17 @@ class MessageGroup:
     head: PairedMessage
     msg_id: str | None = None
     results: dict[int, PairedMessage] = field(default_factory=dict[int, PairedMessage])
-    """Results in the log, by the position of their call."""
+    """Logged results, by the position of their call."""
 
     hidden: tuple[int, int] | None = None
-    """First and last line of what its run did and later runs are not shown, which its message names; None if that is
-    nothing."""
+    """First and last line of the run that later runs do not see, which its message mentions; None if all are
+    visible."""
 
     is_question: bool = False
-    """Whether a user has said it, or the caller of a sub-agent: neither a file that was uploaded nor a mode."""
+    """Whether the user or the caller of a sub-agent wrote it, not a mode or a note of an uploaded file."""
 
     reminders: list[Mapping[str, str]] = field(default_factory=list["Mapping[str, str]"])
-    """What the model was told behind it, by keys, each time that it was."""
+    """Reminders that followed it, by key, one mapping for each request."""
 
     @property
     def role(self) -> str:
@@ -102,7 +102,7 @@ class MessageGroup:
         ]
 
     def build_messages(self) -> list[llm_pb2.Message]:
-        """Return the messages as a model is shown them, the last one with the reminders."""
+        """Return the messages in the form for a model, the last one with the reminders."""
         messages = [_mark_outside(said.message) for said in self.list_messages()]
         texts = [format_reminder(told.values()) for told in self.reminders]
         if not texts:
@@ -119,7 +119,7 @@ class MessagePairing:
     """Joins and pairs the messages of a run, added in log order."""
 
     def __init__(self, reasoning: Reasoning) -> None:
-        """Without reasoning, its text and the provider's data with it are dropped: another provider may have
+        """Without reasoning, its text and the provider's data for it are dropped, because another provider may have
         answered."""
         self._reasoning = reasoning
         self._units: list[MessageGroup] = []
@@ -127,15 +127,17 @@ class MessagePairing:
         """Unanswered calls by id; ids may repeat between answers."""
 
     def add_query(self, text: str, at: Position, tokens: Tokens | None, form: str = "") -> None:
-        """Add the text of a query, or as a QUOTE what another user's query brings along."""
+        """Add the text of a query, or as a QUOTE the earlier messages in another user's query."""
         said = PairedMessage(make_text_message("user", text), at, form=form, tokens=[tokens])
         self._units.append(MessageGroup(said, is_question=form != QUOTE))
 
     def add_messages(
         self, messages: Sequence[StoredMessage], n: int, first: int = 0, *, asked: Collection[str] | None = None
     ) -> None:
-        """Add messages of line `n`, the first of them at position `first`; those of role system are left out. Those of
-        role user are questions, or only the texts `asked`."""
+        """Add messages of line `n`, the first at position `first`; those with role system are skipped.
+
+        Messages with role user are questions; if `asked` is given, only those with one of its texts.
+        """
         for index, message in enumerate(messages, first):
             at = Position(n, index)
             match message.role:
@@ -152,7 +154,7 @@ class MessagePairing:
                     self._units.append(MessageGroup(paired, is_question=is_question))
 
     def list_groups(self) -> list[MessageGroup]:
-        """Return all groups but those with reasoning alone, which providers refuse."""
+        """Return all groups except those with only reasoning, which providers refuse."""
         groups = [group for group in self._units if group.head.message.content or group.head.message.tool_calls]
         if self._reasoning == "of calls":
             for group in groups:
@@ -161,7 +163,7 @@ class MessagePairing:
         return groups
 
     def add_reminders(self, texts: Mapping[str, str]) -> None:
-        """Add what the model was told behind the last message."""
+        """Add the reminders that followed the last message."""
         if texts and self._units:
             self._units[-1].reminders.append(texts)
 
@@ -225,7 +227,7 @@ def flatten_groups(groups: Iterable[MessageGroup]) -> list[llm_pb2.Message]:
 
 
 def _mark_outside(message: llm_pb2.Message) -> llm_pb2.Message:
-    """Return a message in which nothing from outside looks like a reminder: itself, where nothing does."""
+    """Return the message with reminder tags in external text neutralised; the same object if there are none."""
     if not any(has_tag(part.text, "system_reminder") for part in message.content):
         return message
     marked = copy_message(message)

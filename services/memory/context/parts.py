@@ -1,6 +1,6 @@
-"""The parts of a request by kind, those that have left it, and the last compaction: for people who look into a window.
+"""The parts of a request by kind, messages left out of it, and the last compaction: for people who inspect a window.
 
-It reads the view and changes nothing. However long the chat is there is one part for each kind, state and reason.
+It only reads the view. However long the chat is, there is one part for each kind, state and reason.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ WITHOUT_SUMMARY = "dropped by a compaction that got no summary"
 
 @dataclass(frozen=True, slots=True)
 class FittedRequest:
-    """A request as it was fitted to its model's window."""
+    """A request fitted to its model's window."""
 
     view: ContextView
     shown: Sequence[MessageGroup]
-    """The groups of the view that are left in it."""
+    """The groups of the view that remain in it."""
     system: str
     tools: Sequence[llm_pb2.ToolSchema]
 
@@ -64,7 +64,7 @@ class _Parts:
         self._found: dict[tuple[str, str, str], agent_pb2.ContextPart] = {}
 
     def add(self, kind: str, tokens: int, *, state: str = SHOWN, why: str = "", n: int = 0, count: int = 1) -> None:
-        """Add `tokens` that are not scaled to the model's."""
+        """Add `tokens`, which are not scaled to the model's."""
         part = self._found.setdefault(
             (kind, state, why), agent_pb2.ContextPart(kind=kind, state=state, why=why, first_n=n, last_n=n)
         )
@@ -96,7 +96,7 @@ class _Parts:
 def list_parts(
     runs: Mapping[str, Sequence[Line]], source: ContextSource, fitted: FittedRequest, counter: TokenCounter
 ) -> list[agent_pb2.ContextPart]:
-    """List the parts of a request, those that have left it last; `runs` are the chat's lines."""
+    """List the parts of a request, those left out last; `runs` are the chat's lines."""
     parts = _Parts(counter)
     frame = counter.count_frame(fitted.system, ())
     parts.add("system", frame, count=bool(fitted.system))
@@ -115,7 +115,7 @@ def list_parts(
 
 
 def find_last_call(source: ContextSource) -> common_pb2.Usage | None:
-    """Return the usage of the last model call of a context; None before the first."""
+    """Return the usage of a context's last model call; None before the first."""
     lines = [line for run in (*source.before, source.lines) for line in run]
     for line in reversed(lines):
         if isinstance(line, Step) and line.context_id == source.context_id:
@@ -146,7 +146,7 @@ def _get_kind(said: PairedMessage) -> str:
 def _find_left(
     runs: Mapping[str, Sequence[Line]], source: ContextSource, fitted: FittedRequest
 ) -> Iterator[tuple[MessageGroup, str]]:
-    """Find the groups of the log that are not in the request, in order, with why."""
+    """Yield the logged groups that are not in the request, in order, each with the reason."""
     shown = {group.head.at for group in fitted.shown}
     offered = {group.head.at for group in fitted.view.groups}
     whole = select_whole(runs, source.run_id, source.context_id)
@@ -165,7 +165,7 @@ def _find_left(
 
 
 BEHIND = "Behind the summary"
-"""Title of what compaction puts there: goal, todos, files and pinned messages."""
+"""Title of the text that compaction appends: goal, todos, files and pinned messages."""
 
 
 def add_compaction(
@@ -174,7 +174,7 @@ def add_compaction(
     compaction: AppliedCompaction | None,
     counter: TokenCounter,
 ) -> None:
-    """Add the last compaction of a context, and what its chat has spent; `lines` are all of the chat's."""
+    """Add the last compaction of a context, and its chat's usage; `lines` are all lines of the chat."""
     if compaction is not None:
         response.compaction.CopyFrom(describe_compaction(compaction, counter))
     ended: list[common_pb2.Usage] = []

@@ -1,8 +1,8 @@
-"""What the queries of runs bring along, and who asked them.
+"""The messages that queries carry, and the users who asked.
 
-A query may carry the conversation of another program. Models see its messages around the query's own, except those of
-role system, which keep instructing the chat. Where several users ask in a chat, each message of a user begins with a
-line that no message can forge; a chat of one user is left as it is, so that its requests keep their bytes.
+A query may carry the conversation of another program. Models see its messages around the query's own, except those with
+role system, which remain instructions for the chat. If several users ask in a chat, each message of a user begins with
+a line that no message can forge; a chat of one user has no such lines, so that its requests keep their bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from services.memory.context.pairing import MessageGroup
 
 _PORTABLE_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
-"""Ids that OpenAI (up to 40 characters) and Anthropic (these characters) take as they are (2026-05)."""
+"""Ids that OpenAI (up to 40 characters) and Anthropic (these characters) accept unchanged (2026-05)."""
 
 
 class EarlierCall(msgspec.Struct, gc=False):
@@ -71,12 +71,12 @@ QUERY_TEXTS = msgspec.json.Decoder(QueryTexts)
 
 
 def make_portable_id(given: str) -> str:
-    """Return a call's id in a form that every provider takes, the same one each time."""
+    """Return a call's id in a form that every provider accepts, always the same for the same id."""
     return given if _PORTABLE_ID.fullmatch(given) else f"call_{sha256(given.encode()).hexdigest()[:32]}"
 
 
 def quote_earlier_messages(query: QueryTexts) -> str:
-    """Return the earlier messages of another user's query as that user's words; empty if there are none."""
+    """Return the earlier messages of another user's query as a quotation of that user; empty if there are none."""
     said = [_quote(message) for message in (*query.history, *query.progress)]
     return "\n\n".join([QUOTED, *said]) if said else ""
 
@@ -87,7 +87,7 @@ def _quote(message: EarlierMessage) -> str:
 
 
 def read_instructions(lines: Iterable[Line]) -> list[str]:
-    """Return the texts of role system that the queries of `lines` bring along."""
+    """Return the texts with role system in the queries of `lines`."""
     queries = (QUERY_TEXTS.decode(line.query) for line in lines if isinstance(line, Query))
     return [
         earlier.content
@@ -127,13 +127,13 @@ def find_speaker(lines: Iterable[Line]) -> str:
 
 
 def find_steers(lines: Iterable[Line]) -> frozenset[str]:
-    """Return the messages that have steered a run."""
+    """Return the texts of the messages that steered a run."""
     events = (line.event for line in lines if isinstance(line, Event) and _STEER_TYPE in bytes(line.event))
     return frozenset(event.message for event in map(_STEER.decode, events) if event.type == "request.steer")
 
 
 def name_speakers(groups: Iterable[MessageGroup], lines: Sequence[Line]) -> None:
-    """Put a run's user before its query and the messages that have steered it; take marks out of all that is user's."""
+    """Mark a run's query and steering messages with its user; neutralise such marks in user text."""
     user, asked, steers = find_speaker(lines), _find_query(lines), find_steers(lines)
     for group in groups:
         if group.role != "user" or group.head.at is None:

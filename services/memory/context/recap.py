@@ -1,8 +1,8 @@
-"""Recap: in a long run one line each replaces older results, where that costs less than it saves.
+"""Recap: in a long run, single lines replace older results if that costs less than it saves.
 
-A replacement changes what a provider's prefix cache has from there on, and a cached token costs a tenth. So results go
-many at a time, when the run has been long enough for the same to be expected of the rest of it, and short ones stay. A
-turn's choice depends on the steps before it alone, so that it stays the same for the rest of the run.
+A replacement invalidates a provider's prefix cache from there on, and a cached token costs a tenth. So results are
+replaced many at a time, once the run is long enough to expect as many further turns, and short ones stay. A turn's
+choice depends only on the steps before it, so that it stays the same for the rest of the run.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ TOKENS_MAX = 4000
 WINDOW = 3
 
 STEPS_MIN = 7
-"""A run of fewer steps with results gains too little to lose its cache for."""
+"""Minimum steps with results; shorter runs gain too little to give up their cache."""
 
 RESULT_TOKENS_MIN = 200
-"""A shorter result costs no more than its place in the cache."""
+"""Minimum tokens of a result to replace; a shorter one costs no more than its place in the cache."""
 
 CACHED_PRICE = 0.1
-"""Price of a cached token in uncached ones: of most providers (2026-11), and the worst case for a replacement."""
+"""Price of a cached token relative to an uncached one: most providers' ratio (2026-11), and the worst case for a
+replacement."""
 
 PREVIEW_CHARS = 100
 
 INSIGHT_TOKENS = 80
-"""Assumed for each insight, written or not: a choice must not change when a model has written its own."""
+"""Assumed for each insight, written or not, because a choice must not change once a model has written its own."""
 
 INSIGHT = "insight"
 
 PLAN_TOOLS = ("_plan_", "todo_")
-"""Beginnings of the names of tools whose results say how a plan stands; nobody needs the older ones."""
+"""Name prefixes of tools with results that show a plan's state; older ones are useless."""
 
 CUT = "\n[…]\n"
 
@@ -52,13 +53,13 @@ class _Step:
     """An answer with calls, and its results."""
 
     tokens: int
-    """Of all its messages, whole."""
+    """Tokens of all its messages, unshortened."""
 
     replaced: Sequence[PairedMessage]
     """Results long enough to be replaced."""
 
     gain: int
-    """Tokens that replacing them saves."""
+    """Tokens saved by replacing them."""
 
 
 def condense_results(
@@ -69,10 +70,10 @@ def condense_results(
     prefix_tokens: int,
     tools_tokens: int,
 ) -> list[llm_pb2.Message] | None:
-    """Replace older results of `groups`, the run's own; return those that have no insight in the log, whole. None:
-    nothing is replaced.
+    """Replace older results of `groups`, the run's own; return the unshortened results without an insight in the log.
 
-    The first replacement adds tools of `tools_tokens`, and a provider reads `prefix_tokens` before the groups again.
+    None if nothing is replaced. The first replacement adds tools of `tools_tokens`, and a provider reads
+    `prefix_tokens` before the groups again.
     """
     written = _read_insights(source)
     steps = [_measure_step(group, counter) for group in groups if group.results]
@@ -93,7 +94,7 @@ def condense_results(
 def format_active_part(
     goal: str, tasks: Sequence[str], counter: TokenCounter, settings: memory_pb2.RecapSettings, system: str
 ) -> str:
-    """Format goal and open tasks, in what the system message leaves of the settings' tokens; the middle is cut."""
+    """Format goal and open tasks within the settings' tokens, less the system message; the middle is cut."""
     room = counter.from_model_tokens(settings.active_prompt_tokens_max or TOKENS_MAX) - counter.count_text(system)
     sections = {"Goal": [goal] if goal else [], "Open tasks": tasks}
     text = "\n\n".join(
@@ -122,16 +123,16 @@ def _measure_step(group: MessageGroup, counter: TokenCounter) -> _Step:
 def _choose_steps(
     steps: Sequence[_Step], settings: memory_pb2.RecapSettings, prefix_tokens: int, tools_tokens: int
 ) -> int:
-    """Return how many of the first steps stand as insights, by what was known at each turn.
+    """Return how many of the first steps are replaced by insights, given the knowledge at each turn.
 
-    The last step's results are always whole.
+    The last step's results are always unshortened.
     """
     window, chosen, has_begun = settings.insights_window_size or WINDOW, 0, False
     for done in range(STEPS_MIN, len(steps) + 1):
         waiting = steps[chosen : done - 1]
         if len(waiting) < min(window, STEPS_MIN - 1):
             continue
-        # As many turns as there were are still expected, the one that is asked now included.
+        # As many turns as before are expected to follow, including the current one.
         turns = min(done, settings.steps_max - done + 1) if settings.steps_max else done
         gain = sum(step.gain for step in waiting)
         read_again = sum(step.tokens for step in waiting) - gain

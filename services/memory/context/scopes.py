@@ -1,11 +1,11 @@
-"""Which lines of a run one of its contexts sees, and the compactions that the context begins after.
+"""The lines of a run that one of its contexts sees, and the compactions after which the context begins.
 
 A context is the run's own (no id), a sub-agent's (`subagent-<8 hex>`), or a plan task's (`task-<taskId>`, within a
 sub-agent `subagent-<8 hex>.task-<taskId>`). A sub-agent begins empty; a task begins with a copy of its plan's context
 at that moment, so that parallel tasks do not see each other.
 
-People may give a summary another text, and pin messages after it. Those lines belong to no run and hold from the next
-request on.
+People may edit a summary, and pin messages after it. Those lines belong to no run and take effect with the next
+request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ContextScope:
 
     context_id: str | None
     base: str | None = None
-    """The plan's context; None for the run's own."""
+    """The plan's context; None if that is the run's own."""
     forked_at: int = 0
     """Number of the task's first line, where its view of the base ends."""
 
@@ -48,7 +48,7 @@ def find_scope(context_id: str | None, lines: Iterable[Line]) -> ContextScope:
 
 
 def get_agent_id(context_id: str) -> str:
-    """Return the sub-agent that a context is part of; for a task of the run itself the task's own id."""
+    """Return the sub-agent that a context belongs to; for a task of the run itself, the task's own id."""
     return context_id.partition(SEPARATOR)[0]
 
 
@@ -63,7 +63,7 @@ class SummaryChanges:
 
     @property
     def version(self) -> str:
-        """Differs where the text does."""
+        """A value that differs if the text does."""
         return " ".join(str(line.n) for line in (*([] if self.edit is None else [self.edit]), *self.pins))
 
     def choose_text(self, written: str) -> str:
@@ -81,7 +81,7 @@ def format_pins(pins: Sequence[Pin]) -> str:
 
 
 def find_changes(lines: Iterable[Line], summary_uuid: str, before_n: int) -> SummaryChanges:
-    """Find the changes of a summary that replaces the lines before `before_n`, in the lines of no run."""
+    """Find the changes, among lines of no run, of a summary that replaces the lines before `before_n`."""
     lines = list(lines)
     edits = [line for line in lines if isinstance(line, SummaryEdit) and line.parent_uuid == summary_uuid]
     pins = tuple(pin for pin in list_pins(lines) if pin.target < before_n)
@@ -89,7 +89,7 @@ def find_changes(lines: Iterable[Line], summary_uuid: str, before_n: int) -> Sum
 
 
 def list_pins(lines: Iterable[Line]) -> list[Pin]:
-    """List what is pinned, by the order of the messages."""
+    """List the pins, in the order of their messages."""
     pins: dict[int, Pin] = {}
     for line in lines:
         if isinstance(line, Pin):
@@ -111,7 +111,7 @@ class AppliedCompaction:
 
     @property
     def text(self) -> str:
-        """The summary as it was written or edited last."""
+        """The summary's latest text, as written or edited."""
         return self.changes.choose_text(self.summary.content)
 
     @property
@@ -131,7 +131,7 @@ class AppliedCompaction:
 def list_compactions(runs: Iterable[Sequence[Line]], scope: ContextScope) -> list[AppliedCompaction]:
     """List the compactions of a context by how far they reach; a boundary without summary is ignored.
 
-    One that was made between runs may end after a later run's own.
+    One made between runs may end after a later run's own.
     """
     boundaries: dict[str, CompactBoundary] = {}
     found: list[AppliedCompaction] = []

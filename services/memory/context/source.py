@@ -47,10 +47,10 @@ COMPACT = "/compact"
 """A user message that asks for a compaction, hidden from models."""
 
 HIDDEN_STAGES = frozenset({"compact", "verify", "mode"})
-"""Stages hidden from every request: a compaction, a corrected candidate answer, and what a mode was told aside."""
+"""Stages hidden from every request: a compaction, a corrected draft answer, and a mode's separate values."""
 
 HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
-"""Stages hidden from later runs, which see a planned run's query and final answer only."""
+"""Stages hidden from later runs, which see only a planned run's query and final answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class ContextSource:
     scope: ContextScope
     lines: Sequence[Line]
     before: Sequence[Sequence[Line]]
-    """The lines of earlier runs; the first may apply in part."""
+    """The lines of earlier runs; only a part of the first may apply."""
     compactions: Sequence[AppliedCompaction] = ()
-    """All of the context, the one that reaches furthest last."""
+    """All compactions of the context; the one that reaches furthest comes last."""
     compacted: AppliedCompaction | None = None
-    """The last of them, behind which the context begins; None if it is read as if there were none."""
+    """The last of them, after which the context begins; None if compactions are ignored."""
     instructions: Sequence[str] = ()
-    """System messages that callers brought along, of all runs that the context sees; no compaction takes them away."""
+    """System messages in callers' queries, of all runs that the context sees; compactions do not remove them."""
     keeps_reasoning: bool = False
-    """Whether calls of earlier runs have their reasoning."""
+    """Whether calls of earlier runs keep their reasoning."""
     has_speakers: bool = False
-    """Whether more than one user has asked in it, so that messages say who speaks."""
+    """Whether more than one user has asked in it, so that messages name their speaker."""
 
     @property
     def context_id(self) -> str | None:
@@ -81,7 +81,7 @@ class ContextSource:
         return [*self.read_earlier(), *self.read_own_run()]
 
     def read_log(self) -> list[MessageGroup]:
-        """Read likewise, with what planned runs did before they answered."""
+        """Like read_all, but including the planning steps of earlier runs."""
         scope = ContextScope(None)
         earlier = [group for lines in self.before for group in self._pair_lines(lines, scope, HIDDEN_STAGES)]
         return [*earlier, *self.read_own_run()]
@@ -141,20 +141,20 @@ def select_source(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: s
 
 
 def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> ContextSource:
-    """Select the context of a run as if nothing of it were compacted; see select_source."""
+    """Select the context of a run, ignoring compactions; see select_source."""
     if run_id not in runs:
         raise NotFound(f"run {run_id} does not exist in the chat", runId=run_id)
     own = runs[run_id]
     scope = find_scope(context_id, own)
-    # A sub-agent begins with what its first step holds.
+    # A sub-agent begins with the messages of its first step.
     ids = [key for key in takewhile(lambda key: key != run_id, runs) if key] if scope.is_main else []
     before = [runs[key] for key in ids]
-    # What was compacted between runs belongs to no run; a later run's is not this one's.
+    # Compactions between runs belong to no run; those after a later run do not apply to this one.
     between = [
         line for line in runs.get("", ()) if not isinstance(line, CompactSummary) or line.retained_from.n <= own[-1].n
     ]
     compactions = list_compactions([*before, own, between], scope)
-    # What a participant brings along instructs that one's runs alone.
+    # A participant's instructions apply only to that participant's runs.
     asker = find_speaker(own)
     theirs = [lines for lines in (*before, own) if find_speaker(lines) == asker] if scope.is_main else []
     told = [neutralise_tag(text, "system_reminder") for lines in theirs for text in read_instructions(lines)]
@@ -172,7 +172,7 @@ def _is_before_answer(line: Line, scope: ContextScope) -> bool:
 
 
 def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[MessageGroup]:
-    """Say behind the question which lines are not shown, or in a message of its own if that was compacted."""
+    """Append a notice of hidden lines to the question, or to a new message if the question was compacted."""
     asked = next(
         (group for group in reversed(groups) if group.role == "user" and get_position(group).n < first_n), None
     )
@@ -180,7 +180,7 @@ def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[
         asked = MessageGroup(PairedMessage(make_text_message("user", ""), Position(first_n, 0)))
         groups = sorted([*groups, asked], key=get_position)
     said = asked.head
-    # Counted anew where the speaker is named: the form tells the two apart.
+    # Counted separately if the speaker is named: the form distinguishes the two.
     spoken = f" {SPOKEN}" if said.form == SPOKEN else ""
     asked.hidden, said.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}{spoken}"
     notice, parts = format_notice(first_n, last_n), said.message.content
@@ -240,7 +240,7 @@ def get_position(group: MessageGroup) -> Position:
 
 
 def list_texts(source: ContextSource) -> list[llm_pb2.Message]:
-    """List the messages since the last compaction, after its summary, whole but for images, sounds and files."""
+    """List the messages since the last compaction, after its summary, complete except for images, audio and files."""
     summary = [] if source.compacted is None else [source.compacted.group]
     groups = [*summary, *source.read_all()]
     messages = [said.message for group in groups for said in group.list_messages()]

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 def get_window_tokens(limits: memory_pb2.ModelLimits) -> int:
-    """Return the tokens of request and answer together."""
+    """Return the window's tokens, for request and answer together."""
     return model_table.find_window(limits.model, limits.context_window_tokens)
 
 
 def get_answer_tokens(limits: memory_pb2.ModelLimits) -> int:
-    """Return the tokens kept free for the answer, at most half of the window: some provider files give the whole window
-    as the greatest answer."""
+    """Return the tokens reserved for the answer, at most half of the window, because some provider files declare the
+    whole window as the maximum output."""
     known = model_table.known_facts(limits.model) or model_table.UNKNOWN
     return min(limits.output_tokens or known.max_output, get_window_tokens(limits) // 2)
 
@@ -51,18 +51,18 @@ def get_request_tokens_max(limits: memory_pb2.ModelLimits) -> int:
 
 
 INLINE_BYTES_MAX = 16 * 1024
-"""Size of lines that are handled on the event loop: some 0.5 ms, less than a thread costs."""
+"""Maximum size of lines processed on the event loop: some 0.5 ms, less than a thread costs."""
 
 _WHOLE = ("", WITHOUT_REASONING, SUMMARY)
-"""Forms whose pieces are shown whole or not at all."""
+"""Forms of messages that are shown either complete or not at all."""
 
 _OURS: dict[str, EncodingName] = {name: name for name in get_args(EncodingName)}
 
 CHATS_MAX = 10_000
-"""Chats whose model's encoding is kept."""
+"""Maximum chats with a remembered encoding."""
 
 FRAMES_MAX = 128
-"""Cached counts of system and tools, some 30 KB each, which repeat in every turn."""
+"""Maximum cached counts of system message and tools, some 30 KB each, which repeat in every turn."""
 
 
 class _Key(NamedTuple):
@@ -84,7 +84,7 @@ class TokenCounter:
     """The model's tokens per token of that encoding."""
     known: _Counts
     find: FindBlob
-    """Finds contents of referenced images, and may block."""
+    """Finds contents of referenced images; it may block."""
 
     def count_text(self, text: str) -> int:
         return count.count_text(text, self.encoding)
@@ -107,13 +107,14 @@ class TokenCounter:
         return count
 
     def _sum_log_counts(self, said: PairedMessage) -> int | None:
-        """Sum the logged counts of the message's pieces; None if one is missing or in another encoding."""
+        """Return the sum of the logged counts of the message's pieces; None if one is missing or in another
+        encoding."""
         count = 0
         for piece in said.tokens:
             if piece is None or piece.encoding != self.encoding:
                 return None
             count += piece.count
-        # Each piece was counted as a message of its own.
+        # Each piece was counted as a separate message.
         return (
             count - (len(said.tokens) - 1) * _count_empty_message(said.message.role, self.encoding)
             if said.tokens
@@ -132,7 +133,7 @@ class TokenCounter:
         return sum(map(self.count_group, groups))
 
     def count_frame(self, system: str, schemas: Sequence[llm_pb2.ToolSchema]) -> int:
-        """Count a request's list, system message and tools."""
+        """Return the tokens of a request's frame, system message and tools."""
         tools = tuple(schema.SerializeToString(deterministic=True) for schema in schemas)
         return _count_request_frame(system, tools, self.encoding)
 
@@ -140,7 +141,7 @@ class TokenCounter:
         return math.ceil(count * self.ratio)
 
     def from_model_tokens(self, tokens_max: int) -> int:
-        """Return the greatest count within `tokens_max` of the model's own tokens."""
+        """Return the largest count within `tokens_max` of the model's own tokens."""
         return math.floor(tokens_max / self.ratio)
 
 
@@ -162,7 +163,7 @@ def _count_request_frame(system: str, tools: tuple[bytes, ...], encoding: Encodi
 
 
 class _SharedRequest(msgspec.Struct, array_like=True):
-    """A counted request, told to the services whose chats' answers may come to them."""
+    """A counted request, shared with the services that may receive its answer's usage."""
 
     chat_id: str
     run_id: str
@@ -202,7 +203,7 @@ class TokenCounters:
         return self._ratios.learn_ratios(request)
 
     def note_request(self, chat: Chat, told: ContextSource, limits: memory_pb2.ModelLimits, count: int) -> None:
-        """Note a request of `count` unscaled tokens, whose usage may be reported to another service."""
+        """Record a request of `count` unscaled tokens, whose usage may be reported to another service."""
         asked = _SharedRequest(
             chat.chat_id,
             told.run_id,

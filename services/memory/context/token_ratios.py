@@ -1,6 +1,6 @@
-"""Ratios of a model's tokens to our counts, learned from reported usage as far as it can be true.
+"""Ratios of a model's tokens to our counts, learned from plausible reported usage.
 
-The answer's line stores what was learned, for the time after a restart.
+The answer's line stores the learned ratio, so that it survives a restart.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Line
 
 RATIO_MIN = 1.0
-"""Least ratio: a request on our own count never passes the window, however little usage is reported."""
+"""Minimum ratio, so that a request within our own count never exceeds the window, however little usage is reported."""
 
 PLAUSIBLE = (0.5, 4.0)
-"""Ratios that reported usage may have; others are no counts of the request, and teach nothing."""
+"""Plausible ratios; usage outside of them does not describe the request, and is ignored."""
 
 PLAUSIBLE_IF_KNOWN = (0.8, 1.5)
-"""Likewise where the encoding is known, and only the provider's own additions are not."""
+"""Plausible ratios for a known encoding, where only the provider's additions are unknown."""
 
 COUNT_MIN = 200
-"""Least count of a request whose usage teaches: in shorter ones what a provider adds to each counts most."""
+"""Minimum count of a request to learn from; in shorter ones the provider's fixed additions dominate."""
 
 RATIO_INERTIA = 0.8
-"""Weight of the old ratio in a new one: single requests vary with their language."""
+"""Weight of the old ratio in a new one; single requests vary with their language."""
 
 MODELS_MAX = 1000
-"""Models whose ratio is kept; their names come from requests."""
+"""Maximum models with a ratio; their names come from requests."""
 
 REQUESTS_MAX = 10_000
-"""Requests whose usage may still be reported."""
+"""Maximum requests with usage still to be reported."""
 
 LINES_MAX = 1000
 """Lines from a chat's end searched for a ratio learned before a restart."""
 
 
 class ModelKey(NamedTuple):
-    """A model as one tenant meets it: what one reports changes nothing for another."""
+    """A model as seen by one tenant; another tenant's reports do not affect it."""
 
     tenant: str
     provider_key: str
@@ -52,7 +52,7 @@ class ModelKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The model's name in a chat's log, whose tenant is known."""
+        """The model's name in a chat's log, which implies the tenant."""
         return f"{self.provider_key}/{self.model}"
 
 
@@ -61,7 +61,7 @@ class CountedRequest(NamedTuple):
     tokens: int
     """Its unscaled tokens."""
     is_exact: bool
-    """Whether the model's encoding is known."""
+    """Whether the model's exact encoding is known."""
 
 
 class TokenRatios:
@@ -89,7 +89,7 @@ class TokenRatios:
             self._asked.popitem(last=False)
 
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
-        """Learn from the usage in `request`, and return the ratios by index of the line."""
+        """Learn from the usage in `request`; return the ratios by line index."""
         found: dict[int, Learned] = {}
         for index, line in enumerate(request.lines):
             if line.WhichOneof("line") == "step":

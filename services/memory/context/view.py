@@ -1,7 +1,7 @@
-"""The messages of a run's next request: everything since the last compaction, and reminders after the last message.
+"""The messages of a run's next request: everything since the last compaction, with reminders after the last message.
 
-Long results of earlier runs are shortened, the same way all through this run; its own messages stay whole while they
-fit. A step keeps the reminders that its model was given, so that later requests begin with the same bytes.
+Long results of earlier runs are shortened, in the same way throughout this run; its own messages stay complete while
+they fit. A step keeps the reminders that its model saw, so that later requests begin with the same bytes.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 MESSAGES_MIN = 10
 
 RESULT_CHARS_MAX = 1000
-"""Length that a tool result of an earlier run is cut to, and one that is cleared for its age."""
+"""Characters that earlier runs' tool results are cut to, and those cleared for their age."""
 
 DUE_RATIO = 0.8
-"""Share of the greatest request from which a context is compacted before its next turn."""
+"""Share of the largest request at which a context is compacted before its next turn."""
 
 KEPT_RATIO = 0.2
-"""Share of the messages kept beside a summary."""
+"""Share of the messages kept verbatim along with a summary."""
 
 RUNS_BETWEEN = 10
-"""Runs from one compaction for a cap to the next, whatever the cap: each costs a summary."""
+"""Minimum runs between compactions for a cap, whatever the cap, because each costs a summary."""
 
 DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """Caps and shares below the model's window; what is past a cap stays until it is compacted, unless `drops`."""
+    """Caps and shares below the model's window; messages beyond a cap stay until they are compacted, unless `drops`."""
 
     runs_max: int
     messages_max: int
@@ -50,10 +50,10 @@ class ContextWindow:
     due_ratio: float = DUE_RATIO
     kept_ratio: float = KEPT_RATIO
     results_kept: int | None = None
-    """Tool results that stay whole once a compaction would be due; None: all."""
+    """Number of tool results kept complete once a compaction would be due; None: all."""
 
     def resize(self, request: memory_pb2.LoadContextRequest | memory_pb2.CompactRequest) -> ContextWindow:
-        """Return the window as `request` wants it; 0 keeps this one's."""
+        """Return the window with the settings of `request`; 0 keeps the current value."""
         given, messages_max = request.window, request.window.messages_max or request.message_history_max
         if messages_max and messages_max < MESSAGES_MIN:
             raise InvalidRequest.of("messagesMax", f"must be {MESSAGES_MIN} or more, or 0")
@@ -78,7 +78,7 @@ class ContextView:
 
     summary: MessageGroup | None
     notice: MessageGroup | None
-    """What stands for messages that a cap has dropped; None if there are none."""
+    """The notice that replaces messages dropped for a cap; None if there are none."""
     earlier: list[MessageGroup]
     own: list[MessageGroup]
 
@@ -89,7 +89,7 @@ class ContextView:
 
 
 def build_messages(system: str, groups: Sequence[MessageGroup]) -> list[llm_pb2.Message]:
-    """Build a request: system first, unless empty."""
+    """Build a request: the system message first, unless empty."""
     messages = [make_text_message("system", system)] if system else []
     return messages + flatten_groups(groups)
 
@@ -108,8 +108,8 @@ def build_view(source: ContextSource, window: ContextWindow) -> ContextView:
 
 
 def is_past_cap(source: ContextSource, view: ContextView, window: ContextWindow) -> bool:
-    """Return whether the next run would see more than a cap allows, and enough runs have come since the last
-    compaction for another one."""
+    """Return whether the next run would see more than a cap allows, and enough runs have passed since the last
+    compaction."""
     if window.drops or not source.scope.is_main:
         return False
     compacted = source.compacted
@@ -121,8 +121,8 @@ def is_past_cap(source: ContextSource, view: ContextView, window: ContextWindow)
 
 
 def clear_results(view: ContextView, results_kept: int) -> ContextView:
-    """Return the view with its older results shortened, as many at a time as stay whole, so that requests in between
-    share their first bytes."""
+    """Return the view with its older results shortened, `results_kept` at a time, so that requests in between share
+    their first bytes."""
     places = [(index, call) for index, group in enumerate(view.own) for call in sorted(group.results)]
     batch = max(1, results_kept)
     cleared = set(places[: max(0, len(places) - results_kept) // batch * batch])
@@ -193,7 +193,7 @@ NO_MORE = "No longer so: what was said of {key} before."
 
 
 def select_news(view: ContextView, current: Iterable[memory_pb2.Reminder], of_run: Collection[str]) -> dict[str, str]:
-    """Return the texts of those that the model does not see in the view, or for keys `of_run` in its own run."""
+    """Return the reminders that the model cannot see in the view already, or for keys `of_run` in its own run."""
     seen, seen_in_run = _read_told(view.groups), _read_told(view.own)
     news: dict[str, str] = {}
     for reminder in current:
@@ -206,7 +206,7 @@ def select_news(view: ContextView, current: Iterable[memory_pb2.Reminder], of_ru
 
 
 def tell(view: ContextView, texts: Mapping[str, str]) -> ContextView:
-    """Return the view with `texts` behind its last message."""
+    """Return the view with `texts` added as reminders after its last message."""
     if not texts:
         return view
     nobody = MessageGroup(PairedMessage(llm_pb2.Message(role="user"), None))

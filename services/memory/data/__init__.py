@@ -1,1 +1,1 @@
-"""What is kept of people: read as an archive, erased, and held."""
+"""Users' stored data: archives, erasure and legal holds."""

@@ -1,4 +1,4 @@
-"""What memory keeps of a user, as entries of an archive, one after the other."""
+"""A user's data in memory, as consecutive entries of an archive."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 DAY_MS = 24 * 60 * 60 * 1000
 
 FIRST_DAY = 19_700
-"""End of 2023: nothing was spent before."""
+"""End of 2023, as days since 1970; spending records are later."""
 
 DAYS_AT_ONCE = 30
-"""Days whose sums one question asks for, so that its answer is never cut."""
+"""Days of spending per query, so few that its result is never truncated."""
 
 _SECRETS = frozenset(
     {"secrets", "token", "authSchemes", "authScheme", "authCredentials", "sha256", "revision", "version"}
 )
-"""Fields of records that are no data of a person: secrets, and numbers of the store's own."""
+"""Fields of records that are not personal data: secrets, and the store's internal numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Entry:
 
 
 class UserArchive:
-    """Reads one entry at a time: no more is in memory than the longest log."""
+    """Reads one entry at a time, so that memory holds no more than the longest log."""
 
     def __init__(self, engine: Engine, owner: Identity) -> None:
         self._engine = engine
@@ -82,7 +82,7 @@ class UserArchive:
     async def _read_chat(self, entry: ChatEntry) -> AsyncGenerator[Entry]:
         try:
             chat = await self._engine.chats.load(entry.chat_id)
-        except NotFound:  # it was deleted meanwhile
+        except NotFound:  # it was deleted in the meantime
             return
         self._run_ids |= set(chat.info.runs)
         yield Entry(f"chats/{entry.chat_id}.json", await self._engine.chats.export(chat), entry.updated_at)
@@ -92,7 +92,7 @@ class UserArchive:
                 yield Entry(f"chats/{entry.chat_id}/{blob_id}", blob.data, entry.updated_at)
 
     async def _read_others_chats(self) -> AsyncGenerator[Entry]:
-        """Read the user's runs in chats of others, without anybody else's."""
+        """Read the user's runs in other users' chats, without anyone else's."""
         by_chat: dict[str, set[str]] = {}
         query = RunQuery(self._owner.tenant, PAGE_MAX, user=self._owner.user)
         async for run in read_runs(self._engine, query):

@@ -1,4 +1,4 @@
-"""What is left to erase of a user or a tenant, in parts that may be repeated."""
+"""A user's or tenant's data left to erase, in repeatable parts."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Part:
     key: str
-    """Names it, so that one that is repeated is counted once."""
+    """Identifies the part, so that a repeated one is counted once."""
     counts: dict[str, int]
     erase: Callable[[], Awaitable[object]]
     redacted: tuple[str, list[str]] | None = None
-    """A chat of another user, and the runs in it."""
+    """A chat of another user, and the erased runs in it."""
 
 
 class RemainingParts:
-    """Finds what is there of an erasure's users, but for what `holds` keep."""
+    """Finds the remaining data of an erasure's users, except data under `holds`."""
 
     def __init__(self, engine: Engine, erasure: StoredErasure, holds: HoldsInForce) -> None:
         self._engine = engine
         self._erasure = erasure
         self._holds = holds
         self.unread: list[Kept] = []
-        """What find_all has found that cannot be erased, as nobody can read it."""
+        """Data found by find_all that cannot be erased, because it cannot be read."""
         self.held_chats: dict[str, StoredHold] = {}
-        """Chats that find_all has passed by."""
+        """Held chats that find_all has skipped."""
 
     @property
     def name(self) -> str:
-        """What stands in place of the users' names."""
+        """The name that replaces the users' names."""
         return ERASED_PREFIX + self._erasure.erasure_id
 
     async def list_users(self) -> list[str]:
-        """List whose data goes."""
+        """Return the users to erase."""
         engine, tenant, users = self._engine, self._erasure.tenant, {self._erasure.user}
         if not self._erasure.user:
             users = await engine.eraser.list_users(tenant) | await engine.records.facts.list_users(tenant)
@@ -62,7 +62,7 @@ class RemainingParts:
         return [user for user in sorted(users) if not self._holds.find(tenant, user)]
 
     async def list_live_runs(self) -> list[RunEntry]:
-        """List runs that have not ended, of these users or in their chats."""
+        """List unfinished runs of these users or in their chats."""
         tenant = self._erasure.tenant
         users = set(await self.list_users())
         live = read_runs(self._engine, RunQuery(tenant, PAGE_MAX, state="live"))
@@ -71,20 +71,20 @@ class RemainingParts:
         unfinished: set[str] = set()
         for chat_id in {run.chat_id for run in found}:
             unfinished |= {run.run_id for run in await self._engine.index.list_unfinished(chat_id)}
-            if await self._find_obstacle(chat_id) is not None:  # nor to these, but whoever has one is to let it go
+            if await self._find_obstacle(chat_id) is not None:  # nor to these, but their owners must release them
                 ownerless = await self._engine.index.list_unfinished(chat_id, without_owner=True)
                 unfinished -= {run.run_id for run in ownerless}
         return [run for run in found if run.run_id in unfinished]
 
     async def find_all(self) -> AsyncGenerator[Part]:
-        """Find what is left; what is erased meanwhile is not found again."""
+        """Yield the remaining parts; data erased in the meantime is not yielded again."""
         self.unread.clear()
         self.held_chats.clear()
         for user in await self.list_users():
             who = Identity(self._erasure.tenant, user)
             async for part in self._find_chats(who):
                 yield part
-            # Behind their own chats: their runs are few by then, and are all looked through.
+            # After the users' own chats, so that few runs remain to be searched.
             async for part in self._find_redactions(who):
                 yield part
             async for part in self._find_records(who):
@@ -131,7 +131,7 @@ class RemainingParts:
             yield part
 
     async def _find_of_kinds(self, who: Identity) -> AsyncGenerator[Part]:
-        """Find records of a user, or for "" of the tenant itself."""
+        """Yield records of a user, or of the tenant itself for ""."""
         way, _, digest = self._erasure.credential.partition(":")
         keys = await self._engine.records.keys.list_own(self._erasure.tenant) if way == "api_key" else []
         kept = [key.key_id for key in keys if key.sha256.startswith(digest)]  # it has asked for the erasure
@@ -142,8 +142,11 @@ class RemainingParts:
                     yield Part(f"{records.kind.name}/{record_id}", counts, partial(records.erase, record_id))
 
     async def _find_run_webhooks(self) -> AsyncGenerator[Part]:
-        """Find webhooks of runs that are gone, of chats that were deleted before, whoever's they were; of a tenant all
-        but those of chats that are held. A user's go with their runs."""
+        """Yield webhooks of runs in chats deleted earlier, whoever owned them; for a tenant, all except those of held
+        chats.
+
+        A user's webhooks are erased with the runs.
+        """
         engine, tenant, webhooks = self._engine, self._erasure.tenant, self._engine.records.webhooks
         of_runs = {webhook_id: run_id for webhook_id, run_id in await webhooks.list_ids(tenant) if run_id}
         if not of_runs or (await self._list_unreadable())["chats"]:
@@ -170,7 +173,7 @@ class RemainingParts:
             yield Part("agent_versions", {"agent_versions": count}, partial(versions.delete_own, tenant))
 
     async def _list_unreadable(self) -> dict[str, list[str]]:
-        """List what only a lost key would say whose it is. Raises Overloaded if a key may be available in a moment."""
+        """List data whose owner only a lost key could reveal. Raises Overloaded if a key may soon be available."""
         engine, tenant = self._engine, self._erasure.tenant
         await engine.rewriting.keys.open_all(tenant)
         return {
@@ -184,8 +187,8 @@ class RemainingParts:
             await (self._engine.eraser.delete_unreadable_chat if is_chat else self._engine.records.agents.delete)(name)
 
     async def _find_unreadable(self) -> AsyncGenerator[Part]:
-        """Find what is the tenant's, and of whom in it nobody can say: it goes with the tenant, but where it may be of
-        somebody who is held."""
+        """Yield the tenant's data with unknown owners. It is erased with the tenant, unless it may belong to a held
+        user."""
         tenant, user = self._erasure.tenant, self._erasure.user
         holds = {hold.chat_id: hold for hold in self._holds.holds if hold.tenant == tenant and hold.chat_id}
         for kind, names in (await self._list_unreadable()).items():
@@ -202,7 +205,7 @@ class RemainingParts:
                 yield Part(f"unreadable/{kind}", {kind: len(going)}, delete)
 
     async def _find_hold(self, owner: Identity, chat_id: str) -> StoredHold | None:
-        """Return what keeps a chat from being deleted, and remember that it does."""
+        """Return the hold that protects a chat from deletion, and remember it."""
         hold = self._holds.find(owner.tenant, owner.user, chat_id)
         hold = hold or await find_participants_hold(self._engine, self._holds, owner.tenant, chat_id)
         if hold is not None:
@@ -210,8 +213,8 @@ class RemainingParts:
         return hold
 
     async def _find_obstacle(self, chat_id: str) -> tuple[str, str] | None:
-        """Return what keeps the chat from being changed: the name of what is kept, and why. Raises Overloaded where its
-        key may be had in a moment."""
+        """Return the kind of obstacle to changing the chat, and its description; None if there is none. Raises
+        Overloaded if its key may soon be available."""
         with suppress(NotFound):
             try:
                 chat = await self._engine.chats.load(chat_id)
@@ -234,18 +237,18 @@ class RemainingParts:
     async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
         engine = self._engine
         with suppress(NotFound):
-            # Before the chat: a run has its query in the log when it stores one, and what has ended has named its own.
+            # Before the chat is read: a run's query is logged before its blobs, and ended runs have logged their blobs.
             blob_ids = await engine.blobs.list_ids(chat_id)
             chat = await engine.chats.load(chat_id)
             chat.check_idle()  # before its lines name blobs that are gone
             before = await engine.chats.export(chat)
             redact = Redaction(who.user, self.name).redact_log
             after = await asyncio.to_thread(redact, before)
-            # First, because who goes on after a crash finds the chat by the lines that are redacted last.
-            # One that no line names is what a line was to name that never came.
+            # Blobs first, because after a crash the chat is found again by lines that are redacted last. A blob in no
+            # line belongs to one that was never written.
             gone = await asyncio.to_thread(lambda: [it for it in blob_ids if it.encode() not in after])
             await engine.blobs.delete_each(chat_id, gone)
-            # Another line may have come meanwhile.
+            # Another line may have been added in the meantime.
             again = Redaction(who.user, self.name).redact_log
             await engine.eraser.rewrite_chat(chat_id, lambda log: after if log == before else again(log))
         await self._forget_runs(who.tenant, run_ids)

@@ -1,4 +1,4 @@
-"""Erases what a store keeps of a user or a tenant, a portion at a time, and writes the receipt."""
+"""Erases a user's or tenant's data from a store, in portions, and writes the receipt."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from services.memory.storage.run_query import RunEntry
 
 PORTION_S = 5.0
-"""Time of one portion: its caller waits, and prolongs its claim."""
+"""Maximum time of one portion; its caller waits, and extends its claim."""
 
 PARTS_MAX = 50
-"""Parts whose counts are stored together, before they go."""
+"""Maximum parts with counts stored together before they are erased."""
 
 _PENDING = "pending:"
-"""Begins names among the counts: of parts that are counted already, and may be there still."""
+"""Prefix of names, among the counts, of parts already counted but perhaps not erased yet."""
 
 
 class _By(msgspec.Struct):
@@ -53,10 +53,10 @@ class Eraser:
         return await parts.list_live_runs()
 
     async def erase_portion(self, erasure: StoredErasure) -> tuple[StoredErasure, bool, set[str]]:
-        """Erase for some seconds; return the erasure as it is stored, whether nothing is left, and the chats that were
-        passed by so far, as they are held.
+        """Erase for some seconds; return the stored erasure, whether nothing is left, and the held chats skipped so
+        far.
 
-        Raises ChatBusy where a run must end before.
+        Raises ChatBusy if a run must end first.
         """
         until_s = monotonic_s() + PORTION_S
         parts, _ = await self._find_parts(erasure)
@@ -76,14 +76,14 @@ class Eraser:
         return erasure, False, {*parts.held_chats}
 
     async def finish(self, erasure: StoredErasure) -> StoredErasure:
-        """Write the receipt of an erasure of which nothing is left. Raises ChatBusy otherwise."""
+        """Write the receipt of an erasure with nothing left to erase. Raises ChatBusy otherwise."""
         async with self._erasures.holding(erasure) as claim:
             kept = await self._clear(erasure)
         changes = {"state": DONE, "done_at": self._clock(), "counts": _strip_pending(erasure.counts), "kept": kept}
         return await self._erasures.change(claim.erasure, **changes, redacted={}, problem="", owner="")
 
     async def _clear(self, erasure: StoredErasure) -> tuple[Kept, ...]:
-        """Clear what deleted rows have left, tell the audit log, and return what is kept. Raises ChatBusy."""
+        """Clear traces of deleted rows, write the audit record, and return the data kept. Raises ChatBusy."""
         parts, holds = await self._find_parts(erasure)
         async with aclosing(parts.find_all()) as left:
             async for part in left:
@@ -105,26 +105,26 @@ class Eraser:
         event = "user.erased" if erasure.user else "tenant.erased"
         counts = _strip_pending(erasure.counts)
         told = {"erasureId": erasure.erasure_id, "of": erasure.user, "reason": erasure.reason}
-        # Before the receipt: one that is cut here is told of once more, and never less.
+        # Before the receipt: an interruption here repeats the audit record, but never loses it.
         await self._engine.audit.record_of(
             erasure.tenant, event, erasure.requested_by, erasure.credential, **told, **counts
         )
         return tuple(kept)
 
     async def find_held(self, erasure: StoredErasure) -> tuple[list[str], list[str]]:
-        """Return the chats and the users that holds keep."""
+        """Return the chats and the users protected by holds."""
         holds = (await HoldStore(self._engine).read_in_force()).holds
         own = [hold for hold in holds if hold.tenant == erasure.tenant]
         return [hold.chat_id for hold in own if hold.chat_id], [hold.user for hold in own if hold.user]
 
     async def _find_parts(self, erasure: StoredErasure) -> tuple[RemainingParts, HoldsInForce]:
         holds = await HoldStore(self._engine).read_in_force()
-        # A hold of all of it, placed in the moment in which it was asked for: it waits.
+        # A hold on everything may have been placed just as the erasure was requested; then it waits.
         holds.check(erasure.tenant, erasure.user)
         return RemainingParts(self._engine, erasure, holds), holds
 
     async def _count(self, erasure: StoredErasure, batch: Iterable[Part]) -> StoredErasure:
-        """Store what is about to go: who goes on after a crash finds it counted."""
+        """Store the counts of parts about to be erased, so that they survive a crash."""
         counts = _strip_pending(erasure.counts)
         pending: dict[str, int] = {}
         redacted = {chat_id: list(run_ids) for chat_id, run_ids in erasure.redacted.items()}
@@ -155,7 +155,7 @@ class Eraser:
         return kept
 
     async def _list_held(self, erasure: StoredErasure, parts: RemainingParts, holds: HoldsInForce) -> list[Kept]:
-        """List what holds keep of the erasure's users, behind parts.find_all."""
+        """List the erasure's data protected by holds; call it after parts.find_all."""
         chats = dict(parts.held_chats)
         users: list[Kept] = []
         for hold in holds.holds:

@@ -1,6 +1,6 @@
-"""Erasures as records: requested, claimed by whoever works on them, and at last receipts.
+"""Erasures as records: requested, claimed by a worker, and finally receipts.
 
-While one is going on, every service of the store refuses new work of its users.
+During an erasure, every service of the store refuses new work of its users.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 LOOK_S = 1.0
-"""How often the records are looked at; erasing begins after three times as long (SETTLES_S of the store)."""
+"""Interval at which the records are polled; erasing begins after three times this (SETTLES_S of the store)."""
 
 KNOWN_S = 15.0
-"""For how long what was seen last is believed while the store cannot be asked: longer than calls wait for it."""
+"""How long the last known state is trusted while the store is unavailable; longer than calls wait for it."""
 
 NEW_WORK = frozenset(path for path, rpc in RPCS.items() if rpc.creates)
-"""RPCs that keep something new of a user. Append is checked once its lines are known, because runs must be able to end.
+"""RPCs that create data of a user. Append is checked once its lines are known, because runs must be able to end.
 A schedule's posts are erased with it, and their runs do not begin."""
 
 log = structlog.get_logger()
 
 
 class Refusals:
-    """The erasures in progress, as far as this process knows."""
+    """The erasures in progress known to this process."""
 
     def __init__(self, engine: Engine) -> None:
         self._erasures = engine.records.erasures
@@ -54,25 +54,25 @@ class Refusals:
         self._going: tuple[StoredErasure, ...] = ()
         self._looked_s = monotonic_s()
         self._since_s: dict[str, float] = {}
-        """Since when each of them is known here."""
+        """When each of them became known here."""
 
     async def look(self) -> None:
         began_s = monotonic_s()
         going = tuple(found for found in await self._erasures.list_all() if found.state == GOING)
         if began_s < self._looked_s:
-            return  # somebody has looked meanwhile, and knows more
+            return  # another task has polled in the meantime, and has newer data
         self._going, self._looked_s = going, began_s
         now_s = monotonic_s()
         self._since_s = {found.erasure_id: self._since_s.get(found.erasure_id, now_s) for found in self._going}
 
     def get_age_s(self, erasure: StoredErasure) -> float:
-        """Return for how long everything new of its users has been refused here."""
+        """Return how long this process has refused new work of the erasure's users, in seconds."""
         now_s = monotonic_s()
         return now_s - self._since_s.get(erasure.erasure_id, now_s)
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[Refusals]:
-        """Know what others begin, inside the block, from its first moment on."""
+        """Follow the erasures that others begin, inside the block, with the current state already loaded on entry."""
         await self.look()
         task = guard_task(asyncio.create_task(self._follow()))
         try:
@@ -82,12 +82,12 @@ class Refusals:
             await asyncio.wait([task])
 
     def check_call(self, method: str, who: Identity | None) -> None:
-        """Refuse an RPC that would make something of somebody who is being erased. Raises Erasing."""
+        """Refuse an RPC that would create data of a user being erased. Raises Erasing."""
         if who is not None and method in NEW_WORK:
             self.check(who)
 
     def check(self, who: Identity) -> None:
-        """Raise Erasing if the user is being erased, and Overloaded if nobody can say."""
+        """Raise Erasing if the user is being erased, and Overloaded if that is unknown."""
         if self._is_shared and monotonic_s() - self._looked_s > KNOWN_S:
             message = "the database is away, and with it who is being erased; try again later"
             raise Overloaded(message, retry_after_s=LOOK_S)
@@ -107,7 +107,7 @@ class Refusals:
 
 
 CLAIMS_MAX = 10
-"""Erasures that one process is given at a time."""
+"""Maximum erasures assigned to one process at a time."""
 
 LIST_MAX = 1000
 
@@ -118,7 +118,7 @@ _IDS = uuid.UUID("d5b4d2c0-4c1c-4a39-8b0e-6d4f3f0e9e6b")
 
 @dataclass(slots=True)
 class Claim:
-    """An erasure of which somebody has a claim that is prolonged, as it is stored."""
+    """A claimed erasure in its latest stored form; its claim is extended regularly."""
 
     erasure: StoredErasure
 
@@ -127,15 +127,15 @@ class ErasureStore:
     def __init__(
         self, engine: Engine, refusals: Refusals, clock: Callable[[], int] = now_ms, *, held_ms: int = TTL_MS_MAX
     ) -> None:
-        """A claim that is held is prolonged by `held_ms`, three times as often."""
+        """A held claim is extended by `held_ms`, three times as often."""
         self._engine = engine
         self._refusals = refusals
         self._clock = clock
         self._held_ms = held_ms
 
     async def begin(self, request: data_pb2.EraseDataRequest) -> StoredErasure:
-        """Store an erasure, or find the one that the request repeats; from then on nothing new of its users is accepted
-        here."""
+        """Store an erasure, or find the one that the request repeats; from then on this process refuses new work of its
+        users."""
         erasure = await self._store(request)
         await self._refusals.look()
         return erasure
@@ -169,7 +169,7 @@ class ErasureStore:
         told = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
         await self._engine.audit.record("erasure.requested", who, **told)
         if not await self._engine.records.erasures.put(erasure):
-            # A statement whose answer was lost is repeated, and then finds its own erasure.
+            # A statement with a lost response is repeated, and then finds its own erasure.
             erasures = self._engine.records.erasures
             erasure = await erasures.keep(await erasures.find(erasure_id) or erasure)
         return erasure
@@ -186,7 +186,7 @@ class ErasureStore:
         return sorted(own, key=lambda found: (found.requested_at, found.erasure_id), reverse=True)[:LIST_MAX]
 
     async def claim(self, owner: str, ttl_ms: int, working_on: Collection[str] = ()) -> list[StoredErasure]:
-        """Give `owner` what nobody works on, it itself included, the oldest first."""
+        """Assign `owner` unclaimed erasures, and those it already has, oldest first."""
         now, claimed = self._clock(), list[StoredErasure]()
         going = [
             found
@@ -194,7 +194,7 @@ class ErasureStore:
             if found.state == GOING and found.erasure_id not in working_on
         ]
         for found in sorted(going, key=lambda found: found.requested_at):
-            # Who had it under the same name has ended.
+            # Its earlier owner of the same name has ended.
             if len(claimed) < CLAIMS_MAX and (found.owner == owner or found.claimed_until <= now):
                 change = replace(found, version=make_version(), owner=owner, claimed_until=now + _limit_ttl(ttl_ms))
                 if await self._engine.records.erasures.put(change, found.version):
@@ -202,14 +202,14 @@ class ErasureStore:
         return claimed
 
     async def check_claim(self, erasure_id: str, owner: str) -> StoredErasure:
-        """Return the erasure. Raises StaleLease if another works on it, or it is done."""
+        """Return the erasure. Raises StaleLease if another process works on it, or it is done."""
         found = await self._engine.records.erasures.find(erasure_id)
         if found is None or found.owner != owner or found.state == DONE:
             raise StaleLease(f"erasure {erasure_id} is another's, or done", erasureId=erasure_id)
         return found
 
     async def change(self, erasure: StoredErasure, **changes: object) -> StoredErasure:
-        """Store a change of what the caller has read. Raises StaleLease if there was another one since."""
+        """Store a change to the erasure as the caller read it. Raises StaleLease if it has changed since."""
         changed = replace(erasure, version=make_version(), **changes)
         if not await self._engine.records.erasures.put(changed, erasure.version):
             raise StaleLease(f"erasure {erasure.erasure_id} is another's", erasureId=erasure.erasure_id)
@@ -223,15 +223,17 @@ class ErasureStore:
 
     @asynccontextmanager
     async def holding(self, erasure: StoredErasure) -> AsyncGenerator[Claim]:
-        """Prolong the claim inside the block, however long it takes; afterwards its erasure may be changed. Another
-        process has it by then only if the store could not be reached: changing it raises StaleLease."""
+        """Keep extending the claim inside the block; afterwards its erasure may be changed.
+
+        Another process can claim it only if the store was unreachable; a change then raises StaleLease.
+        """
         claim = Claim(await self.prolong(erasure, self._held_ms, erasure.counts))
         is_left = asyncio.Event()
         task = guard_task(asyncio.create_task(self._prolong_until(is_left, claim)))
         try:
             yield claim
         finally:
-            is_left.set()  # no cancelling: a change whose answer nobody reads would make ours one of an older version
+            is_left.set()  # not cancelled: a change with an unread response would make our version outdated
             await asyncio.wait([task])
 
     async def _prolong_until(self, is_left: asyncio.Event, claim: Claim) -> None:
@@ -250,7 +252,7 @@ class ErasureStore:
                 log.warning("claim of an erasure not prolonged", reason=error.reason)
 
     def check_ready(self, erasure: StoredErasure) -> None:
-        """Raise Overloaded while some service of the store may take what is new, and while the index may lack chats."""
+        """Raise Overloaded while some service of the store may still accept new work, or the index may lack chats."""
         if (progress := self._engine.index.get_progress()) is not None:
             raise progress.make_error("what there is of the user")
         left_s = self._engine.eraser.settles_s - (self._clock() - erasure.requested_at) / 1000
@@ -258,7 +260,8 @@ class ErasureStore:
             raise Overloaded("the erasure is not known everywhere; try again later", retry_after_s=left_s)
 
     def get_wait_s(self, erasure: StoredErasure) -> float:
-        """Return for how long its receipt has to wait for requests that were taken before everybody knew of it."""
+        """Return how long the receipt must wait for requests accepted before all processes knew of the erasure, in
+        seconds."""
         return max(0.0, self._engine.eraser.receipt_after_s - self._refusals.get_age_s(erasure))
 
 

@@ -1,4 +1,4 @@
-"""Holds: what must not be deleted, whoever asks."""
+"""Holds: data that must not be deleted, whoever asks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 HOLDS_MAX = 10_000
-"""Holds of a tenant, those that have ended included."""
+"""Maximum holds of a tenant, including released ones."""
 
 _IDS = uuid.UUID("4a0d5f70-9a0f-4f6f-8f55-8d7e3c1c1a27")
 
@@ -39,7 +39,7 @@ class HoldsInForce:
     holds: tuple[StoredHold, ...]
 
     def find(self, tenant: str, user: str = "", chat_id: str = "") -> StoredHold | None:
-        """Return a hold of the tenant, of the user, or of the chat."""
+        """Return a hold of the tenant, the user, or the chat; None without one."""
         for hold in self.holds:
             covers = hold.chat_id == chat_id if hold.chat_id else hold.user in ("", user)
             if covers and hold.tenant == tenant:
@@ -47,7 +47,7 @@ class HoldsInForce:
         return None
 
     def check(self, tenant: str, user: str = "", chat_id: str = "") -> None:
-        """Raise Held where the tenant, the user or the chat is held."""
+        """Raise Held if the tenant, the user or the chat is held."""
         if hold := self.find(tenant, user, chat_id):
             what = f"chat {hold.chat_id}" if hold.chat_id else f"user {hold.user}" if hold.user else "the tenant"
             message = f"{what} is held: nothing of it may be deleted until hold {hold.hold_id} is released"
@@ -60,7 +60,7 @@ class HoldStore:
         self._clock = clock
 
     async def read_in_force(self) -> HoldsInForce:
-        """Return the holds of all tenants as the store has them now."""
+        """Return the current holds of all tenants."""
         return HoldsInForce(tuple(hold for hold in await self._engine.records.holds.list_all() if not hold.released_at))
 
     async def list_own(self, *, include_ended: bool) -> list[StoredHold]:
@@ -99,7 +99,7 @@ class HoldStore:
         await self._engine.audit.record("hold.placed", who, holdId=hold_id, of=hold.user, chatId=hold.chat_id)
         if await self._engine.records.holds.put(hold):
             return hold
-        # A statement whose answer was lost is repeated, and then finds its own hold.
+        # A statement with a lost response is repeated, and then finds its own hold.
         return await self._engine.records.holds.keep(await self._engine.records.holds.find(hold_id) or hold)
 
     async def release(self, hold_id: str) -> StoredHold:
@@ -128,12 +128,12 @@ class HoldStore:
 
 
 def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:
-    """Read the runs of all pages, the newest first."""
+    """Yield the runs of all pages, newest first."""
     return read_pages(engine.index.list_runs, query, RunEntry.get_place)
 
 
 async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: str, chat_id: str) -> StoredHold | None:
-    """Return a hold of somebody who has runs in the chat, which go with it."""
+    """Return a hold of a user who has runs in the chat, which would be deleted with it; None without one."""
     by_user = {hold.user: hold for hold in holds.holds if hold.tenant == tenant and hold.user}
     if not by_user:
         return None
@@ -145,16 +145,16 @@ async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: st
 
 
 async def check_chat(engine: Engine, holds: HoldsInForce, owner: Identity, chat_id: str) -> None:
-    """Raise Held where the chat, its owner, or somebody who has runs in it is held."""
+    """Raise Held if the chat, its owner, or a user with runs in it is held."""
     holds.check(owner.tenant, owner.user, chat_id)
     if hold := await find_participants_hold(engine, holds, owner.tenant, chat_id):
-        # Who it is, is no business of the owner's.
+        # The owner must not learn who is held.
         message = f"chat {chat_id} has runs of somebody who is held: it may not be deleted until that hold is released"
         raise Held(message, holdId=hold.hold_id)
 
 
 async def check_deletion(engine: Engine, owner: Identity, chat_id: str = "") -> None:
-    """Raise Held where the owner's data, or the chat, is held."""
+    """Raise Held if the owner's data, or the chat, is held."""
     holds = await HoldStore(engine).read_in_force()
     if chat_id:
         await check_chat(engine, holds, owner, chat_id)

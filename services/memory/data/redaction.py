@@ -1,8 +1,8 @@
-"""A log without what one user has asked in another's chat (docs/decisions/0027-erasing.md).
+"""A log without one user's content in another user's chat (docs/decisions/0027-erasing.md).
 
-Every line keeps its number, its append and its run, so that what refers to them still does: the query says that it was
-erased, steps have no messages, and what has nothing to keep becomes a line of the kind `redacted`, which no view shows.
-Summaries made since go too, as they may say the same, and what a pin has copied.
+Every line keeps its number, its append and its run, so that references stay valid: the query states that it was erased,
+steps have no messages, and lines with nothing to keep become kind `redacted`, which no view shows. Later summaries, and
+texts copied by pins, are removed as well, because they may contain the same.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ ERASED_TEXT = "[erased]"
 REDACTED = "redacted"
 
 _ENDED = ("compaction.complete", "compaction.fallback")
-"""Types of the events that say what a compaction has done."""
+"""Types of the events that report a compaction's outcome."""
 
 _PLACE = ("_n", "uuid", "chatId", "runId", "updatedAt", "_lines", "_batch")
-"""Fields of a line that has nothing else to say."""
+"""Fields of a line with no content left."""
 
 _STAMP = ("_type", *_PLACE, "_tenant", "_user", "_gen", "_charges")
 
@@ -55,7 +55,7 @@ _KEPT: dict[type[Any], tuple[str, ...]] = {
     Revert: ("toCheckpointId", "scope"),
     Revocation: ("grantId",),  # without which the grant would be in force again
 }
-"""What else lines of the user keep, by kind."""
+"""Further fields that lines of the user keep, by kind."""
 
 _QUERY_KEPT = ("chatId", "runId", "agentKey")
 
@@ -66,7 +66,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(slots=True)
 class Redaction:
-    """Takes a user's runs out of logs; `name` is there in place of the user's."""
+    """Removes a user's runs from logs; `name` replaces the user's name."""
 
     user: str
     name: str
@@ -84,7 +84,7 @@ class Redaction:
         is_by_user = not isinstance(line, Unknown) and Identity.from_stored(line.tenant, line.user).user == self.user
         if isinstance(line, Query) and is_by_user:
             self.run_ids.append(line.run_id)
-        # What is of no run, a title or state, is the user's in a copy of a chat that was the user's own.
+        # Lines of no run, such as a title or state, are the user's in a copy of a chat that the user owned.
         if line.run_id in self.run_ids or (is_by_user and not line.run_id):
             self._numbers.add(line.n)
             return _encode(self._redact_own(line, _OBJECT.decode(text)))
@@ -95,7 +95,7 @@ class Redaction:
         if isinstance(line, Event):
             return _redact_receipt(text)
         if isinstance(line, Run) and line.recording:
-            # What its model calls were sent has the erased words among the rest.
+            # The recorded requests of its model calls include the erased texts.
             without = {key: value for key, value in _OBJECT.decode(text).items() if key != "recording"}
             return _encode(without | {"recordingProblem": "erased with a participant's messages"})
         return text
@@ -111,7 +111,7 @@ class Redaction:
 
 
 def _redact_receipt(text: bytes) -> bytes:
-    """Take out of a compaction's end what it says that it has kept word for word."""
+    """Remove verbatim texts from the receipt in a compaction's final event."""
     if b'"pinned"' not in text:
         return text
     record = _OBJECT.decode(text)

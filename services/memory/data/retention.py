@@ -1,6 +1,6 @@
-"""Daily deletion of orphaned blobs and, where a time is set for them, of unused chats.
+"""Daily deletion of orphaned blobs and, if configured, of unused chats.
 
-The file of the times is read before each use; without one the same time holds for all chats.
+The retention file is read before each use; without one the same period applies to all chats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SameForAll:
-    """Every chat is kept as long."""
+    """The same retention period for every chat."""
 
     days: float | None
     """None: for ever."""
@@ -44,18 +44,18 @@ class SameForAll:
 
 class RetentionFile:
     def __init__(self, path: Path | None, days: float | None) -> None:
-        """Read `path` before each use; `days` hold for chats of which it says nothing, None: for ever."""
+        """Read `path` before each use; `days` apply to chats it does not mention, None: forever."""
         self._path = path
         self._days = days
 
     def read(self) -> RetentionRules | SameForAll:
-        """Return the rules as the file has them now; blocks.
+        """Return the file's current rules; blocks.
 
-        Raises ValueError for a bad file, and OSError: without its rules nothing may be deleted.
+        Raises ValueError for an invalid file, and OSError: without its rules nothing may be deleted.
         """
         if self._path is None:
             return SameForAll(self._days)
-        # Imported only here: pydantic takes 7 MB, which a service without such a file does not need.
+        # Imported late: pydantic takes 7 MB, which a service without such a file does not need.
         from services.memory.data.retention_rules import NEVER, RetentionRules
         from services.runtime.files.refused_files import load_yaml_model
 
@@ -79,8 +79,8 @@ log = structlog.get_logger()
 
 
 async def prune_chats(engine: Engine, rules: RetentionRules | SameForAll) -> list[str]:
-    """Delete chats that are unused for longer than `rules` keep them, whose runs have all ended, and which nothing
-    holds; return their ids."""
+    """Delete chats unused for longer than `rules` allow, if all their runs have ended and no hold applies; return their
+    ids."""
     gone: list[str] = []
     shortest = rules.find_shortest()
     if shortest is None:
@@ -95,7 +95,7 @@ async def prune_chats(engine: Engine, rules: RetentionRules | SameForAll) -> lis
             await check_chat(engine, holds, entry.owner, chat_id)
             await engine.chats.delete(chat_id)
             await engine.audit.record_of(entry.tenant, "chat.deleted", "retention", chatId=chat_id)
-        except HeadraceError as error:  # somebody has just asked in it, or deleted it, or it is held
+        except HeadraceError as error:  # a user has just asked in it or deleted it, or it is held
             log.info("chat kept", chat_id=chat_id, reason=error.reason)
         else:
             gone.append(chat_id)
@@ -110,7 +110,7 @@ def _find_time(days: float) -> int:
 async def run_daily_cleanup(
     engine: Engine, retention: RetentionFile, audit_days: float | None = None
 ) -> AsyncGenerator[None]:
-    """Clean up every day while inside the block; without `audit_days` no line of the audit log is deleted."""
+    """Clean up every day while inside the block; without `audit_days` the audit log keeps all lines."""
     daily = guard_task(asyncio.create_task(_clean_up_daily(engine, retention, audit_days)))
     try:
         yield
@@ -126,7 +126,7 @@ async def _clean_up_daily(engine: Engine, retention: RetentionFile, audit_days: 
 
 
 async def clean_up(engine: Engine, retention: RetentionFile, audit_days: float | None) -> None:
-    """Delete what is too old. A failure is logged, retried tomorrow, and stops nothing else."""
+    """Delete expired data. A failure is logged, retried the next day, and stops nothing else."""
     with _logging_failure("chats"):
         await engine.index.wait_until_complete()
         gone = await prune_chats(engine, await asyncio.to_thread(retention.read))

@@ -1,4 +1,4 @@
-"""How long chats are kept: retention.yaml, by tenant and agent, the most specific rule first."""
+"""Retention periods of chats: retention.yaml, by tenant and agent, the most specific rule first."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class _Part(BaseModel):
 
 
 class TenantRetention(_Part):
-    """What holds for one tenant."""
+    """Rules for one tenant."""
 
     chat_days: Days | None = None
-    """Days that its chats are kept; absent: as the file says for all."""
+    """Days that its chats are kept; absent: the general rules apply."""
 
     agents: dict[Name, Days] = {}
-    """Days by agent key, for chats whose last run was of that agent."""
+    """Days by the agent key of a chat's last run."""
 
 
 class RetentionRules(_Part):
-    """The file. Of the rules for a chat the first holds: its tenant's for the agent, its tenant's, the agent's of all
-    tenants, the one of all chats."""
+    """The file. The first matching rule applies: the tenant's for the agent, the tenant's, the agent's in all tenants,
+    the general one."""
 
     chat_days: Days | None = None
     """Days that chats are kept; absent: HEADRACE_MEMORY_CHAT_RETENTION_DAYS."""
@@ -42,7 +42,7 @@ class RetentionRules(_Part):
     """Rules by tenant."""
 
     def find_days(self, tenant: str, agent_key: str) -> float | None:
-        """Return how long a chat is kept whose last run was of this agent; None: for ever."""
+        """Return how many days a chat is kept, by the agent of its last run; None: forever."""
         own = self.tenants.get(tenant, TenantRetention())
         for days in (own.agents.get(agent_key), own.chat_days, self.agents.get(agent_key), self.chat_days):
             if days is not None:
@@ -50,7 +50,7 @@ class RetentionRules(_Part):
         return None
 
     def find_shortest(self) -> float | None:
-        """Return the shortest time for which any chat may be kept; None: all are, for ever."""
+        """Return the shortest period of any rule; None: all chats are kept forever."""
         own = [rule for tenant in self.tenants.values() for rule in (tenant.chat_days, *tenant.agents.values())]
         found = [days for days in (self.chat_days, *self.agents.values(), *own) if days not in (None, NEVER)]
         return min(map(float, found), default=None)  # pyright: ignore[reportArgumentType] - words are left out above

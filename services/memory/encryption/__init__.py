@@ -1,1 +1,1 @@
-"""Encryption of what is stored, with a data key for each tenant that a master key wraps."""
+"""Encryption of stored data, with a data key per tenant, wrapped by a master key."""

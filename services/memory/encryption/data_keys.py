@@ -1,4 +1,4 @@
-"""Data keys as they are stored: one JSON object each, with the key wrapped by a master key."""
+"""Stored data keys: one JSON object each, with the key wrapped by a master key."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ PLAIN = "plain"
 """The goal that nothing stored is encrypted."""
 
 AUTHENTICATED = "authenticated"
-"""Begins the goals whose lines of chats are sealed (log/sealing.py)."""
+"""Prefix of goals under which the lines of chats are sealed (log/sealing.py)."""
 
 TENANT_BYTES = 8
 
 
 class DataKey(msgspec.Struct, frozen=True, rename="camel"):
     key_id: str
-    """Hex digits; the first half is made of the tenant's name, the second one is random."""
+    """Hex digits; the first half derives from the tenant's name, the second is random."""
     tenant: str
     version: int
-    """Number among the tenant's keys, from 1; what is written is encrypted with the newest."""
+    """Number among the tenant's keys, from 1; the newest encrypts new data."""
     created_at: int
     """Unix milliseconds."""
     wrapped: str
-    """The key as its master key has wrapped it, in base64."""
+    """The key in the form wrapped by its master key, in base64."""
 
     @property
     def wrapped_bytes(self) -> bytes:
@@ -43,11 +43,11 @@ class DataKeys(Protocol):
     def list_all(self) -> list[DataKey]: ...
 
     def add(self, key: DataKey) -> bool:
-        """Store a key, on disk when this returns; False if its tenant has one of that version."""
+        """Store a key, on disk on return; False if the tenant already has one of that version."""
         ...
 
     def read_goal(self) -> str:
-        """Return what all that is stored was last brought to, as Keyring.goal; empty: nothing was."""
+        """Return the last goal (Keyring.goal) that all stored data has reached; empty: none."""
         ...
 
     def write_goal(self, goal: str) -> None: ...
@@ -59,7 +59,7 @@ def make_data_key(tenant: str, version: int, wrapped: bytes) -> DataKey:
 
 
 def find_tenant_mark(tenant: str) -> bytes:
-    """Return the first half of the ids of a tenant's keys, by which its data is known without any of them."""
+    """Return the first half of the tenant's key ids, which identifies its data without any of the keys."""
     return hashlib.sha256(b"headrace tenant " + tenant.encode()).digest()[:TENANT_BYTES]
 
 
@@ -71,5 +71,5 @@ def encode_data_key(key: DataKey) -> bytes:
 
 
 def decode_data_key(data: bytes) -> DataKey:
-    """Raises ValueError if it is none."""
+    """Raises ValueError if the data is not a key."""
     return _DECODER.decode(data)

@@ -1,7 +1,7 @@
-"""The form of encrypted data: a mark, the data key's id, a nonce, and what AES-GCM makes of the text.
+"""The format of encrypted data: a mark, the data key's id, a nonce, and AES-GCM's output.
 
-In a line of a file it stands in JSON, so that a log has a line of JSON for each of its lines, in columns of text as
-base64. The mark begins with NUL, which is the first byte of no JSON, MIME type or definition.
+In files each encrypted line is wrapped in JSON, so that every line of a log is JSON; in text columns it is base64. The
+mark begins with NUL, which begins no JSON, MIME type or definition.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import binascii
 import msgspec
 
 MARK = b"\0H1"
-"""Also a whole number of base64's groups, so that its text is the first of every encrypted text."""
+"""The mark, sized in whole base64 groups, so that its text begins every encrypted text."""
 
 KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES = 16, 12, 16
 HEAD_BYTES = len(MARK) + KEY_ID_BYTES
 
 _HEAD_CHARS = 28
-"""Characters of base64 that a mark and a key id are in."""
+"""Base64 characters that hold the mark and the key id."""
 
 _TEXT_MARK = "\x1a" + base64.b64encode(MARK).decode()
-"""Titles have no control characters, names fewer of any, and JSON begins with others."""
+"""First character of encrypted texts: titles have no control characters, names not this one, and JSON begins
+differently."""
 
 _LINE_HEAD_BYTES = 64
-"""More than comes before the base64 of a line."""
+"""Upper bound of the bytes before a line's base64."""
 
 _START, _MIDDLE, _SEALED, _END = b'{"_n":', b',"_encrypted":"', b',"_sealed":"', b'"}'
 
@@ -36,7 +37,7 @@ class _EncryptedLine(msgspec.Struct, gc=False):
 
 
 _LINE = msgspec.json.Decoder(_EncryptedLine)
-"""Its base64 takes half the time of binascii's, which would be most of what a line of a chat costs (msgspec 0.22)."""
+"""Its base64 takes half the time of binascii's, which would be most of the cost of a chat's line (msgspec 0.22)."""
 
 
 class WrongCiphertext(ValueError):
@@ -48,7 +49,7 @@ def is_encrypted(data: bytes) -> bool:
 
 
 def get_key_id(data: bytes) -> bytes:
-    """Return the id of the key that encrypted data names."""
+    """Return the key id in encrypted data."""
     return data[len(MARK) : HEAD_BYTES]
 
 
@@ -58,18 +59,18 @@ def is_encrypted_line(line: bytes) -> bool:
 
 
 def is_sealed_line(line: bytes) -> bool:
-    """Return whether a line holds encrypted data that says which line is before it."""
+    """Return whether a line holds encrypted data bound to the line before it."""
     return line.startswith(_START) and line.find(_SEALED, 0, _LINE_HEAD_BYTES) > 0
 
 
 def format_line(n: int, data: bytes, *, is_sealed: bool = False) -> bytes:
-    """Return the line of JSON for encrypted data, without checksum; `n` is 0 where lines have no numbers."""
+    """Return the JSON line for encrypted data, without checksum; `n` is 0 if lines have no numbers."""
     middle = _SEALED if is_sealed else _MIDDLE
     return b"".join((_START, b"%d" % n, middle, binascii.b2a_base64(data, newline=False), _END))
 
 
 def parse_line(line: bytes) -> tuple[int, bytes]:
-    """Return what format_line was given. Raises WrongCiphertext."""
+    """Return the arguments of format_line. Raises WrongCiphertext."""
     try:
         read = _LINE.decode(line)
     except ValueError as error:
@@ -81,8 +82,8 @@ def parse_line(line: bytes) -> tuple[int, bytes]:
 
 
 def find_key_id(value: bytes | str) -> bytes | None:
-    """Return the id of the key of encrypted data, of a line or a text; None if it is not encrypted. Their first 100
-    bytes are enough."""
+    """Return the key id of encrypted data, a line or a text; None if it is not encrypted. The first 100 bytes are
+    enough."""
     if isinstance(value, str):
         return _read_key_id(value[1:].encode("ascii", "replace")) if is_encrypted_text(value) else None
     if is_encrypted_line(value):
@@ -108,7 +109,7 @@ def format_text(data: bytes) -> str:
 
 
 def parse_text(text: str) -> bytes:
-    """Return what format_text was given. Raises WrongCiphertext."""
+    """Return the argument of format_text. Raises WrongCiphertext."""
     try:
         return base64.b64decode(text[1:], validate=True)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""The data keys of all tenants, unwrapped when they are first needed.
+"""The data keys of all tenants, unwrapped when first needed.
 
-A tenant's first key is made with its first write. What is written has the newest key; every key stays, as older data
-and backups need it.
+A tenant's first key is created with its first write. New data uses the newest key; every key is kept, because older
+data and backups need it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 RETRY_S = 5.0
-"""How long a key that could not be had is not asked for again, nor any other where nobody answered: a command would be
-run for every read."""
+"""How long a failed key lookup is remembered; if the master keys did not answer, it applies to all keys. Otherwise a
+command would run for every read."""
 
 THREADS_MAX = 4
-"""Threads that wait for whoever has the master keys; others' work goes on beside them."""
+"""Threads that wait for master keys, so that other work continues."""
 
 REFRESH_S = 2.0
-"""How often keys that another process has made are looked for: a rotation is in force after that."""
+"""Interval at which other processes' keys are read; a rotation takes effect after it."""
 
 log = structlog.get_logger()
 
 
 class Keyring:
-    """Used in any thread. Without `masters` nothing is encrypted, and what is cannot be read."""
+    """May be used in any thread. Without `masters` nothing is encrypted, and encrypted data cannot be read."""
 
     def __init__(
         self,
@@ -60,16 +60,17 @@ class Keyring:
         assert (masters is None) == (keys is None), "one is of no use without the other"
         self._masters, self._stored = masters, keys
         self.encrypts = encrypts and masters is not None
-        """Whether what is written is encrypted."""
+        """Whether new data is encrypted."""
         self.is_strict = self.encrypts and is_strict
-        """Whether a line of a chat that is not sealed is damage: an operator says so, or all of them were sealed."""
+        """Whether an unsealed line of a chat counts as damage: an operator requires it, or all lines have been
+        sealed."""
         self._keys: dict[bytes, DataKey] = {}
         self._newest: dict[str, DataKey] = {}
         self._open: dict[bytes, AESGCM] = {}
         self._current: dict[str, tuple[bytes, AESGCM]] = {}
-        """Of each tenant what its data begins with, and the newest key."""
+        """By tenant: the prefix of its encrypted data, and the newest key."""
         self._failures: dict[bytes, tuple[float, type[HeadraceError], str]] = {}
-        """Until when a key that could not be had is not asked for, and what is said meanwhile."""
+        """By key: until when it is not requested again, and the error raised until then."""
         self._silent_until_s = 0.0
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
         self._threads = ThreadPoolExecutor(THREADS_MAX, "keys")
@@ -95,7 +96,7 @@ class Keyring:
         self.is_strict = self.is_strict or (self.encrypts and self._stored.read_goal().startswith(AUTHENTICATED))
 
     def open_store(self, *, is_empty: bool) -> None:
-        """Note how a store stands whose lines are read and written from now on. Blocks."""
+        """Record the state of a store that is opened for reading and writing. Blocks."""
         if self._stored is None:
             return
         goal = self._stored.read_goal()
@@ -115,10 +116,10 @@ class Keyring:
 
     @property
     def goal(self) -> str:
-        """How all that is stored is to stand: in plain text, or with the newest keys. Another one after a rotation."""
+        """The target state of all stored data: plain text, or encrypted with the newest keys. A rotation changes it."""
         if not self.encrypts:
             return PLAIN
-        # Of a tenant's first key nothing is to be encrypted anew but what was there before all encryption.
+        # A tenant's first key requires re-encryption only of data from before encryption.
         newest = sorted(key.key_id for key in self._newest.values() if key.version > 1)
         return f"{AUTHENTICATED} {hashlib.sha256(' '.join(newest).encode()).hexdigest()[:16]}"
 
@@ -129,20 +130,20 @@ class Keyring:
         return self._newest.get(tenant)
 
     def name_tenant(self, key_id: bytes) -> str:
-        """Return whose key it is; may block. Raises KeyUnavailable, Overloaded."""
+        """Return the tenant of a key; may block. Raises KeyUnavailable, Overloaded."""
         if key_id not in self._open:
             self._open_key(key_id)
         return self._keys[key_id].tenant
 
     def is_current(self, tenant: str, data: bytes) -> bool:
-        """Return whether stored data is as it would be written now: with the newest key, or in plain."""
+        """Return whether stored data has the form it would be written in now: with the newest key, or in plain text."""
         if not self.encrypts:
             return not envelope.is_encrypted(data)
         newest = self._newest.get(tenant)
         return newest is not None and data[:HEAD_BYTES] == MARK + bytes.fromhex(newest.key_id)
 
     def is_current_text(self, tenant: str, text: str) -> bool:
-        """Return what is_current does of a text of a row."""
+        """Like is_current, for a text of a row."""
         if not envelope.is_encrypted_text(text):
             return not self.encrypts
         try:
@@ -151,42 +152,42 @@ class Keyring:
             return False
 
     def is_ready(self, tenant: str) -> bool:
-        """Return whether `encrypt` has all it needs; where nothing is encrypted, it has."""
+        """Return whether `encrypt` can run without blocking; always true without encryption."""
         return not self.encrypts or tenant in self._current
 
     async def prepare(self, tenant: str) -> None:
-        """Have the tenant's newest key at hand, made if there is none. Raises KeyUnavailable, Overloaded."""
+        """Load the tenant's newest key, creating one if there is none. Raises KeyUnavailable, Overloaded."""
         if not self.is_ready(tenant):
             await asyncio.get_running_loop().run_in_executor(self._threads, self._find_current, tenant)
 
     async def prepare_newest(self, tenant: str) -> None:
-        """Have the tenant write with its newest key from now on. Raises KeyUnavailable, Overloaded."""
+        """Make the tenant write with its newest key from now on. Raises KeyUnavailable, Overloaded."""
         await self.prepare(tenant)
         if self.encrypts:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._adopt, tenant)
 
     def prepare_now(self, tenant: str) -> None:
-        """Do what prepare does; blocks."""
+        """Like prepare, but blocks."""
         if not self.is_ready(tenant):
             self._find_current(tenant)
 
     def can_open(self, key_id: bytes) -> bool:
-        """Return whether data of this key can be decrypted at once."""
+        """Return whether data of this key can be decrypted without blocking."""
         return key_id in self._open
 
     async def open_key(self, key_id: bytes) -> None:
-        """Have a key at hand. Raises KeyUnavailable, Overloaded."""
+        """Load a key. Raises KeyUnavailable, Overloaded."""
         if key_id not in self._open:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._open_key, key_id)
 
     async def open_for(self, values: Iterable[bytes | str]) -> None:
-        """Have at hand what stored values are decrypted with. Raises KeyUnavailable, Overloaded."""
+        """Load the keys of these stored values. Raises KeyUnavailable, Overloaded."""
         for key_id in {envelope.find_key_id(value) for value in values}:
             if key_id is not None:
                 await self.open_key(key_id)
 
     async def select_readable(self, rows: Sequence[Row], get_value: Callable[[Row], bytes | str]) -> list[Row]:
-        """Return the rows of several tenants whose keys can be had."""
+        """Return the rows, of several tenants, whose keys are available."""
         readable: list[Row] = []
         for row in rows:
             try:
@@ -197,19 +198,20 @@ class Keyring:
         return readable
 
     async def open_tenant(self, tenant: str) -> None:
-        """Have the tenant's newest key at hand if it has one. Raises KeyUnavailable, Overloaded."""
+        """Load the tenant's newest key, if it has one. Raises KeyUnavailable, Overloaded."""
         if self.is_on and tenant not in self._current and (newest := self._newest.get(tenant)) is not None:
             await self.open_key(bytes.fromhex(newest.key_id))
 
     async def open_all(self, tenant: str) -> None:
-        """Have at hand whatever keys of the tenant can be had. Raises Overloaded where one may be had in a moment."""
+        """Load all available keys of the tenant. Raises Overloaded if one may soon become available."""
         for key in self.list_keys():
             if key.tenant == tenant:
                 with suppress(KeyUnavailable):
                     await self.open_key(bytes.fromhex(key.key_id))
 
     def encrypt(self, tenant: str, context: bytes, plain: bytes) -> bytes:
-        """Encrypt with the tenant's newest key; `context` names the place, and only there it can be decrypted.
+        """Encrypt with the tenant's newest key; it can be decrypted only with the same `context`, which names the
+        place.
 
         Blocks unless `is_ready`.
         """
@@ -218,11 +220,11 @@ class Keyring:
         return head + nonce + key.encrypt(nonce, plain, context)
 
     def decrypt(self, context: bytes, data: bytes) -> bytes:
-        """Return what was encrypted for this place; may block.
+        """Decrypt data of this place; may block.
 
         Raises:
-            WrongCiphertext: It is not what was written there.
-            KeyUnavailable, Overloaded: The key cannot be had.
+            WrongCiphertext: The data was not written there.
+            KeyUnavailable, Overloaded: The key is not available.
         """
         key_id = envelope.get_key_id(data)
         key = self._open.get(key_id) or self._open_key(key_id)
@@ -233,11 +235,11 @@ class Keyring:
             raise WrongCiphertext from error
 
     def encrypt_line(self, tenant: str, context: bytes, n: int, plain: bytes) -> bytes:
-        """Return a line of JSON, without checksum, as line `n` of what `context` names."""
+        """Encrypt a JSON line, without checksum, as line `n` of the place in `context`."""
         return envelope.format_line(n, self.encrypt(tenant, b"%b\0%d" % (context, n), plain))
 
     def decrypt_line(self, context: bytes, line: bytes) -> bytes:
-        """Return a line as encrypt_line was given it, or one that is not encrypted as it is; raises as decrypt does."""
+        """Return the argument of encrypt_line, or an unencrypted line unchanged; raises the errors of decrypt."""
         if not envelope.is_encrypted_line(line):
             return line
         n, data = envelope.parse_line(line)
@@ -249,7 +251,7 @@ class Keyring:
         return envelope.format_text(self.encrypt(tenant, context, text.encode("utf-8", "surrogatepass")))
 
     def decrypt_text(self, context: bytes, text: str) -> str:
-        """Return a text of a row as it was. Raises LogDamaged, KeyUnavailable, Overloaded."""
+        """Return a row's text, decrypted. Raises LogDamaged, KeyUnavailable, Overloaded."""
         if not envelope.is_encrypted_text(text):
             return text
         try:
@@ -258,7 +260,7 @@ class Keyring:
             raise make_damaged_error(context) from error
 
     def rotate(self, tenant: str) -> DataKey:
-        """Make a new key for the tenant, with which it writes from now on. Blocks."""
+        """Create a new key for the tenant, which writes with it from now on. Blocks."""
         with self._locks[tenant]:
             return self._make_key(tenant)
 
@@ -338,7 +340,7 @@ class Keyring:
             raise Overloaded("whoever has the master keys does not answer; try again later")
 
     def _note_failure(self, key: DataKey, error: HeadraceError) -> HeadraceError:
-        """Return the error for the caller."""
+        """Remember the failure; return the error for the caller."""
         until_s = monotonic_s() + RETRY_S
         if not isinstance(error, KeyUnavailable):
             self._silent_until_s = until_s
@@ -350,11 +352,11 @@ class Keyring:
 
 
 NO_KEYS = Keyring()
-"""What a store without encryption has."""
+"""The keyring of a store without encryption."""
 
 
 def is_of_tenant(key_id: bytes, tenant: str) -> bool:
-    """Return whether a key's id is of a tenant's key, which need not be known."""
+    """Return whether a key id belongs to the tenant, even if the key is unknown."""
     return key_id.startswith(find_tenant_mark(tenant))
 
 

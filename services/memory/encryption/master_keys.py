@@ -1,6 +1,6 @@
 """Opens the keyring that the settings name.
 
-Master keys wrap its data keys; they are in a file, or behind a command or a Python object. Everything blocks.
+Master keys wrap its data keys; they are in a file, or accessed through a command or a Python object. Everything blocks.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from services.memory.encryption.data_keys import DataKeys
 
 KINDS = ("file:", "command:", "python:")
-"""What the setting of master keys begins with."""
+"""Prefixes of the setting of master keys."""
 
 OpenKeys: TypeAlias = "Callable[[DataKeys], Keyring]"
-"""Makes the keyring of an engine, which has the data keys. Blocks."""
+"""Creates the keyring of an engine, given its data keys. Blocks."""
 
 
 def open_no_keys(stored: DataKeys) -> Keyring:
@@ -38,12 +38,12 @@ def open_no_keys(stored: DataKeys) -> Keyring:
 
 
 def make_open_keys(source: str, *, encrypts: bool, is_strict: bool = False) -> OpenKeys:
-    """Return what opens the keyring for the settings of encryption; empty: nothing is encrypted."""
+    """Return the function that opens the keyring for these settings; without a source nothing is encrypted."""
     return partial(_open_keys, source, encrypts=encrypts, is_strict=is_strict)
 
 
 def _open_keys(source: str, stored: DataKeys, *, encrypts: bool, is_strict: bool) -> Keyring:
-    """Raises CannotServe where the master keys cannot be used, or are missing."""
+    """Open the keyring. Raises CannotServe if the master keys are unusable or missing."""
     if not source:
         if stored.list_all() and stored.read_goal() != PLAIN:
             raise CannotServe(
@@ -65,29 +65,29 @@ def _open_keys(source: str, stored: DataKeys, *, encrypts: bool, is_strict: bool
 
 
 COMMAND_TIMEOUT_S = 5.0
-"""How long a command may take; whoever waits for a chat waits for it."""
+"""Timeout of a command; readers of a chat wait for it."""
 
 OUTPUT_BYTES_MAX = 64 * 1024
 
 TEMPORARY_FAILURE = os.EX_TEMPFAIL
-"""Status by which a command says that the same will succeed later."""
+"""Exit status with which a command reports a temporary failure."""
 
 _NONCE_BYTES, _KEY_BYTES = 12, 32
 
 
 class MasterKeys(Protocol):
     def wrap(self, tenant: str, key: bytes) -> bytes:
-        """Raises KeyUnavailable, or Overloaded where the same may succeed later, as unwrap does."""
+        """Wrap the key. Raises KeyUnavailable, or Overloaded if it may succeed later; unwrap raises the same."""
         ...
 
     def unwrap(self, tenant: str, wrapped: bytes) -> bytes: ...
 
 
 def open_master_keys(source: str) -> MasterKeys:
-    """Open what a setting names: `file:PATH`, `command:PROGRAM ARGUMENTS` or `python:MODULE:NAME`.
+    """Open the source of a setting: `file:PATH`, `command:PROGRAM ARGUMENTS` or `python:MODULE:NAME`.
 
     Raises:
-        OSError: It cannot be used, and why.
+        OSError: It is unusable; the message states why.
     """
     kind, _, rest = source.partition(":")
     match kind:
@@ -125,8 +125,7 @@ class FileMasterKeys:
 
 
 class CommandMasterKeys:
-    """A program that is called with `wrap` or `unwrap` and the tenant behind its arguments; it reads base64 and writes
-    base64."""
+    """A program called with its arguments followed by `wrap` or `unwrap` and the tenant; it reads and writes base64."""
 
     def __init__(self, command: list[str], timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         if not command:
@@ -165,7 +164,7 @@ class CommandMasterKeys:
 
 
 class PythonMasterKeys:
-    """An object of an operator's, with wrap(tenant, key) and unwrap(tenant, wrapped) of bytes."""
+    """An operator's object with wrap(tenant, key) and unwrap(tenant, wrapped), both of bytes."""
 
     def __init__(self, plugin: Any, name: str) -> None:
         self._plugin = plugin

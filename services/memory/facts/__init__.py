@@ -1,1 +1,1 @@
-"""Facts about users: what may change in them, which of them a query finds, and their RPCs."""
+"""Facts about users: their changes, searches and RPCs."""

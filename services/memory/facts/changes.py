@@ -1,6 +1,6 @@
-"""Stores, changes and deletes a fact among the others that a user sees.
+"""Stores, changes and deletes a fact among those that a user sees.
 
-Each function takes those facts and returns what is to be stored; made again after it was stored, it changes nothing.
+Each function takes those facts and returns the records to store; repeating it afterwards changes nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from services.memory.data.holds import HoldsInForce
 
 FACTS_MAX = 2000
-"""Facts of a user, or of a tenant, that are not deleted: each recall reads them all. The oldest ended ones go first."""
+"""Maximum facts of a user, or of a tenant, that are not deleted; each recall reads them all. The oldest ended ones are
+dropped first."""
 
 
 def add_fact(
     known: Sequence[Fact], fact: Fact, replaces: Collection[str], *, allows_tenant: bool, holds: HoldsInForce
 ) -> FactChange:
-    """Store `fact`, which ends the facts it replaces and those of its scope with its topic.
+    """Store `fact`, ending the facts it replaces and those of its scope with the same topic.
 
     Raises:
-        NotFound: A fact to replace is not there.
-        PermissionDenied: The fact, or one to replace, is the tenant's, and the user may not write those.
-        FactsFull: There are FACTS_MAX that are valid or held.
+        NotFound: A fact to replace does not exist.
+        PermissionDenied: The fact, or one to replace, is the tenant's, which the user may not write.
+        FactsFull: There are FACTS_MAX valid or held facts.
     """
     for other in known:
         if other.owner == fact.owner and (other.uuid == fact.uuid or (fact.request_id and other.key == fact.key)):
@@ -51,10 +52,9 @@ def update_fact(
     allows_tenant: bool,
     holds: HoldsInForce,
 ) -> FactChange:
-    """Change a fact's text or topic; None leaves it.
+    """Change a fact's text or topic; None leaves it unchanged.
 
-    Raises NotFound, PermissionDenied as add_fact does, and Held for a fact of somebody who is held: its text would be
-    gone.
+    Raises NotFound and PermissionDenied like add_fact, and Held for a held user's fact, because its text would be lost.
     """
     fact = find_fact(known, fact_id)
     _check_may_write(fact, allows_tenant)
@@ -76,7 +76,7 @@ def update_fact(
 
 
 def delete_fact(known: Sequence[Fact], fact_id: str, *, allows_tenant: bool, holds: HoldsInForce) -> FactChange:
-    """Make a fact a tombstone. Raises NotFound, PermissionDenied and Held as update_fact does."""
+    """Replace a fact with a tombstone. Raises NotFound, PermissionDenied and Held like update_fact."""
     fact = next((fact for fact in known if fact.uuid == fact_id), None)
     if fact is None:
         raise fact_not_found(fact_id)
@@ -115,7 +115,7 @@ def _has_same_topic(other: Fact, fact: Fact) -> bool:
 
 
 def _read_topic(topic: str) -> str:
-    """Return what tells a topic from others: models write "home town", "Home-town" and "hometown"."""
+    """Return a topic's normalized form: models write "home town", "Home-town" and "hometown"."""
     folded = topic.casefold()
     return "".join(filter(str.isalnum, folded)) or folded
 

@@ -1,11 +1,11 @@
-"""Which facts a query finds: by the words that say what it is about, and by vectors where a model makes them.
+"""Finds the facts for a query, by its significant words, and by vectors if a model makes them.
 
-A fact has to be about what is asked. Words such as "is" find none; words such as "name" find one only where nothing
-else is asked; and a fact with one word of many gives way to the facts with more of them. Both engines find the same.
+A fact must be about the query's subject. Words such as "is" find nothing; words such as "name" find a fact only if the
+query has no better ones; and a fact with one word of many ranks below facts with more. Both engines find the same.
 
-A vector is a model's numbers for a text, near for texts that say the same in other words. Vectors are stored as
-directions (of length 1), so that a cosine is a sum of products. All of them are compared, in a thread: with 1,536
-numbers each, the 2,000 facts that a user may have cost 0.1 s of processor time.
+A vector is a model's representation of a text; texts with similar meanings have similar vectors. They are normalized to
+length 1, so that a cosine is a sum of products. All are compared, in a thread: with 1,536 numbers each, a user's
+maximum of 2,000 facts costs 0.1 s of processor time.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from headrace.v1.llm_pb2_grpc import LlmServiceAsyncStub
 
 K1, B = 1.2, 0.75
-"""BM25's usual figures: how soon a repeated word counts no more, and how much less the words of a long fact count
-(Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009)."""
+"""BM25's usual parameters: how quickly repeated words saturate, and how much long facts are discounted (Robertson and
+Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009)."""
 
 WEAK_WEIGHT = 0.3
-"""What a weak term counts, of another one."""
+"""Weight of a weak term relative to others."""
 
 COVERED_MIN = 0.5
-"""Share of a question's terms from which a fact is found by weak ones alone."""
+"""Minimum share of a question's terms for a fact to be found by weak terms alone."""
 
 RATIO_MIN = 0.4
-"""Share of the best score of a term's facts from which a fact with that term is found: "What is my dog called?" is not
-about the boat that is called Ada, where there is a fact about the dog."""
+"""Minimum share of the best score among a term's facts for another fact with that term: "What is my dog called?" must
+not find the boat called Ada if there is a fact about the dog."""
 
 
 def rank_facts(query: str, facts: Sequence[Fact]) -> list[tuple[Fact, float]]:
-    """Return the facts that `query` is about, with their scores (BM25), the best first."""
+    """Return the facts that match `query`, with their scores (BM25), best first."""
     asked = split_words(query)
     texts = [split_words(f"{fact.topic} {fact.text}") for fact in facts]
     scores: dict[int, float] = {}
@@ -101,34 +101,33 @@ def _drop_irrelevant(question: Question, scores: Mapping[int, Mapping[Term, floa
 
 
 TIMEOUT_S = 3.0
-"""A run's first word may wait for it; without an answer facts are found by their words."""
+"""Timeout of the model; a run's first word may wait for it. Without an answer facts are found by their words."""
 
 MISSING_MAX = 32
-"""Facts that get their vectors with one query: those that were stored since, or before there was a model."""
+"""Maximum facts that get their vectors with one query: those stored since the last, or before there was a model."""
 
 TEXT_CHARS_MAX, SHORT_CHARS_MAX = 2000, 400
-"""Characters of a text that its vector is of, and those where the model refuses one that is longer: the smallest models
-take 512 tokens."""
+"""Characters of a text used for its vector, and after the model has refused a longer text: the smallest models accept
+512 tokens."""
 
 ATTEMPTS = ((TEXT_CHARS_MAX, MISSING_MAX), (SHORT_CHARS_MAX, MISSING_MAX), (SHORT_CHARS_MAX, 0))
-"""Characters of each text, and facts in addition to the query, for each attempt; the next one follows when the model
-refuses a text. Otherwise one refused text would cost the query its vector each time."""
+"""For each attempt: characters of each text, and facts in addition to the query. The next attempt follows if the model
+refuses a text; otherwise one refused text would cost the query its vector each time."""
 
 SIMILARITY_MIN = 0.3
-"""Cosine from which a fact without a word of the query is found: models for which texts that have nothing in common are
-near 0 give such vectors."""
+"""Minimum cosine for a fact without any of the query's words, given a model for which unrelated texts are near 0."""
 
 log = structlog.get_logger()
 
 
 class FactVectors:
     def __init__(self, llm: LlmServiceAsyncStub, model: str) -> None:
-        """Have the gateway's `model`, provider/model, make the vectors."""
+        """Use the gateway's `model`, as provider/model, for the vectors."""
         self._llm = llm
         self.model = model
 
     async def embed(self, query: str, facts: Sequence[Fact]) -> tuple[bytes, dict[str, Fact]]:
-        """Return the query's vector, and by id those of `facts` that lacked theirs; nothing without an answer."""
+        """Return the query's vector, and by id those of `facts` that lacked one; empty without an answer."""
         missing = [fact for fact in facts if fact.vector_model != self.model]
         texts = [query, *(f"{fact.topic} {fact.text}".strip() for fact in missing)]
         try:
@@ -137,13 +136,13 @@ class FactVectors:
         except (HeadraceError, grpc.aio.AioRpcError, TimeoutError) as error:
             log.warning("facts not embedded", model=self.model, reason=_name_reason(error))
             return b"", {}
-        made = zip(missing, others, strict=False)  # those that there was no room for get theirs another time
+        made = zip(missing, others, strict=False)  # facts beyond the limit get their vectors another time
         return first, {fact.uuid: replace(fact, vector=vector, vector_model=self.model) for fact, vector in made}
 
     def add_similar(
         self, query: bytes, facts: Sequence[Fact], ranked: Sequence[tuple[Fact, float]]
     ) -> list[tuple[Fact, float]]:
-        """Add facts that are near the query to those that hold its words; to each score its cosine is added. Blocks."""
+        """Add facts similar to the query to those with its words; each score is increased by its cosine. Blocks."""
         scores = {fact.uuid: score for fact, score in ranked}
         direction = _read_vector(query)
         for fact in facts:
@@ -156,7 +155,7 @@ class FactVectors:
         return sorted(found, key=lambda row: (-row[1], -row[0].n))
 
     async def _embed_texts(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the directions of the first texts, of one at least. Raises HeadraceError, grpc.aio.AioRpcError."""
+        """Return the directions of the first texts, at least one. Raises HeadraceError, grpc.aio.AioRpcError."""
         provider_key, _, model = self.model.partition("/")
         for chars_max, missing_max in ATTEMPTS:
             inputs = [llm_pb2.EmbeddingInput(text=text[:chars_max]) for text in texts[: 1 + missing_max]]
@@ -173,7 +172,7 @@ class FactVectors:
 
 
 def keep_vectors(known: Sequence[Fact], made: Mapping[str, Fact]) -> FactChange:
-    """Store the vectors of `made` with those facts that still have the text the vectors were made of."""
+    """Store the vectors of `made` with the facts that still have the same text."""
     changed = [
         replace(fact, vector=new.vector, vector_model=new.vector_model)
         for fact in known
@@ -193,7 +192,7 @@ def _name_reason(error: HeadraceError | grpc.aio.AioRpcError | TimeoutError) -> 
 
 
 def _make_direction(vector: bytes) -> bytes:
-    """Return a vector with the length 1; none for one without a direction."""
+    """Return the vector scaled to length 1; empty if its length is 0."""
     numbers = _read_vector(vector)
     length = math.hypot(*numbers)
     if not 0 < length < math.inf:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from services.runtime.rpc.interceptors import Context
 
 EXPORT_PAGE = 1000
-"""Facts of one answer: 8 MiB of the longest ones."""
+"""Maximum facts per response, 8 MiB of the longest ones."""
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-"""The token of a page: the number of the last fact before it."""
+"""A page token: the number of the last fact before the page."""
 
 
 class FactRpcs(MemoryServiceServicer):
-    """The part of the memory service that serves `_facts`."""
+    """RPCs of the memory service for facts."""
 
     _facts: FactStore
 
@@ -109,8 +109,8 @@ class FactStore:
         allows_tenant: bool,
         vectors: FactVectors | None = None,
     ) -> None:
-        """Work on `facts`; with `allows_tenant` every user may write those of the tenant. Without `vectors` facts are
-        found by their words alone."""
+        """Work on `facts`; with `allows_tenant` every user may write the tenant's. Without `vectors` facts are found
+        only by their words."""
         self._facts = facts
         self._access = access
         self._read_holds = read_holds
@@ -146,7 +146,7 @@ class FactStore:
     async def list_seen(
         self, scope: str, agent_key: str, *, include_ended: bool, with_vectors: bool = False
     ) -> list[Fact]:
-        """List what is not deleted, in the order in which it was stored; vectors may be left out."""
+        """List the facts that are not deleted, in storage order, optionally with vectors."""
         return [
             fact
             for fact in await self._facts.list_visible(identity.require_identity(), with_vectors=with_vectors)
@@ -157,7 +157,7 @@ class FactStore:
         ]
 
     async def list_own(self) -> list[Fact]:
-        """List all that the user has stored, tombstones included, in the order in which it was stored."""
+        """List everything the user has stored, including tombstones, in storage order."""
         owner = identity.require_identity()
         return [fact for fact in await self._facts.list_visible(owner) if fact.owner == owner]
 
@@ -174,7 +174,7 @@ class FactStore:
         return (await asyncio.to_thread(vectors.add_similar, vector, facts, ranked) if vector else ranked)[:limit]
 
     async def add_hits(self, query: str, question: Question, hits: Sequence[Hit]) -> list[Hit]:
-        """Put facts that hold a word before the `hits` of chats: somebody has thought them worth keeping."""
+        """Put matching facts before the `hits` of chats, because a person or model chose to keep them."""
         # By words alone: where the texts of a model are all alike, its vectors would find facts and never a chat.
         facts = await self.list_seen("", "", include_ended=False)
         ranked = await asyncio.to_thread(rank_facts, query, facts)
@@ -188,11 +188,11 @@ class FactStore:
     async def _keep_vectors(self, made: Mapping[str, Fact]) -> None:
         try:
             await self._facts.change(identity.require_identity(), partial(keep_vectors, made=made))
-        except HeadraceError as error:  # of a full disk, for example: what was asked is answered with them all the same
+        except HeadraceError as error:  # such as a full disk; the question is answered all the same
             log.warning("vectors of facts not stored", reason=error.reason)
 
     async def _read_source(self, source: memory_pb2.FactSource) -> Source:
-        """Return where a fact was said. Raises NotFound for a chat or a run that is not the user's."""
+        """Return the validated source of a fact. Raises NotFound for a chat or run that is not the user's."""
         chat_id = source.chat_id
         if chat_id:
             await self._access.load_working_chat(chat_id)

@@ -1,7 +1,7 @@
-"""The words of a question and of facts that say what they are about: without stop words, by their stems.
+"""The significant words of a question and of facts: without stop words, reduced to stems.
 
-Stop words and stems are those of the language that has most of the question's words in its lists (words.toml), so that
-a question finds facts of its own language, and names in all.
+Stop words and stems are those of the language with the most of the question's words in its lists (words.toml), so that
+a question finds facts in its own language, and names in any.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import snowballstemmer
 from services.memory.storage.search import MARKS
 
 TERMS_MAX = 64
-"""Words of a question that are sought."""
+"""Maximum words of a question to search for."""
 
 LANGUAGES_MAX = 3
-"""Languages of a question, whose words may be in the lists of more than one."""
+"""Maximum languages of a question; its words may be in several languages' lists."""
 
 WEAK_CHARS_MIN = 3
-"""Shorter words say little, as the stop words of languages without a list do."""
+"""Minimum length of a significant word; shorter ones resemble the stop words of languages without a list."""
 
 CHARS_MAX = 2000
-"""Characters of a text whose words count."""
+"""Maximum characters of a text whose words count."""
 
 COMPOUNDING = frozenset({"german", "dutch", "swedish", "danish", "norwegian", "finnish", "hungarian"})
 """Languages that write "car insurance" as one word."""
 
 PART_CHARS_MIN = 4
-"""Shortest part of a compound that is found: shorter ones are in too many words."""
+"""Minimum length of a compound's part to match; shorter ones occur in too many words."""
 
 INFLECTED_CHARS_MIN, INFLECTED_CHARS = 5, 2
-"""Shortest stem that another one may begin with, and by how much that may be longer: `allerg` (allergic) of `allergi`
-(allergy)."""
+"""Minimum length of a stem that may be the prefix of another, and the maximum difference in length: `allerg` (allergic)
+of `allergi` (allergy)."""
 
 PART_SHARE = 0.6
-"""What a part of a word counts, of a whole one."""
+"""Weight of a match with part of a word, relative to a whole one."""
 
 _TABLE = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 
@@ -49,14 +49,15 @@ _WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+(?:'[^\W_]+)*")
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]+"
 )
-"""Thai, Lao, Burmese, Khmer, Hiragana, Chinese characters and Korean; Katakana are words of their own."""
+"""Thai, Lao, Burmese, Khmer, Hiragana, Chinese characters and Korean; Katakana runs are words already."""
 _HANGUL = "\uac00"
 _CHARACTERS = "\u3040"
-"""From here on two characters in a row are compared, and one may be a word; of the scripts before it, three."""
+"""From this character on, pairs of characters are compared, and single ones may be words; in the scripts before it,
+triples."""
 
 
 def fold(word: str) -> str:
-    """Return a word without accents, which people leave out."""
+    """Return a word without accents, which people often omit."""
     if word.isascii():
         return word
     letters = "".join(char for char in unicodedata.normalize("NFD", word) if not "\u0300" <= char <= "\u036f")
@@ -77,7 +78,7 @@ _WITH_APOSTROPHE = frozenset(word for words in _KNOWN.values() for word in words
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text in lower case, each as often as it is there."""
+    """Return the words of a text in lower case, with repetitions."""
     found: list[str] = []
     for word in _WORD.findall(unicodedata.normalize("NFKC", text[:CHARS_MAX]).casefold().replace("’", "'")):
         if _UNSPACED.search(word):
@@ -103,7 +104,7 @@ def _split_unspaced(word: str) -> Iterable[str]:
 
 
 def find_languages(words: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return the languages that know most of `words`; where several do, those of them that know most of `others`."""
+    """Return the languages that know most of `words`; if several tie, those that know most of `others`."""
     best = _find_best(words, list(_KNOWN))
     return (best if len(best) == 1 else _find_best(others, best))[:LANGUAGES_MAX]
 
@@ -119,12 +120,12 @@ class Term:
     """A word of the question without accents."""
     stem: str
     is_weak: bool
-    """Whether it finds a fact only where it is most of the question."""
+    """Whether it finds a fact only if it is most of the question."""
 
 
 class Question:
     def __init__(self, words: Sequence[str], language: str) -> None:
-        """Not for use by several threads: the stemmer keeps the word that it works on."""
+        """Not thread-safe: the stemmer holds the current word."""
         self._stemmer = snowballstemmer.stemmer(language)
         self._is_compounding = language in COMPOUNDING
         weak = set(map(self._stem, _WEAK[language]))
@@ -140,7 +141,7 @@ class Question:
             self._starts.setdefault(term.word[:2], []).append(term)
 
     def match(self, word: str) -> dict[Term, float]:
-        """Return the terms that a fact's word has to do with, and how far: 1.0 for another form of the same word."""
+        """Return the terms that match a fact's word, with weights: 1.0 for another form of the same word."""
         folded = fold(word)
         found: dict[Term, float] = {}
         if self._is_compounding or folded >= _CHARACTERS:

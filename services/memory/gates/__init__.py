@@ -1,1 +1,1 @@
-"""Gates and grants: what waits for people, and what they have approved ahead."""
+"""Gates and grants: requests that wait for people, and their approvals in advance."""

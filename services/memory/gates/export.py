@@ -1,4 +1,4 @@
-"""ExportGates: who did what at gates, in the order of the commits, as lines of a hash chain."""
+"""ExportGates: people's actions at gates, in commit order, as lines of a hash chain."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 FORMAT = "headrace.gates/1"
 
 STEPS_MAX = 100_000
-"""Steps of one export, some 500 bytes each: they are sorted before the first is sent."""
+"""Maximum steps of one export, some 500 bytes each; they are sorted before the first is sent."""
 
 log = structlog.get_logger()
 
 
 class GateExportRpcs(MemoryServiceServicer):
-    """The part of the memory service for those who audit."""
+    """RPCs of the memory service for auditors."""
 
     _engine: Engine
 
@@ -68,7 +68,7 @@ class GateExportRpcs(MemoryServiceServicer):
             except NotFound:
                 if request.chat_id:
                     raise
-                continue  # it was deleted meanwhile
+                continue  # it was deleted in the meantime
             owner, is_operator = chat.info.owner, "operate" in caller.scopes
             if request.chat_id and owner != caller and not (is_operator and owner.tenant == caller.tenant):
                 raise chat_not_found(chat_id)
@@ -92,7 +92,7 @@ def _check_request(request: gates_pb2.ExportGatesRequest) -> Identity:
 
 
 def _make_begin(request: gates_pb2.ExportGatesRequest, caller: Identity) -> dict[str, Any]:
-    """Say what was asked for, by whom: a part of the chain, so that no export passes for another."""
+    """Return the export's parameters and caller as the chain's first line, so that no export can pass for another."""
     found: dict[str, Any] = {"step": "begin", "format": FORMAT, "at": now_ms(), "tenant": caller.tenant}
     found |= {"by": caller.user} | ({"credential": caller.credential} if caller.credential else {})
     asked = {"chatId": request.chat_id, "since": request.since, "before": request.before}
@@ -122,7 +122,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "grant.make": ("grantId", "scope", "toolName", "madeBy", "expiresAt", *_RULE),
     "grant.use": ("grantId", "toolId", "toolName", "grounds"),
 }
-"""Fields of events that are exported: who did what, nothing of what was said. Unknown events are not exported."""
+"""Exported fields of events: who did what, without content. Unknown events are not exported."""
 
 _STEPS = {"gate.open": "asked", "grant.make": "granted", "grant.use": "used"}
 
@@ -137,13 +137,13 @@ class _Reading:
     waiting: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
     """Gates that are open."""
     arguments: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    """Arguments of calls by run and id, as JSON text, where content is exported."""
+    """Arguments of calls by run and id, as JSON text, if content is exported."""
 
 
 def read_gate_steps(
     chat_id: str, lines: Sequence[Line], since: int, before: int | None, *, with_content: bool
 ) -> list[dict[str, Any]]:
-    """Return the steps that were committed in a time, in the log's order; a chat's line times never go back."""
+    """Return the steps committed in a period, in log order; a chat's line times never decrease."""
     reading = _Reading(with_content)
     found: list[dict[str, Any]] = []
     for line in lines:
@@ -217,7 +217,7 @@ def _read_event(reading: _Reading, line: Event) -> Iterator[dict[str, Any]]:
 
 
 def _read_decision(kind: str, members: dict[str, Raw]) -> dict[str, Any]:
-    """Return what an approval's answer decides, without what was said with it."""
+    """Return an approval's decision, without the text given with it."""
     if kind != "approval":
         return {}
     payload = _VALUE.decode(members["payload"]) if "payload" in members else {}

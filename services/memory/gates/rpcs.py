@@ -1,4 +1,4 @@
-"""The RPCs of gates, which wait for people, and of grants: approvals that hold for later calls."""
+"""The RPCs of gates, which wait for people, and of grants, approvals that cover later calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class GateRpcs(MemoryServiceServicer):
-    """The part of the memory service that says what waits for a person."""
+    """RPCs of the memory service that list what waits for a person."""
 
     _engine: Engine
 
@@ -59,7 +59,7 @@ class GateRpcs(MemoryServiceServicer):
     async def WatchGates(
         self, request: gates_pb2.WatchGatesRequest, context: Context
     ) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
-        # Who may answer none is told of none: no gate is of the tenant without a name.
+        # A caller who may answer none gets none: no gate belongs to the tenant with the empty name.
         query = _make_query(request) or GateQuery(tenant="")
         with self._engine.gate_watch.reading(query) as reader:
             while not reader.is_closed:
@@ -71,7 +71,7 @@ class GateRpcs(MemoryServiceServicer):
                     yield gates_pb2.WatchGatesResponse(gate=_make_gate(gate))
 
     async def _list_waiting(self, reader: GateReader) -> AsyncGenerator[gates_pb2.WatchGatesResponse]:
-        """Yield all open gates; ends early if the reader falls behind meanwhile."""
+        """Yield all open gates; ends early if the reader falls behind."""
         reader.begin_list()
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
         query, progress = reader.query, self._engine.index.get_progress()
@@ -117,11 +117,11 @@ class GateRpcs(MemoryServiceServicer):
         caller = identity.require_identity()
         chat, grant = await self._find_grant(request, caller)
         if grant.end:
-            await self._engine.chats.load_settled(request.chat_id)  # what it shows may still be taken back
+            await self._engine.chats.load_settled(request.chat_id)  # its content may still be rolled back
             chat, grant = await self._find_grant(request, caller)
         if grant.end or (grant.expires_at and grant.expires_at <= now_ms()):
             return gates_pb2.RevokeGrantResponse(status="revoked" if grant.end == REVOKED else "ended")
-        with identity.acting_as(chat.info.owner):  # whose chat it is, whoever revokes
+        with identity.acting_as(chat.info.owner):  # as the chat's owner, whoever revokes
             stamp = make_stamp(request.chat_id)
         line = Revocation(**stamp, grant_id=grant.grant_id, by=caller.user, credential=caller.credential)
         await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
@@ -130,7 +130,7 @@ class GateRpcs(MemoryServiceServicer):
         return gates_pb2.RevokeGrantResponse(status="revoked")
 
     async def _find_grant(self, request: gates_pb2.RevokeGrantRequest, caller: Identity) -> tuple[Chat, GrantInfo]:
-        """Return the grant with its chat. Raises NotFound, also where the caller may not see it."""
+        """Return the grant with its chat. Raises NotFound, also if the caller may not see it."""
         missing = NotFound(f"chat {request.chat_id} has no grant {request.grant_id!r}", chatId=request.chat_id)
         try:
             chat = await self._engine.chats.load(request.chat_id)
@@ -145,10 +145,10 @@ class GateRpcs(MemoryServiceServicer):
 
 
 def _make_query(request: gates_pb2.ListGatesRequest | gates_pb2.WatchGatesRequest) -> GateQuery | None:
-    """Read which gates the caller asks for; None: those that a caller may answer who may answer none.
+    """Return the query for the requested gates; None if the caller asks for answerable gates but may answer none.
 
     Raises:
-        PermissionDenied: The scope `tenant` is not the caller's to ask for.
+        PermissionDenied: The caller may not use the scope `tenant`.
     """
     caller = identity.require_identity()
     is_answerable = request.scope not in ("own", "tenant")

@@ -1,4 +1,4 @@
-"""Recognises the form of a file to import, and converts it."""
+"""Detects the format of a file to import, and converts it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from services.memory.log.media import Blob
 from services.runtime.rpc.field_rules import is_uuid
 
 INDEX = "_chats.jsonl"
-"""A list of chats beside V3 logs, which adds nothing to them."""
+"""A list of chats stored next to V3 logs; it adds nothing to them."""
 
 _SUFFIXES = frozenset({".json", ".jsonl"})
 
 
 class UnreadableFile(Exception):
-    """A file that is no log of a known form."""
+    """A file that is not a log of a known format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def read_chat_file(path: Path) -> ImportedChat:
     """Read the chat in the file at `path`.
 
     Raises:
-        UnreadableFile: It is no chat.
+        UnreadableFile: It is not a chat.
         OSError: It cannot be read.
     """
     texts = path.read_bytes().splitlines(keepends=True)

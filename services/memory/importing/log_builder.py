@@ -37,7 +37,7 @@ STAGES = frozenset({"oneshot", "react", "plan", "execute", "summary", "verify", 
 
 
 def make_uuid(name: str) -> str:
-    """Return `name` if it is a UUID, else the same UUID for it every time."""
+    """Return `name` if it is a UUID, else a UUID derived from it."""
     return name if is_uuid(name) else str(uuid.uuid5(_NAMES, name))
 
 
@@ -188,7 +188,7 @@ class LogBuilder:
 
 
 def _is_readable(text: bytes) -> bool:
-    """Return whether views can show the line; one of an unknown kind they leave out."""
+    """Return whether views can show the line; they skip unknown kinds."""
     line = decode_line(text)
     try:
         return line is not None and (not isinstance(line, Event) or load_delta(line.event) is not None)

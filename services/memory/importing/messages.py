@@ -1,4 +1,4 @@
-"""Converts foreign messages to the pieces of our steps, keeping as text what it cannot interpret."""
+"""Converts other programs' messages to the pieces of our steps; content it cannot interpret becomes text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from services.memory.log.messages import Call, Function, ImagePart, ImageUrl, Pa
 from services.memory.log.raw_json import ABSENT, pick_loadable
 
 SECONDS_MAX = 100_000_000_000
-"""Greater numbers are milliseconds: as seconds they would be after the year 5000."""
+"""Larger numbers are milliseconds; as seconds they would be after the year 5000."""
 
 
 def to_milliseconds(value: Any) -> int:
-    """Convert seconds, milliseconds or ISO text to Unix milliseconds; 0 if it is no time."""
+    """Convert seconds, milliseconds or ISO text to Unix milliseconds; 0 if it is not a time."""
     if isinstance(value, bool):
         return 0
     if isinstance(value, int | float) and 0 < value < 1e15:
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 def parse_json(text: bytes) -> Any:
-    """Raises ValueError or RecursionError for what is no JSON."""
+    """Parse JSON. Raises ValueError or RecursionError if it is invalid."""
     value = json.loads(text)
     if b"\\ud" in text.lower():  # a half of a character, which a writer cut in two, has no form in UTF-8
         whole = json.dumps(value, ensure_ascii=False)
@@ -52,7 +52,7 @@ def to_dict(value: Any) -> Json:
 
 
 def to_list(value: Any) -> list[Any]:
-    """Return `value` if it is a list, else a list of it; empty for None."""
+    """Return `value` if it is a list, else a list with it; empty for None."""
     if isinstance(value, list):
         return value
     return [] if value is None else [value]
@@ -73,7 +73,7 @@ def read_parts(value: Any) -> list[Part]:
 
 
 def read_message(message: Json, ts: int) -> Iterator[StoredMessage]:
-    """Yield the pieces of a message in OpenAI's form; none of a system message."""
+    """Yield the pieces of a message in OpenAI's format; none for a system message."""
     role = message.get("role")
     if role == "tool":
         yield make_result(
@@ -115,7 +115,7 @@ def make_call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | No
 
 
 def to_count(value: Any) -> int | None:
-    """Return `value` if it is a whole number that every program reads alike, from 0; else None."""
+    """Return `value` if it is an integer from 0 that every JSON reader represents exactly; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 

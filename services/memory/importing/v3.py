@@ -1,7 +1,7 @@
 """Chat Memory V3 and V3.1: query and step lines, with older names.
 
-Logs of V3 that lie in the folder of chats under a log's name are converted in place: our own lines always have a
-number, those of V3 have none.
+V3 logs in the folder of chats, under a log's name, are converted in place: our own lines always have a number, V3 lines
+have none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def convert_lines(writing: LogBuilder, lines: list[Json]) -> None:
 
 
 def _add_step(writing: LogBuilder, line: Json, run_id: str, ts: int) -> Json | None:
-    """Add a step, and return the plan that it has."""
+    """Add a step; return its plan, if any."""
     messages = [to_dict(message) for message in to_list(line.get("messages"))]
     systems = [to_text(message.get("content")) for message in messages if message.get("role") == "system"]
     system = line.get("system", systems[0] if systems else None)
@@ -109,11 +109,11 @@ class OlderLog:
     """Number of lines that were read."""
 
     unreadable: tuple[int, ...]
-    """Numbers of the lines that are no JSON; the last one is not among them if its writer was cut off in it."""
+    """Numbers of the lines that are not JSON, except a last line that was cut off while being written."""
 
 
 def convert_older_log(chat_id: str, data: bytes) -> OlderLog | None:
-    """Return the chat in a log of V3; None if `data` is not one."""
+    """Return the chat in a V3 log; None if `data` is not one."""
     entries: list[Json] = []
     unreadable: list[int] = []
     *texts, rest = data.split(b"\n")

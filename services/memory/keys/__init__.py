@@ -1,1 +1,1 @@
-"""API keys that are made, limited and revoked by RPC."""
+"""API keys that are created, limited and revoked by RPC."""

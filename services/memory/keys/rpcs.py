@@ -30,8 +30,8 @@ class KeyService(KeyServiceServicer):
         audit: AuditTrail | None = None,
         note_holds: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> None:
-        """What is done is a line of `audit`; None: where nobody keeps one. `note_holds` has the schedules of a tenant's
-        user say whether they are held."""
+        """Changes are recorded in `audit`, if given. `note_holds` updates the held state of a user's schedules, given
+        tenant and user."""
         self._keys = keys
         self._suspensions = suspensions
         self._note_holds = note_holds

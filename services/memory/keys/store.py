@@ -1,4 +1,4 @@
-"""The API keys of the current tenant, by the rules of KeyService."""
+"""The API keys of the current tenant, under the rules of KeyService."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from services.memory.storage.records.keys import Keys
 
 TENANT_KEYS_MAX = 1000
-"""Keys of a tenant, those that have ended less than KEPT_MS ago included."""
+"""Maximum keys of a tenant, including those that ended less than KEPT_MS ago."""
 
 KEPT_MS = 30 * 86_400_000
-"""How long a key that has ended is shown. Long after every service has heard of its end."""
+"""How long an ended key is shown, long after every service has learned of its end."""
 
 RUNS_MAX, REQUESTS_MAX = 100_000, 1_000_000
 
 CHANGES_MAX = 500
-"""Keys of one answer to a service."""
+"""Maximum keys per response to a service."""
 
 _LIMITS = {"runs_max": ("runsMax", RUNS_MAX), "requests_per_minute": ("requestsPerMinute", REQUESTS_MAX)}
 
@@ -48,8 +48,10 @@ class KeyStore:
         uses: KeyUses | None = None,
         roles: Collection[str] = (),
     ) -> None:
-        """`clock` tells Unix milliseconds; a tenant has at most `keys_max`, an answer `changes_max`. `uses` count the
-        keys' calls; None: nobody takes any. `roles` any admin may give."""
+        """`clock` returns Unix milliseconds. A tenant has at most `keys_max` keys, a response `changes_max`.
+
+        `uses` counts the keys' calls; None if they are not counted. Any admin may give the `roles`.
+        """
         self._keys = keys
         self._roles = frozenset(roles)
         self._uses = uses
@@ -57,7 +59,7 @@ class KeyStore:
         self._keys_max, self._changes_max = keys_max, changes_max
 
     async def create(self, key_id: str, fields: dict[str, Any]) -> tuple[StoredKey, str]:
-        """Return the key of these fields and its text, which is empty when the key was there."""
+        """Return the key with these fields, and its text, which is empty if the key existed."""
         caller, now = identity.require_identity(), self._clock()
         text = make_key_text()
         given: dict[str, Any] = {"scopes": tuple(sorted(DEFAULT_SCOPES))} | _order_lists(fields)
@@ -81,7 +83,7 @@ class KeyStore:
         await self._check_room(caller.tenant, now)
         if not await self._keys.put(key):
             stored = self._keys.check_kept(await self._keys.find(key.key_id))
-            # A statement whose answer was lost is repeated, and then finds its own key.
+            # A statement with a lost response is repeated, and then finds its own key.
             is_own = stored.sha256 == key.sha256
             key = await self._keys.keep(_check_same(stored, key))
             if not is_own:
@@ -90,7 +92,7 @@ class KeyStore:
         return key, text
 
     async def list_own(self, user: str, state: str) -> list[StoredKey]:
-        """List the tenant's keys, or those of one user or in one state."""
+        """List the tenant's keys, optionally only those of one user or in one state."""
         tenant, now = identity.require_identity().tenant, self._clock()
         keys = [key for key in await self._keys.list_own(tenant) if not _is_forgotten(key, now)]
         return [key for key in keys if user in ("", key.user) and state in ("", key.find_state(now))]
@@ -128,8 +130,8 @@ class KeyStore:
         """Return the key, its new text if the caller is its user, and whether anything has changed.
 
         Raises:
-            NotFound: It is none of the caller's to see.
-            PermissionDenied: The caller has made it, or shows a key that a maker of it has made.
+            NotFound: The caller may not see the key.
+            PermissionDenied: The caller made the key, or authenticates with a key that one of its makers made.
         """
         caller, key, text = identity.require_identity(), await self.get(key_id), make_key_text()
         is_own = caller.user == key.user
@@ -164,13 +166,16 @@ class KeyStore:
         return key
 
     async def list_changes(self, after_revision: int) -> tuple[list[StoredKey], bool]:
-        """Return keys of all tenants that were changed later, and whether there are more."""
+        """Return keys of all tenants changed after the revision, and whether there are more."""
         found = await self._keys.list_changes(after_revision, self._changes_max + 1)
         return found[: self._changes_max], len(found) > self._changes_max
 
     async def take_calls(self, key_id: str, wanted: int) -> tuple[int, int, int]:
-        """Take calls of a key of any tenant; return how many, and the milliseconds until there is one more and until
-        none of them counts. Raises NotFound."""
+        """Take up to `wanted` calls of a key of any tenant.
+
+        Return the number granted, the milliseconds until one more is available, and those until all are. Raises
+        NotFound.
+        """
         assert self._uses is not None, "whoever takes calls has somebody who counts them"
         key = await self._keys.find(key_id)
         if key is None or not key.requests_per_minute:
@@ -180,7 +185,7 @@ class KeyStore:
         return use.granted, use.wait_ms(key.requests_per_minute, now), max(0, use.full_at_us // 1000 - now)
 
     async def _check_room(self, tenant: str, now: int) -> None:
-        """Forget what has ended long ago. Raises QuotaExceeded."""
+        """Check the tenant's limit, after forgetting keys that ended long ago. Raises QuotaExceeded."""
         kept = 0
         for key in await self._keys.list_own(tenant):
             if _is_forgotten(key, now):
@@ -212,7 +217,7 @@ class KeyStore:
 
 
 def _order_lists(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields with each list as a tuple in order, without repetitions. Raises InvalidRequest."""
+    """Return the fields with each list as a sorted tuple without duplicates. Raises InvalidRequest."""
     if unknown := set(fields.get("scopes", ())) - ALL_SCOPES:
         raise InvalidRequest.of("scopes", f"{min(unknown)!r} is none of {', '.join(sorted(ALL_SCOPES))}")
     lists = {name: tuple(sorted(set(fields[name]))) for name in ("roles", "scopes") if name in fields}
@@ -220,7 +225,7 @@ def _order_lists(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_key(key: StoredKey, fields: dict[str, Any], now: int, *, least: int) -> None:
-    """Raises InvalidRequest for what `fields` has changed; limits may be `least` at least."""
+    """Raise InvalidRequest for invalid changes in `fields`; limits must be at least `least`."""
     if not Identity(key.tenant, key.user).is_valid:
         raise InvalidRequest.of("user", "must be 1 to 128 visible ASCII characters")
     if len(key.roles) > ROLES_MAX or not all(map(is_role, key.roles)):
@@ -245,7 +250,7 @@ def _check_scopes(scopes: Sequence[str], caller: Identity) -> None:
 
 
 def _check_same(stored: StoredKey, key: StoredKey) -> StoredKey:
-    """Return what is stored if it was made by the same request."""
+    """Return the stored key if the same request created it."""
     if stored.tenant != key.tenant or stored.suspends:
         raise _make_not_found(key.key_id)
     names = ("version", "sha256", "created_at", "created_by", "updated_at", "revision")

@@ -1,6 +1,6 @@
-"""Users of a tenant who are suspended, or whose credentials have all ended: their schedules begin no runs.
+"""Users of a tenant who are suspended, or without valid credentials: their schedules begin no runs.
 
-A suspension is a record beside the keys, which every service reads.
+A suspension is a record next to the keys, which every service reads.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from services.runtime.auth.settings import AuthSettings
 
 TENANT_MAX = 10_000
-"""Users of a tenant who are suspended, or were."""
+"""Maximum users of a tenant who are or were suspended."""
 
 _IDS = uuid.UUID("5c0c4f5e-3d4b-4a55-9a55-0f0f7a2f7a1d")
 
 
 class SuspensionStore:
     def __init__(self, keys: Keys, clock: Callable[[], int] = now_ms) -> None:
-        """`clock` tells Unix milliseconds."""
+        """`clock` returns Unix milliseconds."""
         self._keys = keys
         self._clock = clock
 
@@ -44,12 +44,12 @@ class SuspensionStore:
         return found is not None and not found.revoked_at
 
     async def list_own(self) -> list[StoredKey]:
-        """List those of the tenant that are in force, the oldest first."""
+        """List the tenant's active suspensions, oldest first."""
         found = await self._keys.list_own(identity.require_identity().tenant, suspends=True)
         return sorted((one for one in found if not one.revoked_at), key=lambda one: (one.created_at, one.user))
 
     async def suspend(self, user: str) -> tuple[StoredKey, bool]:
-        """Return what suspends the user, and whether they were not before."""
+        """Suspend the user; return the suspension, and whether it is new."""
         caller, now = identity.require_identity(), self._clock()
         if not Identity(caller.tenant, user).is_valid:
             raise InvalidRequest.of("user", "must be 1 to 128 visible ASCII characters")
@@ -86,7 +86,7 @@ class SuspensionStore:
         return await self._change(stored, change), is_new
 
     async def release(self, user: str) -> bool:
-        """Return whether the user was suspended. Raises NotFound for one who never was."""
+        """Release the user; return whether they were suspended. Raises NotFound for a user who never was."""
         caller = identity.require_identity()
         stored = await self._keys.find(_make_id(caller.tenant, user))
         if stored is None:
@@ -109,7 +109,7 @@ def _make_id(tenant: str, user: str) -> str:
 
 
 class LivingUsers:
-    """Who has a credential, as far as memory knows: where callers show API keys alone."""
+    """Users with valid credentials, as far as memory knows; that requires that callers use only API keys."""
 
     def __init__(self, keys: Keys, settings: AuthSettings) -> None:
         self._keys = keys
@@ -118,13 +118,13 @@ class LivingUsers:
         self._is_known = settings.methods == frozenset({API_KEY})
 
     async def has_gone(self, tenant: str, user: str) -> bool:
-        """Whether the user has had API keys, and each has ended. Keys that ended long ago are forgotten, so that this
-        is no more said of their user."""
+        """Return whether the user had API keys, and all have ended. Keys that ended long ago are forgotten, so the
+        result may later become False."""
         states = await self._list_states(tenant, user)
         return bool(states) and "active" not in states and not await asyncio.to_thread(self._is_in_file, tenant, user)
 
     async def is_back(self, tenant: str, user: str) -> bool:
-        """Whether somebody who had gone has a key again, or may have a credential that is not known here."""
+        """Return whether a user who had gone has a key again, or may have credentials unknown here."""
         if not self._is_known or "active" in await self._list_states(tenant, user):
             return True
         return await asyncio.to_thread(self._is_in_file, tenant, user)

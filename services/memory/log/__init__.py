@@ -1,1 +1,1 @@
-"""The chat log: its lines, and the chat that they make."""
+"""The chat log: its lines, and the chat built from them."""

@@ -1,4 +1,4 @@
-"""A chat whose log is in memory, and the checks of its next append."""
+"""A chat loaded from its log, and the checks of its next append."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 _OWN = State | Revert | CompactBoundary | Pin | SummaryEdit | Title | Sharing | Revocation
-"""Lines that are the chat's own where no run writes them."""
+"""Lines that belong to the chat itself if no run writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class Span:
     first_n: int
     last_n: int
     checkpoint: int
-    """The first checkpoint that its lines make, or would make."""
+    """The first checkpoint that its lines create, or would create."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Chat:
-    """A chat in use, on the event loop only. While an append is written `info` may be ahead of the disk; the lines
-    never are."""
+    """A chat in use, on the event loop only. While an append is being written, `info` may be ahead of the disk; the
+    lines never are."""
 
     chat_id: str
     info: ChatInfo
     size_bytes: int = 0
     """Acknowledged length of the log file."""
     link: bytes = NO_LINK
-    """What the next line says of the last one, where lines are sealed; see log/sealing.py."""
+    """Reference to the last line that the next one must contain, if lines are sealed; see log/sealing.py."""
     log: list[Line] = field(default_factory=list[Line])
     model_runs: dict[str, list[Line]] = field(default_factory=dict[str, "list[Line]"])
     """The lines for a model, by run in the order of first lines."""
@@ -65,7 +65,7 @@ class Chat:
     appends: dict[str, Span] = field(default_factory=dict[str, Span])
     """Committed and staged appends by request id, the uuid of their first line."""
     bases: CompactionBases = field(default_factory=CompactionBases)
-    """Of the lines, where `info` may be ahead."""
+    """Computed from the lines only, while `info` may be ahead."""
     is_deleted: bool = False
     _timeline: Timeline = field(default_factory=Timeline)
 
@@ -84,7 +84,7 @@ class Chat:
         return self.visible_runs is not self.model_runs
 
     def append_committed(self, lines: Sequence[Line]) -> None:
-        """Add lines that were committed unchecked: a log's, or another process's."""
+        """Add lines committed without checks: a log's, or another process's."""
         for line in lines:
             self.appends[line.uuid] = Span(line.n, line.n + line.lines - 1, self.info.checkpoints)
             self.info.add_line(line)
@@ -99,8 +99,8 @@ class Chat:
     ) -> Span | str:
         """Check an append and number its lines, to be committed now, or rolled back with its facts.
 
-        `writer` has the roles of who appends. A repeated append gets its first answer, or the run that has its query's
-        request id; a title for a chat without one, where there is one, a Span of no line. Raises as check does, and
+        `writer` has the roles of the caller. A repeated append returns its first result, or the run with its query's
+        request id; a title for untitled chats returns an empty Span if there is one. Raises the errors of `check`, and
         ChatBusy if an unfinished run is not in `beside`.
         """
         first = lines[0]
@@ -114,12 +114,12 @@ class Chat:
             return Span(0, 0, self.info.checkpoints)  # decided here, where no rename can come in between
         self.check(lines, lease_generation)
         if beside is not None:
-            # By the log alone, so that whoever commits one line after the other decides it: leases are kept elsewhere.
+            # Based only on the log, so that the serial writer of lines decides; leases are stored elsewhere.
             busy = (run.run_id for run in self.info.list_unfinished() if run.run_id not in beside)
             if run_id := next(busy, None):
                 raise ChatBusy(f"run {run_id} of chat {self.chat_id} is another owner's", runId=run_id)
         checkpoint = self.info.checkpoints
-        # Never backwards, whatever the clock does.
+        # Times never decrease, whatever the clock does.
         updated_at = max(now_ms(), self.info.updated_at)
         for line in lines:
             line.n, line.updated_at = self.info.last_n + 1, updated_at
@@ -128,9 +128,9 @@ class Chat:
         return self.appends[first.uuid]
 
     def _check_writer(self, first: Known, known: Identity | None) -> None:
-        """Refuse lines of who may not write them: a run's are its own user's, all others the owner's.
+        """Refuse lines that the writer may not write: a run's lines are its own user's, all others the owner's.
 
-        Who takes part begins runs, and compacts behind them. A run goes on whose user takes part no more.
+        Participants begin runs, and compact after them. A run continues after its user stops participating.
         """
         info, writer = self.info, Identity.from_stored(first.tenant, first.user)
         if writer == info.owner:
@@ -151,11 +151,11 @@ class Chat:
         self.check_idle()
 
     def check_idle(self) -> None:
-        """Raise ChatBusy while a run has not ended."""
+        """Raise ChatBusy if a run has not ended."""
         self._check_idle(self.info.list_unfinished())
 
     def reload(self, lines: list[Line], size_bytes: int) -> None:
-        """Have other lines, as those of the log were put in place of what was there."""
+        """Replace the lines, because those of the log were replaced."""
         self.info = ChatInfo(self.chat_id)
         self.size_bytes = size_bytes
         self.log, self.model_runs, self.states, self.appends = [], {}, {}, {}
@@ -189,7 +189,7 @@ class Chat:
         return self.states.get(context, SessionState())
 
     def list_checkpoints(self) -> list[Query | Step]:
-        """List the lines that checkpoints are before, by the checkpoints' ids."""
+        """List the lines that follow a checkpoint, by the checkpoints' ids."""
         return self._timeline.list_checkpoints()
 
     def copy_runs(self) -> dict[str, Sequence[Line]]:
@@ -201,7 +201,7 @@ class Chat:
         return self.info.find_run_by_request(request_id) if request_id else None
 
     def check(self, lines: Sequence[Known], lease_generation: int = 0) -> None:
-        """Refuse lines that this log cannot take; `lease_generation` is that of the run's lease."""
+        """Refuse lines that this log cannot accept; `lease_generation` is that of the run's lease."""
         first, chat_id = lines[0], self.chat_id
         if self.is_deleted or (not self.info.last_n and not isinstance(first, Query)):
             raise chat_not_found(chat_id)
@@ -213,7 +213,7 @@ class Chat:
             is_before_run = first.run_id and first.scope != SCOPE_ALL
             self._check_idle(self.info.list_begun() if is_before_run else self.info.list_unfinished())
         if isinstance(first, Query) and not self.info.last_n and is_keyed_chat(chat_id):
-            # An id that is made of a key needs the key, and the user that it was made for.
+            # An id derived from a key requires that key, and the user it was derived for.
             key = QUERY_FIELDS.decode(first.query).chat_key
             if not key or find_keyed_chat(Identity.from_stored(first.tenant, first.user), key) != chat_id:
                 raise InvalidRequest.of("chatId", "must be a chat that exists: ids of version 8 are made of a chatKey")

@@ -37,33 +37,33 @@ TITLE_CODE_POINTS = 60
 EMPTY = "New chat"
 
 _READ_CODE_POINTS = 1000
-"""Code points of a message that a title is made of: the message may have megabytes."""
+"""Code points of a message used to make a title; the message may have megabytes."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def make_chat_name(message: str) -> str:
-    """Return the message's first 10 code points, white space collapsed, without NUL, which some stores refuse."""
+    """Return the message's first 10 code points with collapsed white space, without NUL, which some stores refuse."""
     return " ".join(message.replace("\0", " ").split())[:NAME_CODE_POINTS] or EMPTY
 
 
 def make_first_words(message: str) -> str:
-    """Return the message's first words, white space collapsed, up to 60 code points, cut at a word."""
+    """Return the message's first words with collapsed white space, up to 60 code points, cut between words."""
     words = clean_title(message.lstrip()[:_READ_CODE_POINTS])
     if len(words) <= TITLE_CODE_POINTS:
         return words or EMPTY
     end = words.rfind(" ", 0, TITLE_CODE_POINTS + 1)
-    # Scripts without spaces, and addresses, are cut anywhere: the last space may stand far before.
+    # Texts without spaces, and URLs, are cut anywhere, because the last space may be far before.
     return words[: end if end >= TITLE_CODE_POINTS // 2 else TITLE_CODE_POINTS]
 
 
 def clean_title(text: str) -> str:
-    """Return a text with single spaces, also in place of control characters, which terminals would obey."""
+    """Return a text with single spaces, which also replace control characters, because terminals interpret those."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 SCOPE_ALL = "all"
-"""The scope of a revert that people see too."""
+"""The scope of a revert that people see as well."""
 
 
 class _EventFields(msgspec.Struct, gc=False):
@@ -72,7 +72,7 @@ class _EventFields(msgspec.Struct, gc=False):
 
 
 _CHARGED = ("model_calls", "input_tokens", "output_tokens", "cost_nano_usd")
-"""Fields of charges that a run sums up."""
+"""Fields of charges that are summed up per run."""
 
 _EVENT_FIELDS = msgspec.json.Decoder(_EventFields)
 
@@ -95,19 +95,19 @@ class RunInfo:
     has_gates: bool = False
     """Whether it has ever waited for a person."""
     has_charges: bool = False
-    """Whether its lines say what each of its model calls has cost."""
+    """Whether its lines contain the cost of each model call."""
     credential: str = ""
     user: str = ""
-    """The user who has asked, of the chat's tenant."""
+    """The user who asked, of the chat's tenant."""
     is_ended: bool = False
     state: str = ""
-    """How it ended: completed, cancelled or failed; empty while it goes on."""
+    """Its end state: completed, cancelled or failed; empty while it is active."""
     reason: str = ""
-    """Of a completed run its finish reason, of a failed one its error's; else empty."""
+    """A completed run's finish reason, or a failed one's error code; else empty."""
     updated_at: int = 0
     """Commit time of its last line, Unix milliseconds."""
     model_calls: int = 0
-    """What its lines have charged, as the three that follow."""
+    """Sum of the charges in its lines, like the three fields that follow."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_nano_usd: int = 0
@@ -120,17 +120,17 @@ class RunInfo:
 
 
 class CompactionBase(NamedTuple):
-    """What a context's next compaction has to follow."""
+    """The state on which a context's next compaction must be based."""
 
     uuid: str
-    """The line; empty if there is none."""
+    """Uuid of the line; empty if there is none."""
     redactions: int
-    """Number of runs of erased users, whose words a view may have that was read before."""
+    """Number of redacted runs of erased users; a view read earlier may still contain their words."""
 
 
 @dataclass(slots=True)
 class CompactionBases:
-    """The lines that compactions have to follow, so that none is made from a view that another has changed."""
+    """The lines that compactions must follow, so that none is based on a view that has changed."""
 
     boundaries: dict[str, str] = field(default_factory=dict[str, str])
     """Uuids of the last compactions' boundaries by context, without those before the last revert."""
@@ -160,10 +160,10 @@ class ChatInfo:
     name: str = make_chat_name("")
     first_words: str = make_first_words("")
     given_title: str | None = None
-    """The title that the chat was given last; empty if it was taken back, None if there was none."""
+    """The title last given to the chat; empty if it was removed, None if there never was one."""
     shared_with: Sequence[str] = ()
     participants: Sequence[str] = ()
-    """Those of `shared_with` who may take part."""
+    """The users in `shared_with` who may participate."""
     first_agent_key: str = ""
     created_at: int = 0
     updated_at: int = 0
@@ -175,7 +175,7 @@ class ChatInfo:
     state_versions: dict[str, int] = field(default_factory=dict[str, int])
     bases: CompactionBases = field(default_factory=CompactionBases)
     grants: dict[str, GrantInfo] = field(default_factory=dict[str, GrantInfo])
-    """All that were ever made, by their ids."""
+    """All grants ever made, by id."""
 
     @property
     def title(self) -> str:
@@ -186,23 +186,23 @@ class ChatInfo:
         return self.runs[next(reversed(self.runs))].agent_key if self.runs else ""
 
     def find_requester(self, run_id: str) -> str:
-        """Return whose run it is: who has asked, or where the log does not say, the chat's owner."""
+        """Return the run's user, or the chat's owner if the log does not record one."""
         run = self.runs.get(run_id)
         return run.user if run is not None and run.user else self.owner.user
 
     def has_run_of(self, user: str) -> bool:
-        """Return whether a run of this user has not ended."""
+        """Return whether this user has an unfinished run."""
         return any(run.user == user for run in self.list_unfinished())
 
     def find_run_by_request(self, request_id: str) -> str | None:
         return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
 
     def list_unfinished(self) -> list[RunInfo]:
-        """List runs to take over; none in a damaged log, which takes no lines."""
+        """List runs to take over; none in a damaged log, which accepts no lines."""
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
     def list_begun(self) -> list[RunInfo]:
-        """List unfinished runs that do not only wait for their turn."""
+        """List unfinished runs that have begun, as opposed to waiting for their turn."""
         return [run for run in self.list_unfinished() if run.has_begun]
 
     def copy(self) -> ChatInfo:
@@ -295,7 +295,7 @@ def read_info(chat_id: str, lines: Iterable[Line], *, is_damaged: bool = False) 
 
 
 def count_derived_events(line: Query) -> int:
-    """Count the events that a query line implies: request.query, chat.start in a new chat, run.start."""
+    """Return the number of events that a query line implies: request.query, chat.start in a new chat, run.start."""
     return 3 if line.n == 1 else 2
 
 

@@ -1,6 +1,6 @@
 """Wakes the readers of chats in which a run begins, or a compaction between runs is stored.
 
-A store reports them after their commit. Those of another service can be missed, so readers also look by themselves.
+A store reports these after their commit. Reports from another service may be lost, so readers also poll.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from services.memory.log.lines import Line
 
 LOOK_S = 30.0
-"""Longest time for which a missed change stays unseen."""
+"""Maximum time before a missed change is seen."""
 
 
 class ChatReader:
@@ -25,7 +25,7 @@ class ChatReader:
         self._change = asyncio.Event()
 
     async def wait(self) -> None:
-        """Return after a change, or when it is time to look."""
+        """Return after a change, or when it is time to poll."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await self._change.wait()
@@ -59,7 +59,7 @@ class ChatWatch:
             reader.wake()
 
     def close(self) -> None:
-        """End all readers, as the service stops."""
+        """End all readers, because the service stops."""
         self._is_closed = True
         for readers in self._readers.values():
             for reader in readers:
@@ -68,5 +68,5 @@ class ChatWatch:
 
 
 def has_news(lines: Iterable[Line]) -> bool:
-    """Return whether these lines are to be reported."""
+    """Return whether readers must be notified of these lines."""
     return any(isinstance(line, Query | CompactBoundary) for line in lines)

@@ -1,4 +1,4 @@
-"""Grants of a chat, folded from its lines: approvals that hold for later calls, and what has ended them."""
+"""Grants of a chat, folded from its lines: approvals that cover later calls, and the reasons they ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.memory.log.lines import Event, Line, Revert, Revocation, Run
 FOR_RUN = "run"
 
 REVOKED, RUN_ENDED, REVERTED = "revoked", "run ended", "reverted"
-"""What has ended a grant before its time."""
+"""Reasons why a grant ended early."""
 
 
 class _GrantFields(msgspec.Struct, rename="camel", gc=False):
@@ -37,20 +37,22 @@ class GrantInfo:
     """Users."""
     made_at: int
     expires_at: int
-    """Unix milliseconds; 0: with its run."""
+    """Unix milliseconds; 0: at the end of its run."""
     checkpoint: int
-    """How many checkpoints the chat had: a revert to one of them takes the grant back."""
+    """The chat's number of checkpoints at the time; a revert to one of them removes the grant."""
     event: Raw
     """The event grant.make, as JSON."""
     changed_n: int
-    """Number of the line that has changed it last."""
+    """Number of the line that last changed it."""
     end: str = ""
-    """What has ended it before its time; empty: nothing."""
+    """Why it ended early; empty if it did not."""
 
 
 def fold_grants(grants: dict[str, GrantInfo], line: Line, checkpoints: int, *, may_make: bool) -> None:
-    """Change `grants`, by their ids, by a line of their chat, which has so many checkpoints before it; `may_make` says
-    whether its run has waited for a person, as a grant is a person's answer."""
+    """Apply a line of the chat to `grants`, by id; `checkpoints` is the number before the line.
+
+    `may_make` states whether the line's run has waited for a person, because a grant is a person's answer.
+    """
     match line:
         case Event() if may_make:
             _add_grant(grants, line, checkpoints)

@@ -1,8 +1,8 @@
 """The lines of a chat's log file (docs/reference/chat-log.md; Chat Memory V3.1).
 
-Each is a JSON object. Parts that only views need stay raw JSON until a view reads them. A line ends with a checksum:
-CRC-32 of the line without it, as its last member, so that a disk that returns other bytes than were written is noticed.
-Lines of older versions have none.
+Each is a JSON object. Parts that only views need stay raw JSON until a view reads them. A line ends with a checksum as
+its last member, the CRC-32 of the line without it, to detect disks that return other bytes than were written. Lines of
+older versions have none.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from services.runtime.formats.same_fields import copy_fields
 from services.runtime.randomness import new_uuid
 
 ERASED_PREFIX = "erased-"
-"""Begins the names that stand in place of erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""
+"""Prefix of the names that replace erased users' in the lines of their runs (docs/decisions/0027-erasing.md)."""
 
 COUNT_MAX = 10**15
-"""Greatest number of a charge: a million US dollars for a model call, more tokens than anybody has used. Greater ones
-count as this one, and negative ones as 0."""
+"""Maximum number in a charge: a million US dollars for a model call, more tokens than anyone has used. Larger ones are
+reduced to it, and negative ones become 0."""
 
 
 class Charge(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     agent_key: str = ""
     model: str = ""
-    """The model that was asked, as provider/model; empty where it is not known."""
+    """The called model, as provider/model; empty if unknown."""
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     model_calls: int = 0
     cost_nano_usd: int = 0
-    """Billionths of a US dollar: a short answer of a cheap model costs a few thousand."""
+    """Billionths of a US dollar; a short answer of a cheap model costs a few thousand."""
     reasoning_tokens: int = 0
     cache_write_tokens: int = 0
     estimated: bool = False
 
     def __post_init__(self) -> None:
-        # Whoever serves a model says what it has used, and sums must stay numbers that every index takes.
+        # Model servers report usage freely, but sums must stay within the range of every index.
         for name in _COUNTS:
             if not 0 <= (count := getattr(self, name)) <= COUNT_MAX:
                 force_setattr(self, name, min(max(count, 0), COUNT_MAX))
@@ -82,12 +82,12 @@ class Stamped(Struct, tag_field="_type", omit_defaults=True, kw_only=True, renam
     user: str = field(name="_user")
     generation: Int64 = field(name="_gen")
     lines: Annotated[int, Meta(ge=1)] = field(default=1, name="_lines")
-    """In an append's first line its number of lines, valid only together; else 1."""
+    """In an append's first line, the number of its lines, which are valid only together; else 1."""
     batch: Int64 = field(default=0, name="_batch")
-    """Number of the first line of the write to the file that brought this one, too; 0 for that line itself."""
+    """Number of the first line of the same write to the file; 0 for that line itself."""
     charges: list[Charge] | None = field(default=None, name="_charges")
-    """What the run has been charged since its line before this one; None: nothing, or it is a log of earlier versions,
-    whose runs say at their end alone what they have cost."""
+    """Charges of the run since its previous line. None: no charges, or an older log, whose runs record their cost only
+    at the end."""
 
 
 class Query(Stamped, kw_only=True, tag="query"):
@@ -95,20 +95,20 @@ class Query(Stamped, kw_only=True, tag="query"):
     agent_hash: str = field(default="", name="_agentHash")
     traceparent: str = field(default="", name="_traceparent")
     credential: str = field(default="", name="_credential")
-    """How the user was proven, as Identity says."""
+    """How the user was authenticated, as in Identity."""
     makers: tuple[str, ...] = field(default=(), name="_makers")
-    """Who knows the user's API key, as Identity says."""
+    """Users who know the user's API key, as in Identity."""
     agent_version: int = field(default=0, name="_agentVersion")
-    """The version of the agent that the run is pinned to; 0: none."""
+    """The version of the agent that the run is pinned to; 0: not pinned."""
     agent_version_hash: str = field(default="", name="_agentVersionHash")
     tokens: Tokens | None = field(default=None, name="_tokens")
     owner: str = field(default="", name="_owner")
-    """In a chat's first query the user whose chat it is, where that is another than who asks in it: in a copy that a
-    participant has made. Empty: who asks."""
+    """In a chat's first query, the chat's owner if it is not the user who asks: in a copy made by a participant. Empty:
+    the user who asks."""
 
 
 STAGES_BEFORE_ANSWER = frozenset({"plan", "execute", "work"})
-"""Stages whose text is no part of their run's answer."""
+"""Stages with text that is not part of their run's answer."""
 
 
 class Step(Stamped, kw_only=True, tag="step"):
@@ -122,7 +122,7 @@ class Step(Stamped, kw_only=True, tag="step"):
     events: Range | None = field(default=None, name="_events")
     learned: Learned | None = field(default=None, name="_learned")
     reminders: dict[str, str] = field(default={}, name="_reminders")
-    """What its model was told beside what was said, behind the message before this step's."""
+    """Reminders that its model received after the message before this step's."""
 
 
 class Event(Stamped, kw_only=True, tag="event"):
@@ -136,7 +136,7 @@ class Run(Stamped, kw_only=True, tag="run"):
     error: Raw = ABSENT
     usage: Raw = ABSENT
     events: Range = field(name="_events")
-    """The terminal event's number, twice."""
+    """The terminal event's number, as first and last."""
     output: Raw = ABSENT
     recording: str | None = None
     """The blob with the recording."""
@@ -147,7 +147,7 @@ class Insight(Stamped, kw_only=True, tag="insight"):
     context_id: str | None = None
     text: str
     tool_call_id: str | None = None
-    """The call whose result it replaces; may be absent."""
+    """The call with the replaced result; may be absent."""
 
 
 class Intent(Stamped, kw_only=True, tag="intent"):
@@ -156,7 +156,7 @@ class Intent(Stamped, kw_only=True, tag="intent"):
 
 
 class CompactReceipt(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The range that a compaction replaced, and how much of it its summariser saw."""
+    """The range that a compaction replaced, and how much of it its summarizer saw."""
 
     first_line: int
     last_line: int
@@ -164,12 +164,12 @@ class CompactReceipt(Struct, frozen=True, rename="camel", omit_defaults=True):
     seen_tokens: int
     model_calls: int
     unseen: list[tuple[int, int]] = []
-    """First and last lines of what it did not see all of."""
+    """First and last lines of the ranges that were not seen completely."""
     cached_ratio: float | None = None
-    """Share of its input that was cached; None if no provider said."""
+    """Share of its input that was cached; None if not reported."""
     pinned: list[str] = []
     usage: Raw = ABSENT
-    """What its model calls have spent; absent if none was made."""
+    """Usage of its model calls; absent if there were none."""
     replaced_messages: int = 0
     kept_messages: int = 0
 
@@ -181,11 +181,11 @@ class CompactMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     post_tokens: int
     files_included: list[str]
     strategy: str
-    """Way of the compaction: summary or fallback; failed where nothing was compacted, but a model was paid."""
+    """Result of the compaction: summary or fallback; failed if nothing was compacted but a model was paid."""
     receipt: CompactReceipt | None = None
     """None in lines of earlier versions."""
     reason: str = ""
-    """Why there is no summary; empty where there is one, and in lines of earlier versions."""
+    """Why there is no summary; empty if there is one, and in lines of earlier versions."""
 
 
 FAILED = "failed"
@@ -200,15 +200,15 @@ class CompactBoundary(Stamped, kw_only=True, tag="compact_boundary"):
     role: str = ""
     content: str = ""
     parent_uuid: str = ""
-    """The context's boundary before it or a later revert: no other has come since; empty: the first."""
+    """The context's previous boundary or a later revert, which is still the latest; empty for the first."""
     compact_metadata: CompactMetadata
     context_id: str | None = None
     redactions: int = field(default=0, name="_redactions")
-    """Number of runs of erased users in the log that it was made from."""
+    """Number of redacted runs of erased users in the log that it was made from."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has changed nothing, and only says what the try has cost."""
+        """Whether it changed nothing, and only records the attempt's cost."""
         return self.compact_metadata.strategy == FAILED
 
 
@@ -220,7 +220,7 @@ class RetainedFrom(Struct, frozen=True, gc=False):
 class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
     parent_uuid: str
     logical_parent_uuid: str = ""
-    """The last line that it summarises."""
+    """The last line that it summarizes."""
     role: str = ""
     is_compact_summary: bool = False
     content: str
@@ -229,7 +229,7 @@ class CompactSummary(Stamped, kw_only=True, tag="compact_summary"):
 
 
 class Revert(Stamped, kw_only=True, tag="revert"):
-    """A return of the views to a checkpoint; with scope model only of those for a model."""
+    """A return of the views to a checkpoint; with scope model, only of the views for a model."""
 
     to_checkpoint_id: int
     scope: str
@@ -243,16 +243,16 @@ class State(Stamped, kw_only=True, tag="state"):
 
 
 class Pin(Stamped, kw_only=True, tag="pin"):
-    """A message that a person has pinned, or does not want pinned any more."""
+    """A message that a person has pinned or unpinned."""
 
     target: int
     """Number of the message's line."""
     text: str = ""
-    """The message, word for word; empty for a pin that is taken back."""
+    """The message, verbatim; empty when unpinned."""
 
 
 class SummaryEdit(Stamped, kw_only=True, tag="summary_edit"):
-    """Another text for a summary, by a person."""
+    """A person's replacement for a summary's text."""
 
     parent_uuid: str
     """The summary."""
@@ -260,31 +260,31 @@ class SummaryEdit(Stamped, kw_only=True, tag="summary_edit"):
 
 
 class Title(Stamped, kw_only=True, tag="title"):
-    """Another title for the chat, by a person or a model; reverts leave it."""
+    """A new title for the chat, from a person or a model; reverts do not affect it."""
 
     text: str = ""
     """Empty: the first words of the first message again."""
     if_untitled: bool = False
-    """Whether it was for a chat without a title alone; with one, no such line is appended."""
+    """Whether it applies only to a chat without a title; if there is one, the line is not appended."""
 
 
 class Sharing(Stamped, kw_only=True, tag="sharing"):
-    """Who else may read the chat, and take part in it, by its owner; reverts leave it."""
+    """The users with whom the owner shares the chat, to read or participate; reverts do not affect it."""
 
     shared_with: list[str] = []
-    """Who may read it: names as in rules for gates, in order, each once."""
+    """Users who may read it: names as in rules for gates, sorted, without duplicates."""
     participants: list[str] = []
-    """Who of them may take part."""
+    """The users among them who may participate."""
 
 
 class Revocation(Stamped, kw_only=True, tag="revocation"):
-    """The end of a grant before its time; reverts leave it. In a copy of the chat each grant has one."""
+    """The early end of a grant; reverts do not affect it. A copy of the chat has one for each grant."""
 
     grant_id: str
     by: str = ""
-    """The user who has ended it; empty: nobody, as the chat is a copy."""
+    """The user who ended it; empty in a copy of the chat."""
     credential: str = ""
-    """How that user was proven, as Identity says."""
+    """How that user was authenticated, as in Identity."""
 
 
 class Unknown(Struct, rename="camel"):
@@ -326,7 +326,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def make_stamp(chat_id: str, run_id: str = "", generation: int = 0, *, request_id: str = "") -> dict[str, Any]:
-    """Make the fields that every line has; an empty request id becomes a new one."""
+    """Return the fields that every line has; an empty request id is replaced by a new one."""
     writer = identity.require_identity()
     return {
         "n": 0,
@@ -350,7 +350,7 @@ def encode_json(line: Known) -> bytes:
 
 
 def decode_line(data: bytes) -> Line | None:
-    """Decode a line that is not encrypted, without its line break; None if it is not valid, or not what was written."""
+    """Decode an unencrypted line without its line break; None if it is invalid, or has changed since it was written."""
     try:
         data = remove_checksum(data)
         data.decode()  # msgspec does not look into the strings of Raw fields
@@ -366,7 +366,7 @@ def decode_line(data: bytes) -> Line | None:
 
 
 def _check_raw(line: Known) -> None:
-    """Raise ValueError or TypeError for a line of whose raw JSON the index cannot be made."""
+    """Raise ValueError or TypeError for a line with raw JSON that the index cannot use."""
     match line:
         case Query():
             QUERY_FIELDS.decode(line.query)
@@ -387,11 +387,11 @@ _SIZE = len(_MEMBER % 0)
 
 
 class WrongChecksum(ValueError):
-    """A line is not what was written."""
+    """A line differs from what was written."""
 
 
 def add_checksum(line: bytes) -> bytes:
-    """Return a JSON object that has members, without a line break, with its checksum."""
+    """Return a non-empty JSON object, without line break, with its checksum."""
     return line[:-1] + _MEMBER % crc32(line)
 
 
@@ -400,10 +400,10 @@ def has_checksum(line: bytes) -> bool:
 
 
 def remove_checksum(line: bytes) -> bytes:
-    """Return the line as it was before `add_checksum`; one without a checksum as it is.
+    """Return the argument of `add_checksum`; a line without a checksum is returned unchanged.
 
     Raises:
-        WrongChecksum: The line has another checksum than its bytes.
+        WrongChecksum: The checksum does not match the bytes.
     """
     if not has_checksum(line):
         return line

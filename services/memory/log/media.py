@@ -1,4 +1,4 @@
-"""Images, sounds and files of messages: stored beside the log as blobs named by their content, restored for readers."""
+"""Images, audio and files of messages: stored next to the log as blobs named by their content, restored for readers."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Blob:
 
     @classmethod
     def decode(cls, stored: bytes) -> Blob:
-        """Return what `encode` was called of; anything else is some blob, whose id tells."""
+        """Return the argument of `encode`; other data becomes a blob with a different id."""
         mime_type, _, data = stored.partition(b"\n")
         return cls(mime_type.decode("ascii", "replace"), data)
 
     @classmethod
     def create(cls, mime_type: str, data: bytes) -> Blob:
-        """Make a blob of a caller's data.
+        """Create a blob from a caller's data.
 
         Raises:
             InvalidRequest: The MIME type is not valid.
@@ -59,7 +59,7 @@ class Blob:
         return cls(mime_type or _FALLBACK, data)
 
     def check_id(self, chat_id: str, blob_id: str) -> Blob | None:
-        """Return the blob if it is the one that was kept as `blob_id`; what the store damaged is logged."""
+        """Return the blob if its id is `blob_id`; if the store damaged it, log that and return None."""
         if self.id == blob_id:
             return self
         log.error("blob damaged", chat_id=chat_id, blob_id=blob_id)
@@ -90,21 +90,21 @@ CAPABILITIES: dict[type[MediaPart], str] = {
 UNSEEN = "{}: shown in an earlier turn"
 
 READER = "read_history"
-"""The call that finds a message whose line is not known."""
+"""The call that finds a message with an unknown line number."""
 
 PARTS_MAX, PARTS_STEP = 30, 10
-"""Images, sounds and files in a request at most. The oldest are left out ten at a time, so that most turns begin as the
-one before did and hit the provider's cache."""
+"""Maximum images, audio and files in a request. The oldest are left out ten at a time, so that most turns begin like
+the one before and hit the provider's cache."""
 
 BYTES_MAX = 24 * 1024 * 1024
-"""Bytes of them, which providers take in base64 in some 32 MB."""
+"""Maximum bytes of them, about 32 MB in base64, which providers accept."""
 
 _REFERENCE = re.compile(rb'"url":"%b([0-9a-f]{64})"' % SCHEME.encode())
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),")
 
 
 def get_media(part: llm_pb2.ContentPart) -> MediaPart | None:
-    """Return the image, sound or file of a part; None for text."""
+    """Return the image, audio or file of a part; None for text."""
     match part.WhichOneof("part"):
         case "image":
             return part.image
@@ -117,7 +117,7 @@ def get_media(part: llm_pb2.ContentPart) -> MediaPart | None:
 
 
 def describe_media(part: MediaPart, where: str = "") -> str:
-    """Tell in words what a model is not shown, and which call shows what the chat keeps of it again."""
+    """Return a description of media that a model does not see; `where` is the call that shows it again."""
     again = f", {where} shows it again" if where else ""
     match part:
         case llm_pb2.ImagePart() if part.url and not part.url.startswith(("data:", SCHEME)):
@@ -131,7 +131,7 @@ def describe_media(part: MediaPart, where: str = "") -> str:
 
 
 def name_reader(message: llm_pb2.Message, n: int) -> str:
-    """Name the call that reads a message of line `n` again, in words for the model."""
+    """Return the call that reads a message of line `n` again, in words for the model."""
     return f"read_result {json.dumps(message.tool_call_id)}" if message.role == "tool" else f"read_history {n}"
 
 
@@ -153,11 +153,11 @@ def extract_blob(part: MediaPart, path: str) -> Blob | None:
 
 
 def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities: Collection[str] = ()) -> bool:
-    """Put content where the log refers to it, the newest first, as far as it fits; describe what the model does not
-    take.
+    """Replace the log's references by content, newest first, as far as it fits; describe media the model does not
+    accept.
 
-    `capabilities` are the model's, empty when they are not known. Return whether anything that the model takes is left
-    out for its number or its size.
+    `capabilities` are the model's, empty if unknown. Return whether accepted media is left out because of its number or
+    size.
     """
     shown: list[tuple[llm_pb2.ContentPart, MediaPart, str]] = []
     for message in messages:
@@ -181,14 +181,14 @@ def fill_media(messages: Iterable[llm_pb2.Message], find: FindBlob, capabilities
 
 
 def read_media(messages: Iterable[llm_pb2.Message], find: FindBlob) -> list[llm_pb2.ContentPart]:
-    """Return the media of `messages` that the chat keeps, of all together as many as a request may have."""
+    """Return the stored media of `messages`, up to the limits of a request."""
     whole = list(map(copy_message, messages))
     fill_media(whole, find)
     return [part for message in whole for part in message.content if (media := get_media(part)) and media.data]
 
 
 def _fill_part(part: llm_pb2.ContentPart, media: MediaPart, blob: Blob | None, room: int, where: str) -> int:
-    """Put `blob` into `part` and return the room that it leaves; none is left once one did not fit."""
+    """Put `blob` into `part` and return the remaining room, which is 0 once a blob did not fit."""
     if blob is None:
         part.text = describe_media(media)  # a reference that a caller made up: a provider would refuse it
     elif len(blob.data) > room:

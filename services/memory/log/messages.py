@@ -1,4 +1,4 @@
-"""Messages as steps store them: pieces of answers, calls and results, made of protos and back."""
+"""Messages in the form that steps store: pieces of answers, calls and results, converted from and to protos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.runtime.formats.json_form import is_object
 
 
 class Range(Struct, frozen=True, gc=False):
-    """Numbers of events, both ends included."""
+    """Event numbers, both ends included."""
 
     first: Int64 = field(name="from")
     last: Int64 = field(name="to")
@@ -80,8 +80,8 @@ class Tokens(Struct, frozen=True, gc=False):
 class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A message of a step. Pieces of one model answer share msg_id and have one content each."""
 
-    # Flat, though it has 22 fields: it is the record of the file format, which msgspec reads and writes without a step
-    # between. Parts of their own would be nested in the JSON too, or cost a conversion for every message.
+    # Flat, despite its 22 fields: it is the record of the file format, which msgspec reads and writes directly. Nested
+    # parts would also nest the JSON, or cost a conversion per message.
     role: str
     content: list[Part] | None = None
     reasoning_content: list[TextPart] | None = None
@@ -90,7 +90,7 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_call_id: str | None = None
     ts: int = 0
     raw_arguments: str | None = field(default=None, name="_rawArguments")
-    """The model's arguments, if they are no JSON object."""
+    """The model's arguments, if they are not a JSON object."""
     reasoning_id: str | None = field(default=None, name="_reasoningId")
     content_id: str | None = field(default=None, name="_contentId")
     msg_id: str | None = field(default=None, name="_msgId")
@@ -106,7 +106,7 @@ class StoredMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     provider_state: Raw = field(default=ABSENT, name="_providerState")
     events: Range | None = field(default=None, name="_events")
     tokens: Tokens | None = field(default=None, name="_tokens")
-    """The cost of this piece as a message of its own; absent in older logs."""
+    """Token count of this piece as a separate message; absent in older logs."""
 
 
 def encode_message(

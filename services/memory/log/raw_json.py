@@ -1,6 +1,6 @@
 """JSON inside log lines: protos in their JSON form (services/runtime/formats/json_form.py), and fields that views read.
 
-JSON fields keep their bytes, so that large integers survive. A line whose fields cannot be read is damaged (lines.py).
+JSON fields keep their bytes, so that large integers survive. A line with unreadable fields is damaged (lines.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.runtime.formats.json_form import encode, rules_of
 M = TypeVar("M", bound=Message)
 
 ABSENT = msgspec.Raw()
-"""Missing JSON: false, and left out. `Raw | None` takes nothing but null (msgspec 0.22)."""
+"""Missing JSON: false, and left out. `Raw | None` accepts only null (msgspec 0.22)."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
@@ -34,7 +34,7 @@ _PAYLOAD = agent_pb2.AgentDelta.DESCRIPTOR.oneofs_by_name["payload"]
 
 
 def embed_json(text: str) -> msgspec.Raw:
-    """Make JSON text fit one log line.
+    """Return JSON text in a form that fits one log line.
 
     A line break in valid JSON is white space, so a blank replaces it.
     """
@@ -56,7 +56,7 @@ def load_proto(data: msgspec.Raw, message: M) -> M:
 
 
 def pick_loadable(members: dict[str, Any], message_type: type[Message]) -> dict[str, Any]:
-    """Return the members that `load_proto` takes, of what another program wrote; null is none."""
+    """Return the members of another program's JSON that `load_proto` accepts; null counts as missing."""
     return {name: value for name, value in members.items() if value is not None and _loads(name, value, message_type())}
 
 
@@ -116,7 +116,7 @@ def _fill_message(message: Message, values: dict[str, msgspec.Raw]) -> None:
 
 
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number that every index takes."""
+"""An integer that every index can store."""
 
 
 class QueryFields(msgspec.Struct, rename="camel", gc=False):

@@ -1,8 +1,8 @@
 """Reads a log file after a crash or damage, and reports the damage line by line.
 
-An append that a crash cut was never acknowledged, and its tail is set aside: its end is missing, or blocks of it that
-never reached the disk are zeros, before others of the same write that did. Other damage (a line that is not what was
-written, a gap or repetition in the numbers) is left for people.
+An append that a crash cut was never acknowledged, and its tail is set aside: its end is missing, or some of its blocks
+never reached the disk and are zeros, before others of the same write that did. Other damage (a changed line, a gap or
+repetition in the numbers) is left for people.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.memory.log.lines import Line, has_checksum
 from services.memory.log.sealing import LineReader, find_link
 
 NEVER_WRITTEN = b"\0"
-"""File systems return it for a block that was never written; JSON has none."""
+"""File systems return it for a block that was never written; JSON does not contain it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class LogReading:
     lines: list[Line]
 
     whole_bytes: int
-    """The offset of the tail to set aside; the file's length if there is none."""
+    """Offset of the tail to set aside; the file's length if there is none."""
 
     is_damaged: bool
 
@@ -34,16 +34,16 @@ class LogReading:
 
 
 def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
-    """Read a log. Raises KeyUnavailable, Overloaded if one of its keys cannot be had.
+    """Read a log. Raises KeyUnavailable, Overloaded if one of its keys is not available.
 
-    Of a damaged log that is encrypted, only the lines that provably belong to its first line are returned: others may
-    be from another owner's chat.
+    For a damaged encrypted log, only the lines that provably belong to its first line are returned, because others may
+    come from another owner's chat.
     """
     lines: list[Line] = []
     ends: list[int] = []
     end, is_damaged = 0, False
     missing_n = 0
-    """Number of the first line that never reached the disk; 0 while all did."""
+    """Number of the first line that never reached the disk; 0 if all did."""
     reader = LineReader(chat_id, keys)
     proven: list[Line] = []
     *texts, rest = data.split(b"\n")
@@ -61,7 +61,7 @@ def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
         ends.append(end)
         if reader.is_proven:
             proven.append(line)
-    # A line whose end alone is another byte was whole.
+    # A line is complete if only its line break differs.
     is_ended_wrongly = (
         has_checksum(rest[:-1]) and not rest.endswith(NEVER_WRITTEN) and reader.read(rest[:-1]) is not None
     )
@@ -75,7 +75,7 @@ def read_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReading:
 
 
 def read_chat(chat_id: str, log: bytes, keys: Keyring = NO_KEYS) -> Chat:
-    """Raises LogDamaged if no line may be shown, KeyUnavailable, Overloaded."""
+    """Return the chat. Raises LogDamaged if no line may be shown, KeyUnavailable, Overloaded."""
     reading = read_log(log, chat_id, keys)
     reading.reader.check()
     return make_chat(chat_id, log, reading, keys)
@@ -95,17 +95,17 @@ class LogReport:
     lines: int = 0
     """Readable lines."""
     unchecked: int = 0
-    """Readable lines without a checksum, which older versions wrote."""
+    """Readable lines without a checksum, written by older versions."""
     unsealed: int = 0
-    """Readable lines that are not sealed, though chats are encrypted: they wait for a pass."""
+    """Readable lines that are not sealed although chats are encrypted; the next pass seals them."""
     problems: list[str] = field(default_factory=list[str])
-    """Damage that a person must look at."""
+    """Damage that requires a person."""
     torn_bytes: int = 0
     """Bytes of an append that a crash cut; the next start sets them aside."""
 
 
 def verify_log(data: bytes, chat_id: str, keys: Keyring = NO_KEYS) -> LogReport:
-    """Raises KeyUnavailable, Overloaded where a key of the log cannot be had."""
+    """Check a log. Raises KeyUnavailable, Overloaded if one of its keys is not available."""
     report = LogReport()
     reading = recovery.read_log(data, chat_id, keys)
     if reading.is_damaged:

@@ -1,9 +1,9 @@
-"""Encrypted lines of a log: `{"_n":…,"_sealed":"…","_crc":"…"}`; the checksum covers what is in the file.
+"""Encrypted lines of a log: `{"_n":…,"_sealed":"…","_crc":"…"}`; the checksum covers the bytes in the file.
 
-The plain text is the GCM tags of the chat's first line and of the line before, then the line without its checksum. It
-can be decrypted only as the line of that number, chat and tenant, and is valid only after that very line: no line can
-be exchanged, removed or moved. After a line that a disk damaged, the first line's tag shows whether what follows is of
-this chat. Older versions wrote `_encrypted`, which says nothing of other lines.
+The plain text is the GCM tags of the chat's first line and of the previous line, then the line without its checksum. It
+can be decrypted only as the line of that number, chat and tenant, and is valid only after that very line, so lines
+cannot be exchanged, removed or moved. After a line damaged by a disk, the first line's tag shows whether later lines
+belong to this chat. Older versions wrote `_encrypted`, which does not refer to other lines.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 NO_TAG = bytes(TAG_BYTES)
 NO_LINK = NO_TAG + NO_TAG
-"""Link of a line that has no line before it, or is not sealed: no tag of the chat's first line or of the line
-before."""
+"""Link of a first line, or of one that is not sealed: without tags of the chat's first line and the previous line."""
 
 
 class _Numbered(msgspec.Struct, gc=False):
@@ -46,28 +45,28 @@ _NUMBERED = msgspec.json.Decoder(_Numbered)
 
 
 class LineReader:
-    """Reads the lines of a log in order, from the first one or after a line whose link is known."""
+    """Reads the lines of a log in order, from the first one or after a line with a known link."""
 
     def __init__(self, chat_id: str, keys: Keyring = NO_KEYS, link: bytes = NO_LINK, tenant: str = "") -> None:
         self._chat_id = chat_id
         self._keys = keys
         self._root = link[:TAG_BYTES]
-        """Tag of the chat's first line; zeros: it is not sealed, or not what was written."""
+        """Tag of the chat's first line; zeros if it is not sealed, or has changed since it was written."""
         self._before: bytes | None = link[TAG_BYTES:]
-        """Tag of the line before; None: it is not what was written."""
+        """Tag of the previous line; None if it has changed since it was written."""
         self._tenant = tenant
-        """Whose chat it is; empty: the first line says so."""
+        """The chat's tenant; empty until the first line is read."""
         self.plain = b""
-        """The line that was read last, without encryption and checksum."""
+        """The last line read, without encryption and checksum."""
         self.problem = ""
-        """Why the line that was read last is none."""
+        """Why the last line read is invalid."""
         self.is_proven = True
-        """Whether the last line read belongs to the chat whose first line was read: it says so, or follows a line that
-        does."""
+        """Whether the last line read provably belongs to the chat of the first line: it refers to it, or follows a line
+        that does."""
         self.unsealed = 0
-        """Lines that are not sealed."""
+        """Number of lines that are not sealed."""
         self.refusal = ""
-        """The line that is not sealed though all must be; then no line of the chat may be shown."""
+        """The unsealed line, if all lines must be sealed; then no line of the chat may be shown."""
 
     @property
     def link(self) -> bytes:
@@ -75,9 +74,9 @@ class LineReader:
         return self._root + (self._before or NO_TAG)
 
     def read(self, text: bytes) -> Line | None:
-        """Return a line, given without its line break; None if it is not what was written here.
+        """Return a line, given without its line break; None if it is not the line written in this place.
 
-        Raises KeyUnavailable, or Overloaded, where the key of an encrypted one cannot be had.
+        Raises KeyUnavailable, or Overloaded, if the key of an encrypted line is not available.
         """
         before, self._before, self.problem = self._before, None, ""
         try:
@@ -119,8 +118,10 @@ class LineReader:
             raise LogDamaged(f"the log of chat {self._chat_id} is damaged: {self.refusal}", chatId=self._chat_id)
 
     def _open(self, text: bytes) -> tuple[bytes, bytes, str]:
-        """Return a line as it was before encryption, the tags of the first line, the line before and itself (NO_LINK:
-        it is not sealed), and whose key it was encrypted with."""
+        """Return a line decrypted, its tags, and its key's tenant.
+
+        The tags are those of the first line, the previous line and itself; NO_LINK if it is not sealed.
+        """
         is_sealed = is_sealed_line(text)
         if not is_sealed and not is_encrypted_line(text):
             return text, NO_LINK, ""
@@ -132,7 +133,7 @@ class LineReader:
         return sealed[len(NO_LINK) :], sealed[: len(NO_LINK)] + data[-TAG_BYTES:], tenant
 
     def skip_to(self, text: bytes) -> None:
-        """Continue after a known line, whose tags differ if the log was sealed anew."""
+        """Continue after a known line, whose tags have changed if the log was sealed again."""
         if not text:
             return
         n, self._before = 0, NO_TAG
@@ -148,9 +149,9 @@ class LineReader:
 def encode_lines(
     lines: Sequence[Known], keys: Keyring, tenant: str, link: bytes = NO_LINK
 ) -> tuple[list[bytes], bytes]:
-    """Encode lines without line breaks, to be stored after the line of that link; return the last one's link, too.
+    """Encode lines, without line breaks, to be stored after the line with that link; also return the last line's link.
 
-    They are sealed for the `tenant` if `keys` say so; its key must be ready.
+    They are sealed for the `tenant` if `keys` require it; its key must be loaded.
     """
     texts = [encode_json(line) for line in lines]
     if not keys.encrypts:
@@ -169,8 +170,8 @@ def find_link(chat_id: str, log: bytes, keys: Keyring) -> bytes:
 
 
 def decrypt_log(chat_id: str, log: bytes, keys: Keyring) -> bytes:
-    """Return a log as it would stand without encryption; lines that are not what was written stay as they are. Raises
-    LogDamaged as `check` does, KeyUnavailable, Overloaded."""
+    """Return the log without encryption; lines changed since they were written stay encrypted. Raises LogDamaged like
+    `check`, KeyUnavailable, Overloaded."""
     reader = LineReader(chat_id, keys)
     texts = log.split(b"\n")
     for index, text in enumerate(texts):
@@ -181,8 +182,7 @@ def decrypt_log(chat_id: str, log: bytes, keys: Keyring) -> bytes:
 
 
 def encrypt_log(chat_id: str, log: bytes, keys: Keyring, tenant: str) -> bytes:
-    """Return a log that is not encrypted with its lines as they would be written now; what is no such line stays as it
-    is.
+    """Return an unencrypted log with its lines in the current form; encrypted or invalid lines are unchanged.
 
     Raises KeyUnavailable, Overloaded.
     """
@@ -202,12 +202,12 @@ def encrypt_log(chat_id: str, log: bytes, keys: Keyring, tenant: str) -> bytes:
 
 
 def name_older_log(chat_id: str) -> bytes:
-    """Return what the log that another one has replaced is encrypted as, whole."""
+    """Return the encryption context of an older log that was replaced."""
     return b"older log\0" + chat_id.encode()
 
 
 def is_current_log(log: bytes, keys: Keyring, tenant: str) -> bool:
-    """Return whether the lines of a log stand as they would be written now."""
+    """Return whether all lines of a log have the form in which they would be written now."""
     return all(_is_current_line(text, keys, tenant) for text in log.split(b"\n")[:-1])
 
 

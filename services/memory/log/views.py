@@ -1,8 +1,8 @@
-"""What a chat shows after reverts: its lines for people and for a model, and its session state.
+"""The state of a chat after reverts: its lines for people and for a model, and its session state.
 
 Every line knows the one shown before it, so a revert is a step back. Unfinished runs keep their queries, which still
-need answers; what people pinned and edited of earlier lines stays for the model. Session state is a JSON object for
-each context, logged as changes (docs/reference/chat-log.md).
+need answers; pins and edits of earlier lines stay for the model. Session state is a JSON object for each context,
+logged as changes (docs/reference/chat-log.md).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Timeline:
     def _revert_to(self, line: Revert) -> None:
         target = self._find_checkpoint(line.to_checkpoint_id)
         if target is None:
-            return  # in no log of ours: a revert is held against its chat before it is committed
+            return  # never in our own logs: a revert is checked against its chat before it is committed
         kept = {run_id: node for run_id, node in self._open.items() if node >= target}
         edits = [] if line.scope == SCOPE_ALL else self._list_edits_since(target)
         self._last_told = self._before_told[target]
@@ -72,7 +72,7 @@ class Timeline:
                 self._last_shown = self._open[run_id] = node
 
     def _list_edits_since(self, target: int) -> list[Line]:
-        """List what people have changed since of what models see before `target`: it is none of what is taken back."""
+        """List later pins and edits of content before `target` in the model's view, which a revert keeps."""
         limit_n = self._nodes[target].n
         since = takewhile(lambda node: node > target, self._walk_back(self._last_told, self._before_told))
         lines = [self._nodes[node] for node in since][::-1]
@@ -87,7 +87,7 @@ class Timeline:
         return len(self._nodes) - 1
 
     def list_checkpoints(self) -> list[Query | Step]:
-        """List the lines that checkpoints are before, by the checkpoints' ids."""
+        """List the lines that follow a checkpoint, by the checkpoints' ids."""
         return [line for line in self.list_visible() if isinstance(line, Query | Step)]
 
     def _find_checkpoint(self, wanted: int) -> int | None:
@@ -111,7 +111,7 @@ class Timeline:
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 MAIN = "main"
-"""A caller's name for the run's own context, nameless in the log."""
+"""A caller's name for the run's own context, which has no name in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class SessionState:
         """Return the values to set and the names to remove that turn this state into the JSON object `text`.
 
         Raises:
-            InvalidRequest: `text` is no object.
+            InvalidRequest: `text` is not an object.
         """
         try:
             wanted = _OBJECT.decode(bytes(embed_json(text)))
@@ -160,10 +160,10 @@ def get_context_key(context_id: str) -> str:
 
 
 def make_state_line(stamped: dict[str, Any], before: SessionState, request: memory_pb2.UpdateStateRequest) -> State:
-    """Make the line that changes state `before` as `request` asks.
+    """Create the line that changes state `before` as `request` demands.
 
     Raises:
-        StaleLease: The request was made from another state.
+        StaleLease: The request was based on another state.
     """
     if request.expected_version != before.version:
         raise stale_state_error(request.chat_id, before.version)

@@ -1,6 +1,6 @@
-"""`python -m services.memory.migration`: brings the database's tables to this version, and ends.
+"""`python -m services.memory.migration`: brings the database's tables to this version, and exits.
 
-It runs before the services of a new version, where no probe counts how long it takes; they find nothing left to do.
+It runs before the services of a new version, so that no probe limits its time; they find nothing left to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def migrate(config: Config) -> None:
 
     Raises:
         OSError: The database cannot be reached.
-        CannotServe: It is of a later version.
+        CannotServe: The tables are of a later version.
     """
     limits = Limits(config.database_connections_max, config.database_statement_timeout_s)
     async with open_database(config.database_url, limits) as database:

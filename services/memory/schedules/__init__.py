@@ -1,1 +1,1 @@
-"""Schedules: when they are due, and what became of their times."""
+"""Schedules: their due times, and the outcomes."""

@@ -1,7 +1,7 @@
-"""What other systems post to a schedule: proof, bounds, and what becomes of the record.
+"""Webhook posts to a schedule: authentication, limits, and updates of the record.
 
-Whoever cannot prove a post is told the same whatever is wrong. The work, too, depends on the post alone, and so tells
-nobody which schedules there are.
+A post that cannot be authenticated always gets the same error. The work depends only on the post, so that it reveals
+nothing about existing schedules.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from services.memory.webhooks.forms import VERSION, is_signed, make_secret
 PAYLOAD_BYTES_MAX = 65_536
 
 POSTS_MAX = 16
-"""Posts of a schedule that wait for their runs."""
+"""Maximum posts of a schedule that wait for their runs."""
 
 TAKEN_MAX = 200
-"""Ids of posts by which repetitions are known. What was signed before the oldest of them is no longer taken."""
+"""Maximum post ids kept to detect repetitions. Posts signed before the oldest of them are refused."""
 
 TOLERANCE_S = 300
-"""How far a sender's clock may be from ours, and how old a post may be."""
+"""Maximum difference between a sender's clock and ours, and maximum age of a post."""
 
 SECRETS_MAX = 2
-"""The newest secret, and the one before it while it counts."""
+"""The newest secret, and the previous one while it is valid."""
 
 ID_CHARS_MAX = 256
 SIGNATURE_CHARS_MAX = 4096
@@ -40,7 +40,7 @@ ACCEPTED, DUPLICATE, PAUSED = "accepted", "duplicate", "paused"
 _REFUSAL = "nothing here takes this post: address, signature or time is wrong"
 
 _STRANGER = tuple(make_secret() for _ in range(SECRETS_MAX))
-"""Secrets of nobody, which are tried where there are none."""
+"""Random secrets, tried if a schedule has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Posted:
 
 
 def check_form(posted: Posted, now_ms: int) -> None:
-    """Check what can be checked before a schedule is looked up. Raises Unauthenticated."""
+    """Check everything that does not require the schedule. Raises Unauthenticated."""
     name, at = posted.webhook_id, posted.timestamp
     is_name = 0 < len(name) <= ID_CHARS_MAX and name.isascii() and name.isprintable() and " " not in name
     is_time = at.isascii() and at.isdecimal() and len(at) < len(str(now_ms))
@@ -64,10 +64,10 @@ def check_form(posted: Posted, now_ms: int) -> None:
 
 
 def check_proof(schedule: Schedule | None, posted: Posted, now_ms: int) -> Schedule:
-    """Return the schedule, if the post, whose form is right, is proven to be for it. Raises Unauthenticated."""
+    """Return the schedule if the well-formed post is authentic. Raises Unauthenticated."""
     hooked = schedule.secrets if schedule is not None and schedule.on_webhook else ()
     secrets = [secret.text for secret in hooked if not secret.ends_at or secret.ends_at > now_ms]
-    # As many as there may be are tried, so that the time says nothing of how many there are.
+    # Always the maximum number is tried, so that the time does not reveal how many there are.
     tried = (*secrets, *_STRANGER)[:SECRETS_MAX]
     is_proven = is_signed(
         posted.webhook_id, posted.timestamp, posted.payload, posted.signature[:SIGNATURE_CHARS_MAX], tried
@@ -78,7 +78,7 @@ def check_proof(schedule: Schedule | None, posted: Posted, now_ms: int) -> Sched
 
 
 def check_payload(payload: bytes) -> str:
-    """Return the payload as text. Raises InvalidRequest for what is too long, or no JSON."""
+    """Return the payload as text. Raises InvalidRequest if it is too long, or not JSON."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise InvalidRequest.of("payload", f"must have at most {PAYLOAD_BYTES_MAX:,} bytes")
     try:
@@ -89,10 +89,10 @@ def check_payload(payload: bytes) -> str:
 
 
 def add_post(schedule: Schedule, posted: Posted, payload: str, now_ms: int) -> Schedule:
-    """Return the schedule with the post, which is kept until its run has begun.
+    """Return the schedule with the post added, which is kept until its run has begun.
 
     Raises:
-        QueueFull: Too many wait, or it may be a repetition: those that were signed then are known no more.
+        QueueFull: Too many posts wait, or this may be a repetition of one no longer remembered.
     """
     signed_at = int(posted.timestamp)
     if signed_at <= schedule.forgotten_at:
@@ -113,7 +113,7 @@ def add_post(schedule: Schedule, posted: Posted, payload: str, now_ms: int) -> S
 
 
 def find_free_time(schedule: Schedule, earliest_ms: int) -> int:
-    """Return the first time that is no other run's, as a time is one run."""
+    """Return the first time not used by another run, because each time identifies one run."""
     times = {schedule.triggered_at, schedule.next_at, *(post.due_at for post in schedule.posts)}
     times |= {firing.due_at for firing in schedule.firings}
     while earliest_ms in times:
@@ -122,7 +122,7 @@ def find_free_time(schedule: Schedule, earliest_ms: int) -> int:
 
 
 def add_secret(schedule: Schedule, secret: str, keep_s: int, now_ms: int) -> Schedule:
-    """Return the schedule with a new secret; the one before it counts for `keep_s` more."""
+    """Return the schedule with a new secret; the previous one stays valid for `keep_s` more."""
     if schedule.secrets and schedule.secrets[0].text == secret:
         return schedule
     old = tuple(replace(one, ends_at=now_ms + keep_s * 1000) for one in schedule.secrets[:1]) if keep_s else ()

@@ -30,7 +30,7 @@ class ScheduleService(ScheduleServiceServicer):
         audit: AuditTrail,
         check_deletion: Callable[[Identity], Awaitable[None]] | None = None,
     ) -> None:
-        """`check_deletion` raises Held where nothing of a user may be deleted."""
+        """`check_deletion` raises Held if the user's data must not be deleted."""
         self._schedules = schedules
         self._audit = audit
         self._check_deletion = check_deletion
@@ -133,7 +133,7 @@ class ScheduleService(ScheduleServiceServicer):
 
 
 def _hide_content(schedule: schedule_pb2.Schedule) -> schedule_pb2.Schedule:
-    """Leave out of another user's schedule what that user has said."""
+    """Remove the content of another user's schedule."""
     if schedule.user != identity.require_identity().user:
         schedule.ClearField("name")
         schedule.ClearField("message")
@@ -141,7 +141,7 @@ def _hide_content(schedule: schedule_pb2.Schedule) -> schedule_pb2.Schedule:
 
 
 def _make_row(schedule: Schedule) -> schedule_pb2.Schedule:
-    """Make a schedule of a list: its last firing, and no message."""
+    """Return a schedule for a list: with its last firing, without its message."""
     row = _make_message(schedule, schedule.firings[:1])
     row.ClearField("message")
     return row

@@ -1,4 +1,4 @@
-"""The schedules of the current user, and what is due of all users'."""
+"""The schedules of the current user, and the due schedules of all users."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ SCHEDULES_MAX = 1000
 """Schedules of a user."""
 
 DUE_MAX = 100
-"""Due schedules of one answer."""
+"""Maximum due schedules per response."""
 
 GRACE_MS = 120_000
-"""A time is missed when nobody could begin it for so long; restarts take less."""
+"""A due time is missed if its run could not begin within this time; restarts take less."""
 
 TRIGGERS_MAX = 200
-"""Triggers by whose ids repetitions are known."""
+"""Maximum trigger ids kept to detect repetitions."""
 
 NAME_CHARS = 60
-"""Beginning of the message that is a schedule's name if it is given none."""
+"""Characters of the message used as the default name of a schedule."""
 
 STARTED, QUEUED, REFUSED = "started", "queued", "refused"
-"""Outcomes: a run has begun; the run of the time before goes on; it is to be tried again."""
+"""Outcomes: a run has begun; the previous time's run is still active; it will be tried again."""
 
 RETRY_MS = 5_000
-"""Time after which what was queued or refused is tried again."""
+"""Time after which a queued or refused firing is tried again."""
 
 TIMES = ("cron", "once_at", "time_zone", "paused")
-"""Fields that decide which time is next."""
+"""Fields that determine the next time."""
 
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})")
 
 NOT_TRIED: dict[str, Any] = {"queued_at": 0, "retry_at": 0, "refusal": None}
-"""The fields about the time that is due, before it was tried."""
+"""Fields about the due time, before it has been tried."""
 
 
 class ScheduleStore:
@@ -77,14 +77,15 @@ class ScheduleStore:
         clock: Callable[[], int] = now_ms,
         users: LivingUsers | None = None,
     ) -> None:
-        """`clock` tells Unix milliseconds, for all services alike; `users` who has a credential, None: everybody."""
+        """`clock` returns Unix milliseconds, the same for all services. `users` knows users with credentials; None: all
+        have them."""
         self._schedules = schedules
         self._users = users
         self._access = access
         self._clock = clock
 
     async def create(self, schedule: Schedule) -> tuple[Schedule, bool]:
-        """Store a schedule of which owner, version and times are filled in here; return it, and whether it is new."""
+        """Store a schedule, with owner, version and times filled in here; return it, and whether it is new."""
         owner, now = identity.require_identity(), self._clock()
         schedule = replace(
             schedule,
@@ -110,25 +111,24 @@ class ScheduleStore:
         if await self._schedules.put(schedule):
             return schedule, True
         stored = self._schedules.check_kept(await self._schedules.find(schedule.schedule_id))
-        # A statement whose answer was lost is repeated, and then finds its own schedule.
+        # A statement with a lost response is repeated, and then finds its own schedule.
         return await self._schedules.keep(_check_same(stored, schedule)), stored.version == schedule.version
 
     async def list_own(self, size: int = 0, token: str = "") -> tuple[list[Schedule], str]:
-        """Return a page of the user's schedules, and the next one's token; of size 0 all of them."""
+        """Return a page of the user's schedules, and the next page's token; size 0 returns all."""
         size, after = _parse_page(size, token)
         found = await self._schedules.list_own(identity.require_identity(), after, size + 1)
         return split_page(found, size, _get_place)
 
     async def list_of_tenant(self, user: str, size: int, token: str) -> tuple[list[Schedule], str]:
-        """Return a page of the schedules of the tenant's users, or of one of them, and the next one's token."""
+        """Return a page of schedules of the tenant's users, or of one user, and the next page's token."""
         tenant, (size, after) = identity.require_scope("operate").tenant, _parse_page(size or PAGE_MAX, token)
         found = [one for one in await self._schedules.list_all() if one.tenant == tenant and user in ("", one.user)]
         rest = [one for one in sorted(found, key=_get_place) if _get_place(one) > after]
         return split_page(rest, size, _get_place)
 
     async def get(self, schedule_id: str, *, for_operator: bool = False) -> Schedule:
-        """Return the user's schedule; `for_operator`: or another's of the tenant, with the scope operate. Raises
-        NotFound."""
+        """Return the user's schedule; with `for_operator` and the scope operate, any of the tenant. Raises NotFound."""
         schedule, caller = await self._schedules.find(schedule_id), identity.require_identity()
         is_operator = for_operator and "operate" in caller.scopes
         if schedule is None or not (schedule.owner == caller or (is_operator and schedule.tenant == caller.tenant)):
@@ -136,7 +136,7 @@ class ScheduleStore:
         return schedule
 
     async def hold(self, schedule_id: str, *, is_held: bool) -> Schedule:
-        """Have the schedule of any user of the tenant begin no runs, or begin them again."""
+        """Hold or release a schedule of any user of the tenant; a held schedule begins no runs."""
         identity.require_scope("operate")
 
         def change(schedule: Schedule) -> Schedule:
@@ -145,13 +145,13 @@ class ScheduleStore:
         return await self._note_hold(await self._change(await self.get(schedule_id, for_operator=True), change))
 
     async def note_holds(self, tenant: str, user: str) -> None:
-        """Have a user's schedules say whether they are held."""
+        """Update the held state of a user's schedules."""
         for schedule in await self._schedules.list_own(Identity(tenant, user), (0, ""), SCHEDULES_MAX):
-            with suppress(NotFound), identity.acting_as(None):  # it may be deleted meanwhile
+            with suppress(NotFound), identity.acting_as(None):  # it may be deleted in the meantime
                 await self._note_hold(schedule)
 
     async def update(self, schedule_id: str, changes: dict[str, Any]) -> Schedule:
-        """Change fields by name; cron and once_at end each other."""
+        """Change fields by name; setting cron clears once_at and vice versa."""
         if changes.get("cron"):
             changes = {"once_at": 0} | changes
         if changes.get("once_at"):
@@ -179,7 +179,8 @@ class ScheduleStore:
         return await self._change(await self.get(schedule_id), change)
 
     async def trigger(self, schedule_id: str, request_id: str) -> tuple[Schedule, int]:
-        """Begin a run beside the times, once for a `request_id` that is not empty; return its time, too."""
+        """Request a run outside the schedule's times, once per non-empty `request_id`; return the schedule and the
+        run's time."""
         due_at = 0
 
         def change(schedule: Schedule) -> Schedule:
@@ -194,7 +195,8 @@ class ScheduleStore:
         return await self._change(await self.get(schedule_id), change), due_at
 
     async def rotate(self, schedule_id: str, keep_s: int) -> tuple[Schedule, str]:
-        """Return the schedule with a new secret for posts, and that; the one before counts for `keep_s` more."""
+        """Return the schedule with a new secret for posts, and the secret; the previous one stays valid for `keep_s`
+        more."""
         if not 0 <= keep_s <= KEEP_S_MAX:
             raise InvalidRequest.of("keepS", f"must be 0 to {KEEP_S_MAX}")
         secret = make_secret()
@@ -205,10 +207,12 @@ class ScheduleStore:
         return await self._change(await self.get(schedule_id), change), secret
 
     async def receive(self, schedule_id: str, posted: Posted) -> str:
-        """Store a post of any user's schedule, whose run then begins; return what has become of it.
+        """Store a post to any user's schedule, so that its run begins; return its status.
 
         Raises:
-            Unauthenticated: It proves nothing. InvalidRequest: It is no JSON. QueueFull: Too many wait.
+            Unauthenticated: The post is not authentic.
+            InvalidRequest: The payload is not JSON.
+            QueueFull: Too many posts wait.
         """
         posts.check_form(posted, self._clock())
         found = await self._schedules.find(schedule_id) if is_uuid(schedule_id) else None
@@ -235,13 +239,13 @@ class ScheduleStore:
         await self._schedules.delete(schedule_id)
 
     async def list_due(self) -> tuple[list[Schedule], int]:
-        """Return what is to begin, and when the next one is. What is too late is stored as missed on the way."""
+        """Return the due schedules, and the time of the next one. Times that are too late are stored as missed."""
         now = self._clock()
         due: list[Schedule] = []
         for schedule in await self._schedules.list_due(now, DUE_MAX):
             if not _is_seen(schedule):
                 continue
-            with suppress(NotFound):  # it was deleted meanwhile
+            with suppress(NotFound):  # it was deleted in the meantime
                 if (await self._note_hold(schedule)).held:
                     await self.record(schedule.schedule_id, Firing(schedule.due_at, 0, "skipped"))
                 elif now - schedule.waits_since <= GRACE_MS:
@@ -256,7 +260,7 @@ class ScheduleStore:
         return due, await self._schedules.find_next_start(now)
 
     async def record(self, schedule_id: str, firing: Firing) -> Schedule:
-        """Store what became of the time `firing.due_at`, and go on to the next one."""
+        """Store the outcome of the time `firing.due_at`, and advance to the next one."""
         found = await self._schedules.find(schedule_id)
         if found is None or not _is_seen(found):
             raise _not_found(schedule_id)
@@ -267,7 +271,7 @@ class ScheduleStore:
                 return _correct(schedule, firing)
             if firing.outcome in (QUEUED, REFUSED):
                 if firing.due_at != schedule.due_at:
-                    return schedule  # another has come before it meanwhile, or a pause: its turn is later
+                    return schedule  # another one became due before it, or a pause began: its turn comes later
                 queued_at = now if firing.outcome == QUEUED else schedule.queued_at
                 return replace(schedule, queued_at=queued_at, retry_at=now + RETRY_MS, refusal=firing.failure)
             changed, passed = schedule, 0
@@ -282,9 +286,10 @@ class ScheduleStore:
                 changed = replace(changed, next_at=find_next(schedule, max(now, firing.due_at)))
                 passed = count_between(schedule, firing.due_at, now)
             elif firing.outcome != STARTED or _is_forgotten(schedule, firing.due_at):
-                return schedule  # its user has changed the times meanwhile, or its run is taken over long after it
+                return schedule  # its user has changed the times, or its run was taken over long afterwards
             if changed.posts:
-                changed = replace(changed, queued_at=now)  # what has waited for this one has its whole time of grace
+                # a firing that waited for this one gets the full grace period
+                changed = replace(changed, queued_at=now)
             recorded = replace(firing, recorded_at=now, passed=passed, webhook_id=post.webhook_id if post else "")
             firings = (recorded, *schedule.firings)[:FIRINGS_MAX]
             return replace(changed, firings=firings, last_run_id=firing.run_id or schedule.last_run_id)
@@ -292,12 +297,12 @@ class ScheduleStore:
         return await self._change(found, change)
 
     async def _pass_times(self, schedule: Schedule, last: int) -> Schedule:
-        """Go on to the time `last`, and keep the one that was next as missed if it is another."""
+        """Advance to the time `last`; if an earlier one was next, store it as missed."""
 
         def change(stored: Schedule) -> Schedule:
             if stored.next_at != schedule.next_at:
                 return stored
-            # Who begins it has the whole time of grace from now on.
+            # The service that begins it gets the full grace period from now on.
             changed = replace(stored, queued_at=self._clock())
             if last == stored.next_at:
                 return changed
@@ -308,7 +313,7 @@ class ScheduleStore:
         return await self._change(schedule, change)
 
     async def _note_hold(self, schedule: Schedule) -> Schedule:
-        """Return the schedule as it is held or not, by whether its user is suspended or has gone."""
+        """Return the schedule with its held state updated: held if its user is suspended or has no credentials left."""
         if self._users is None or schedule.held == OPERATOR:
             return schedule
         if await self._users.is_suspended(schedule.tenant, schedule.user):
@@ -357,13 +362,15 @@ def _get_place(schedule: Schedule) -> tuple[int, str]:
 
 
 def _is_forgotten(schedule: Schedule, due_at: int) -> bool:
-    """Whether there have been so many times since that what became of this one is not kept."""
+    """Return whether so many firings have followed that this one's outcome is no longer stored."""
     return len(schedule.firings) == FIRINGS_MAX and due_at < schedule.firings[-1].due_at
 
 
 def _correct(schedule: Schedule, firing: Firing) -> Schedule:
-    """Return the schedule with a run of a time that was recorded without: whoever skipped it found the chat busy, and
-    another service, a moment later, did not."""
+    """Return the schedule with a started run added to a firing recorded without one.
+
+    The service that skipped it found the chat busy, and another, a moment later, did not.
+    """
     at = next(number for number, known in enumerate(schedule.firings) if known.due_at == firing.due_at)
     known = schedule.firings[at]
     if firing.outcome != STARTED or known.outcome == STARTED:
@@ -374,12 +381,12 @@ def _correct(schedule: Schedule, firing: Firing) -> Schedule:
 
 
 def _is_seen(schedule: Schedule) -> bool:
-    """Return whether the caller may begin the schedule's runs: its user, and services on their own account."""
+    """Return whether the caller may begin the schedule's runs: its user, or a service on its own account."""
     return identity.is_own_account() or schedule.owner == identity.require_identity()
 
 
 def _check_same(stored: Schedule, schedule: Schedule) -> Schedule:
-    """Return what is stored if it was made by the same request."""
+    """Return the stored schedule if the same request created it."""
     asked = replace(
         schedule,
         **{

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 FIELDS = 5
 
 PASSED_MAX = 1000
-"""More times than that are not counted."""
+"""Maximum times counted."""
 
 JITTER_S_MAX = 3600
 
 ONCE_AT_MAX = 253_402_300_799_999
-"""The last millisecond that dates can name."""
+"""The last millisecond that dates can represent."""
 
 MS = 1000
 
@@ -33,14 +33,14 @@ log = structlog.get_logger()
 
 
 def find_next(schedule: Schedule, after_ms: int) -> int:
-    """Return the schedule's first time after `after_ms`, 0 when there is none."""
+    """Return the schedule's first time after `after_ms`; 0 if there is none."""
     if not schedule.cron:
         return schedule.once_at if schedule.once_at > after_ms else 0
     return next(_iterate_times(schedule, after_ms), 0)
 
 
 def count_between(schedule: Schedule, after_ms: int, until_ms: int) -> int:
-    """Return how many times there are after `after_ms` up to `until_ms`, at most PASSED_MAX."""
+    """Return the number of times after `after_ms` up to `until_ms`, at most PASSED_MAX."""
     if not schedule.cron:
         return 0
     count = 0
@@ -52,7 +52,7 @@ def count_between(schedule: Schedule, after_ms: int, until_ms: int) -> int:
 
 
 def find_last(schedule: Schedule, due_ms: int, until_ms: int) -> int:
-    """Return the last time from `due_ms`, which is one, up to `until_ms`."""
+    """Return the last time from `due_ms`, itself a time, up to `until_ms`."""
     if not schedule.cron:
         return due_ms
     before = next(_iterate(schedule, until_ms + MS, is_reverse=True), None)
@@ -60,7 +60,7 @@ def find_last(schedule: Schedule, due_ms: int, until_ms: int) -> int:
 
 
 def check_times(schedule: Schedule) -> None:
-    """Raise InvalidRequest, which names the field, for times that are none."""
+    """Raise InvalidRequest, naming the field, for invalid times."""
     if schedule.cron and schedule.once_at:
         raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them")
     if not (schedule.cron or schedule.once_at or schedule.on_webhook):
@@ -83,7 +83,7 @@ def check_times(schedule: Schedule) -> None:
 
 
 def check_next(schedule: Schedule) -> None:
-    """Raise InvalidRequest for a schedule without a time to come."""
+    """Raise InvalidRequest for a schedule without future times."""
     if not schedule.next_at and (schedule.cron or schedule.once_at):
         raise InvalidRequest.of("cron" if schedule.cron else "onceAt", "must have a time to come")
 
@@ -96,7 +96,8 @@ def _iterate_times(schedule: Schedule, after_ms: int) -> Iterator[int]:
 
 
 def _iterate(schedule: Schedule, from_ms: int, *, is_reverse: bool = False) -> Iterator[datetime]:
-    """Yield the times of a stored schedule; none where its zone or its form is no more: all others' are to go on."""
+    """Yield the times of a stored schedule; none if its time zone or format is no longer supported, so that other
+    schedules continue."""
     try:
         start = datetime.fromtimestamp(from_ms // MS, UTC).astimezone(_load_zone(schedule.time_zone))
         times = CronSim(schedule.cron, start, reverse=is_reverse)

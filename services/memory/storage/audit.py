@@ -1,4 +1,4 @@
-"""The audit log: what operators and admins did, in lines that prove they are all there."""
+"""The audit log: actions of operators and admins, in lines with a hash chain that proves completeness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AUDIT_TENANT = "default"
 
 WAITING_MAX = 10_000
-"""Deeds that wait for a store that refuses them; the next ones are lost, and counted."""
+"""Maximum records that wait for a store that refuses them; further ones are lost, and counted."""
 
 RETRY_S = 1.0
 
@@ -32,10 +32,10 @@ log = structlog.get_logger()
 
 
 class AuditTrail:
-    """The audit logs of a store; `run_retries` is its task."""
+    """The audit logs of a store; `run_retries` must run as a task."""
 
     def __init__(self, store: AuditStore, clock: Callable[[], int], own_tenant: str) -> None:
-        """`clock` tells Unix milliseconds; the log of `own_tenant` has what is no tenant's."""
+        """`clock` returns Unix milliseconds; the log of `own_tenant` also holds records of no tenant."""
         self.store = store
         self._own_tenant = own_tenant
         self._clock = clock
@@ -43,17 +43,19 @@ class AuditTrail:
         self._wake = asyncio.Event()
 
     async def record(self, event: str, who: Identity, **details: Any) -> None:
-        """Append that `who` has done something; on disk when this returns, but where the store refuses it."""
+        """Append a record of an action by `who`; on disk on return, unless the store refuses it."""
         await self.record_of(who.tenant, event, who.user, who.credential, **details)
 
     async def record_of(self, tenant: str, event: str, by: str = "", credential: str = "", **details: Any) -> None:
-        """Append a line to the log of a tenant, empty: what is no tenant's; `details` are texts, whole numbers and
-        booleans, of which empty ones are left out."""
+        """Append a line to the log of a tenant, or for "" to the own tenant's.
+
+        `details` are texts, integers and booleans; empty ones are left out.
+        """
         tenant = tenant or self._own_tenant
         given = {"by": by, "credential": credential} | details
         line = {"at": self._clock(), "event": event, "tenant": tenant}
         line |= {name: value for name, value in given.items() if value not in ("", None)}
-        if self._waiting:  # behind those that came before
+        if self._waiting:  # after the records already waiting
             self._put_off(tenant, line)
             return
         try:
@@ -63,7 +65,7 @@ class AuditTrail:
             self._put_off(tenant, line)
 
     async def run_retries(self) -> None:
-        """Store what was refused, in order; until cancelled."""
+        """Store refused records, in order, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -99,30 +101,30 @@ NO_HEAD: Head = (0, FIRST)
 
 class AuditStore(Protocol):
     async def append(self, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append a line for each record, all or none, on disk when this returns. Raises HeadraceError."""
+        """Append a line for each record, all or none, on disk on return. Raises HeadraceError."""
         ...
 
     def read_all(self, tenant: str) -> AsyncGenerator[list[str]]:
-        """Read the log as it is stored, whatever its lines say, in portions."""
+        """Read the stored log in portions, without checking its lines."""
         ...
 
     async def read_behind(self, tenant: str, seq: int, count: int) -> list[str]:
-        """Read up to `count` lines behind a number, in order."""
+        """Read up to `count` lines after a number, in order."""
         ...
 
     async def read_newest(self, tenant: str, before_seq: int, count: int) -> list[str]:
-        """Read up to `count` lines before a number, the newest first."""
+        """Read up to `count` lines before a number, newest first."""
         ...
 
     async def read_head(self, tenant: str) -> Head: ...
 
     async def forget(self, before_at: int) -> None:
-        """Delete lines of all tenants that are older, as far as the store can, and say so in their logs."""
+        """Delete older lines of all tenants, as far as the store can, and record that in their logs."""
         ...
 
 
 def chain_records(head: Head, records: Iterable[Mapping[str, Any]]) -> tuple[list[str], Head]:
-    """Return the lines of records behind `head`, and the head that they make."""
+    """Return the lines for records appended after `head`, and the new head."""
     seq, previous = head
     lines: list[str] = []
     for record in records:
@@ -133,12 +135,12 @@ def chain_records(head: Head, records: Iterable[Mapping[str, Any]]) -> tuple[lis
 
 
 def make_forgotten(at: int, before_seq: int) -> dict[str, Any]:
-    """Make the record of a deletion: number `before_seq` is the first line that is kept."""
+    """Create the record of a deletion; number `before_seq` is the first line that is kept."""
     return {"at": at, "event": FORGOTTEN, "before": before_seq}
 
 
 def parse_head(line: str) -> Head | None:
-    """Return what a line says of itself; None where it is no line."""
+    """Return a line's number and hash; None if it is invalid."""
     try:
         record = json.loads(line)
         seq, own = record["seq"], record["hash"]

@@ -1,7 +1,8 @@
-"""What budgets have left for a run, in SQL that both engines take.
+"""Computes a run's share of budgets, in SQL that both engines accept.
 
-A run's grant is what it may spend in all its life. What its lines have charged of it is spent, as all views of what was
-spent have it; the rest is kept for it as long as it goes on and somebody owns it. So nothing has to be given back."""
+A run's grant is the maximum it may spend in its whole life. Charges in its lines count as spent, as in all views of
+spending; the rest is reserved for it while it is active and has an owner. So nothing has to be returned.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +45,16 @@ class SpendClaim:
     tenant: str
     run_id: str
     agent_keys: Sequence[str]
-    """Agents that the run may ask: all their budgets are held against its grant."""
+    """Agents that the run may ask; budgets of all of them limit its grant."""
     budgets: Sequence[Budget]
     least: Amount
     wanted: Amount
     now: int
-    """Unix milliseconds, by which leases hold."""
+    """Unix milliseconds, to decide which leases are valid."""
 
     @property
     def agents(self) -> str:
-        """The keys, each with a line break before and behind it."""
+        """The keys, each between line breaks."""
         return "".join(f"\n{key}\n" for key in self.agent_keys)
 
 
@@ -61,22 +62,23 @@ class SpendClaim:
 class BudgetUse:
     spent: Amount
     kept: Amount
-    """What the grants of other runs have left."""
+    """The unspent rest of other runs' grants."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendDecision:
     granted: Amount | None
-    """None: the budgets of `refusing` have no room."""
+    """None: the budgets in `refusing` have no room."""
     refusing: Sequence[Budget]
     nearing: Sequence[tuple[Budget, float]]
-    """Each budget with the share of it that is spent or kept now, this grant included."""
+    """Each budget with its share that is spent or reserved, including this grant."""
 
 
 def decide_claim(claim: SpendClaim, charged: Amount, uses: Sequence[BudgetUse]) -> SpendDecision:
-    """Grant what is needed at least, and of what is wanted beside it at most half of the rest: others may come.
+    """Grant the minimum that is needed, plus at most half of the rest towards the wanted amount, so that others can
+    follow.
 
-    `charged` is what the run's own lines have, which is in what was spent and in the grant.
+    `charged` is the sum of the run's own lines, which is part of both the spending and the grant.
     """
     rooms = [_measure_room(budget, use, charged) for budget, use in zip(claim.budgets, uses, strict=True)]
     granted, refusing = list[int](), list[Budget]()
@@ -102,7 +104,7 @@ def _pair(first: Amount, second: Amount) -> list[tuple[int, int]]:
 
 
 def _measure_room(budget: Budget, use: BudgetUse, charged: Amount) -> list[int | None]:
-    """Return what the run's grant may be at most, by unit."""
+    """Return the maximum that the run's grant may be, by unit."""
     limits = (budget.nano_usd_max, budget.tokens_max)
     used = _pair(use.spent + use.kept, charged)
     return [None if limit is None else limit - all_ + own for limit, (all_, own) in zip(limits, used, strict=True)]
@@ -115,8 +117,11 @@ def _measure_share(budget: Budget, use: BudgetUse, kept: Amount) -> float:
 
 
 def render_use(claim: SpendClaim, budget: Budget, source: str) -> tuple[str, list[Any]]:
-    """Return the statement of a budget's use, with numbered marks ($1), and its values. `source` joins grants, their
-    runs and these runs' leases. It is one statement, so that a charge is not seen as spent and as kept."""
+    """Return the statement for a budget's usage, with numbered marks ($1), and its values.
+
+    `source` joins grants, their runs and these runs' leases. A single statement ensures that a charge is not counted
+    both as spent and as reserved.
+    """
     values: list[Any] = [claim.tenant, budget.first_day, budget.last_day, claim.run_id, claim.now]
     spent, kept = ["tenant = $1", "day BETWEEN $2 AND $3"], ["runs.of_tenant = $1", "grants.run_id <> $4"]
     kept += ["NOT runs.is_ended", "coalesce(expires_at, 0) > $5"]

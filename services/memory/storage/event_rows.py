@@ -1,7 +1,7 @@
-"""Events for the outside: what the lines of a chat make known, as CloudEvents 1.0.
+"""Events for other systems, derived from the lines of a chat, as CloudEvents 1.0.
 
-They hold ids, states, times and what was used, and nothing that anybody has said. An event's id comes from its line's
-uuid, so that whoever derives it again finds the same one; a copy of a chat keeps uuids, and so tells nothing anew.
+They contain ids, states, times and usage, but no content. An event's id derives from its line's uuid, so that repeated
+derivation yields the same event; a copy of a chat keeps uuids, and so causes no new events.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 RUN_ENDED, GATE_OPENED, GATE_EXPIRING = "headrace.run.ended", "headrace.gate.opened", "headrace.gate.expiring"
 GATE_STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}
-"""Types of events by the steps that cause them."""
+"""Event types by the gate steps that cause them."""
 BUDGET_WARNING, PING = "headrace.budget.warning", "headrace.ping"
 TYPES = (RUN_ENDED, GATE_OPENED, *GATE_STEPS.values(), GATE_EXPIRING, BUDGET_WARNING)
-"""What a webhook can be told of; a ping is told to the one that is pinged."""
+"""Event types that a webhook can subscribe to; a ping goes only to the webhook that is tested."""
 
 EXPIRING_SHARE = 5
 """A gate is about to expire when a fifth of its time is left..."""
@@ -44,23 +44,23 @@ class OutsideEvent:
     tenant: str
     type: str
     subject: str
-    """The chat, or what else it is about: webhooks are told of one subject's events in order."""
+    """The chat, or another subject; webhooks receive the events of one subject in order."""
     run_id: str
     gate_id: str
     agent_key: str
     occurred_at: int
     payload: str
-    """The CloudEvent, as it is sent."""
+    """The CloudEvent as it is sent."""
     committed_at: int
     due_at: int = 0
-    """When it will be so, unless its gate is closed before; 0: it is."""
+    """Time at which the event happens, unless its gate is closed first; 0: it has happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventChange:
     events: Sequence[OutsideEvent] = ()
     withdrawn: Sequence[tuple[str, str | None]] = ()
-    """Run and gate (None: all of the run) of events that will not be."""
+    """Run and gate (None: the whole run) of scheduled events that will not happen."""
     is_recovered: bool = False
     """Whether the lines were read again, so that their events may be known already."""
 
@@ -72,7 +72,7 @@ NO_EVENTS = EventChange()
 
 
 def fold_events(info: ChatInfo, lines: Iterable[Line], *, is_recovered: bool = False) -> EventChange:
-    """Return the events of `lines`, whose chat's runs `info` knows."""
+    """Return the events of `lines`; `info` knows the chat's runs."""
     events: list[OutsideEvent] = []
     withdrawn: list[tuple[str, str | None]] = []
     for line in lines:
@@ -96,9 +96,9 @@ def fold_events(info: ChatInfo, lines: Iterable[Line], *, is_recovered: bool = F
 def make_event(
     tenant: str, kind: str, key: str, subject: str, at: int, data: dict[str, Any], **fields: Any
 ) -> OutsideEvent:
-    """Make the event that `key` names among those of its kind; the same key is the same event.
+    """Create the event that `key` identifies among those of its kind; the same key gives the same event.
 
-    `fields` are fields of OutsideEvent beside those.
+    `fields` are further fields of OutsideEvent.
     """
     event_id = str(uuid.uuid5(_IDS, f"{tenant}/{kind}/{key}"))
     event = {
@@ -119,7 +119,7 @@ def make_event(
 
 
 def make_run_ended(info: ChatInfo, run: RunInfo, line: Run) -> OutsideEvent:
-    """Make the event of a run's last line."""
+    """Create the event for a run's last line."""
     data: dict[str, Any] = {"chatId": info.chat_id, "runId": line.run_id, "agentKey": run.agent_key}
     data["user"] = info.find_requester(line.run_id)
     data["state"] = line.state
@@ -141,7 +141,7 @@ def make_run_ended(info: ChatInfo, run: RunInfo, line: Run) -> OutsideEvent:
 
 
 def _make_gate_events(info: ChatInfo, line: Event, gate: GateEvent) -> Iterable[OutsideEvent]:
-    """Return that the gate opened, and that it will be about to expire."""
+    """Return the events that the gate opened, and that it will be about to expire."""
     data: dict[str, Any] = {"chatId": info.chat_id, "runId": line.run_id, "agentKey": gate.agent_key}
     data |= {"gateId": gate.gate_id, "kind": gate.kind, "toolId": gate.tool_id, "toolName": gate.tool_name}
     data |= {"openedAt": format_time(gate.timestamp)}

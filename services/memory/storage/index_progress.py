@@ -1,4 +1,4 @@
-"""How far an index is that is made while its store serves."""
+"""The progress of an index that is built while its store serves requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.errors import IndexIncomplete
 from headrace.v1 import common_pb2
 
 RETRY_AFTER_S = 2.0
-"""Told to callers who have to wait for the whole index."""
+"""Suggested to callers who must wait for the whole index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class IndexProgress:
     chats: int
 
     def make_error(self, wanted: str) -> IndexIncomplete:
-        """Make the error of a call that cannot know `wanted` yet."""
+        """Create the error for a call that cannot know `wanted` yet."""
         return IndexIncomplete(
             f"{wanted} is not known before the index is made: {self.chats_done} of {self.chats} chats; try again later",
             retry_after_s=RETRY_AFTER_S,
@@ -27,5 +27,5 @@ class IndexProgress:
 
 
 def describe_progress(progress: IndexProgress | None) -> common_pb2.IndexProgress | None:
-    """Describe to callers how far the index was before their list was read."""
+    """Return, for callers, the index's progress before their list was read."""
     return progress and common_pb2.IndexProgress(chats_done=progress.chats_done, chats=progress.chats)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from services.memory.storage.leases import Lease
 
 TEXT_CHARS_MAX = 100_000
-"""Characters of one line that are searched: a longer one is a pasted file, and would fill the index."""
+"""Maximum characters of one line that are searched; a longer one is a pasted file, which would fill the index."""
 
 Kind: TypeAlias = Literal["chat", "insight", "summary"]
 
@@ -46,9 +46,9 @@ class ChatEntry:
     tenant: str
     user: str
     shared_with: str = ""
-    """Names of those who may read it, each with a line break before and behind it."""
+    """Names of users who may read it, each between line breaks."""
     participants: str = ""
-    """Names of those among them who may take part, likewise."""
+    """Names of those who may participate, likewise."""
 
     @property
     def owner(self) -> Identity:
@@ -67,7 +67,7 @@ class ChatEntry:
 class IndexChange:
     chat: ChatEntry
     size_bytes: int
-    """Size of the log, which tells the next start whether the index has all of it."""
+    """Size of the log, which tells the next start whether the index is complete."""
     mtime_ns: int
     runs: Sequence[RunInfo]
     texts: Sequence[Text]
@@ -76,7 +76,7 @@ class IndexChange:
     leases: Mapping[str, Lease] = field(default_factory=dict[str, "Lease"])
     gates: GateChange = GateChange()
     spend: Sequence[SpendRow] = ()
-    """To be added to what the chat has cost; of a whole change, all of it."""
+    """Added to the chat's spending; in a whole change, all of it."""
     events: EventChange = NO_EVENTS
 
 
@@ -91,12 +91,12 @@ class UnfinishedEntry:
     expires_at: int = 0
     tenant: str = ""
     user: str = ""
-    """Who has asked."""
+    """The user who asked."""
     chat_owner: str = ""
 
 
 def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange:
-    """Make the change of `lines`, committed now; of the whole chat where they change other lines' texts."""
+    """Return the index change for `lines`, just committed; for the whole chat if they change other lines' texts."""
     facts = chat.info
     events = fold_events(facts, lines)
     if chat.is_reverted or any(isinstance(line, Title) for line in lines):
@@ -112,7 +112,7 @@ def make_change(chat: Chat, lines: Sequence[Line], mtime_ns: int) -> IndexChange
 def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
     runs = list(chat.info.runs.values())
     shown = sorted((line for lines in chat.visible_runs.values() for line in lines), key=lambda line: line.n)
-    # Of reverted runs too: what was decided stays so. All gates are there, so none is left to be closed.
+    # Including reverted runs, because decisions stay. All gates are included, so none is left to be closed.
     gates = GateChange(fold_gates(chat.info, chat.log).opened, grants=make_grant_rows(chat.info, 0))
     # The title that the chat was given last is the text of a line 0; the first words are their query's.
     title = [Text(0, "", "chat", chat.info.given_title)] if chat.info.given_title else []
@@ -128,7 +128,7 @@ def make_full_change(chat: Chat, mtime_ns: int) -> IndexChange:
 
 
 def extract_texts(lines: Iterable[Line]) -> list[Text]:
-    """Return the searched texts: those of people and models, not results of tools."""
+    """Return the searched texts: those of people and models, not tool results."""
     return [found for line in lines if (found := _extract_text(line)).text]
 
 

@@ -1,4 +1,4 @@
-"""What API keys use of their limits, over all replicas of all services: the interface, and its rules."""
+"""Usage of API keys' limits, across all replicas of all services: the interface, and its rules."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Protocol
 MINUTE_MS = 60_000
 
 RESERVED_MS = 60_000
-"""How long a place for a run is kept that has not begun: longer than its query takes to be stored."""
+"""How long a reservation for a run is kept; longer than storing its query takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallUse:
-    """What is left of a key's calls, by a bucket that a minute fills."""
+    """The remaining calls of a key, as a bucket that refills within a minute."""
 
     full_at_us: int
-    """When none of it will be used, Unix microseconds."""
+    """When the bucket is full again, in Unix microseconds."""
     granted: int
 
     def wait_ms(self, per_minute: int, now_ms: int) -> int:
-        """Return after how long there is one more; 0: now."""
+        """Return the milliseconds until one more call is available; 0: now."""
         return max(0, -((now_ms * 1000 + MINUTE_MS * 1000 - find_gap_us(per_minute) - self.full_at_us) // 1000))
 
 
@@ -29,7 +29,7 @@ def find_gap_us(per_minute: int) -> int:
 
 
 def take_from_bucket(full_at_us: int, per_minute: int, wanted: int, now_ms: int) -> CallUse:
-    """Take as much of what is wanted as there is; nothing where another service's clock is before this one's."""
+    """Take as many calls as are wanted and available; none if another service's clock is ahead of this one's."""
     now_us, gap_us = now_ms * 1000, find_gap_us(per_minute)
     full_at_us = max(full_at_us, now_us)
     granted = max(0, min(wanted, (now_us + MINUTE_MS * 1000 - full_at_us) // gap_us))
@@ -38,14 +38,16 @@ def take_from_bucket(full_at_us: int, per_minute: int, wanted: int, now_ms: int)
 
 class KeyUses(Protocol):
     async def take_calls(self, key_id: str, per_minute: int, wanted: int) -> CallUse:
-        """Take up to `wanted` calls of the key's for who asks, so that nobody else has them."""
+        """Take up to `wanted` of the key's calls for the caller."""
         ...
 
     async def reserve_run(self, tenant: str, credential: str, run_id: str, runs_max: int) -> bool:
-        """Keep a place among the key's live runs, those that wait for people included, for one that is about to be
-        stored; False where all are taken. A run that has its place keeps it."""
+        """Reserve one of the key's live runs, including those that wait for people, for one about to be stored.
+
+        Returns False if all are taken. A run that already has its reservation keeps it.
+        """
         ...
 
     async def release_run(self, credential: str, run_id: str) -> None:
-        """Give a place up whose run was not stored."""
+        """Release the reservation of a run that was not stored."""
         ...

@@ -1,7 +1,7 @@
-"""Ownership of runs: leases that end by the clock, and generations that fence former owners.
+"""Ownership of runs: leases that expire by the clock, and generations that fence former owners.
 
-An ended lease still fences: only then may another take its run. A lease without an owner is a parked run's: it keeps
-nobody from taking the run, and says when somebody must.
+An expired lease still fences: only then may another owner take its run. A lease without an owner belongs to a parked
+run: any owner may take the run, and it states when one must.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from headrace.errors import ChatBusy, InvalidRequest, NotFound, StaleLease
 from services.memory.log.chat_info import RunInfo
 
 TTL_MS_MAX = 10 * 60 * 1000
-"""A lease that holds longer says nothing about whether its owner is alive."""
+"""Maximum duration; a longer lease would not show whether its owner is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
     owner: str
-    """Empty: never had, or parked."""
+    """Empty: never owned, or parked."""
     generation: int
     expires_at: int
-    """Unix milliseconds; 0 if given up, or never had. Without an owner: when the run is due."""
+    """Unix milliseconds; 0 if released, or never owned. Without an owner: when the run is due."""
 
     @classmethod
     def start_at(cls, owner: str, generation: int, now: int, ttl_ms: int) -> Lease:
-        """Make a lease that begins `now`. Raises InvalidRequest if the time is out of bounds."""
+        """Create a lease that begins `now`. Raises InvalidRequest if the duration is out of bounds."""
         if not 0 < ttl_ms <= TTL_MS_MAX:
             raise InvalidRequest.of("ttlMs", f"must be 1 to {TTL_MS_MAX}")
         return cls(owner, generation, now + ttl_ms)
 
     def release(self, due_at: int) -> Lease:
-        """Make the lease as it is when its owner has given it up, or has parked its run until `due_at`."""
+        """Return the lease as released by its owner, or with its run parked until `due_at`."""
         return replace(self, owner="" if due_at else self.owner, expires_at=due_at)
 
     def check_free(self, run_id: str, owner: str, now: int) -> None:
-        """Raise StaleLease if this lease keeps `owner` from having the run."""
+        """Raise StaleLease if this lease prevents `owner` from taking the run."""
         if self.owner not in ("", owner) and self.expires_at > now:
             raise StaleLease(f"run {run_id} has an owner; its lease holds", runId=run_id, expiresAt=self.expires_at)
 
@@ -43,7 +43,7 @@ class Lease:
 NO_LEASE = Lease("", 0, 0)
 
 DUE_MAX = 200
-"""Parked runs that are listed at a time when they are due: whoever lists them takes them over before it looks again."""
+"""Maximum due parked runs listed at a time; the caller takes them over before it polls again."""
 
 
 def lease_lost(run_id: str, generation: int) -> StaleLease:
@@ -51,13 +51,13 @@ def lease_lost(run_id: str, generation: int) -> StaleLease:
 
 
 def check_owned(chat_id: str, owned: int) -> None:
-    """Raise ChatBusy where so many runs of a chat that cannot be read have an owner, whose lease holds."""
+    """Raise ChatBusy if runs of an unreadable chat have owners with valid leases."""
     if owned:
         raise ChatBusy(f"{owned} runs of chat {chat_id} have an owner; cancel them, or try again later", chatId=chat_id)
 
 
 def check_can_own(run: RunInfo | None, chat_id: str, run_id: str) -> RunInfo:
-    """Return the run if it can have an owner. Raises NotFound if there is none, StaleLease if it has ended."""
+    """Return the run if it can have an owner. Raises NotFound if it does not exist, StaleLease if it has ended."""
     if run is None:
         raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
     if run.is_ended:

@@ -1,7 +1,7 @@
 """A copy of a log under other ids, for forks and imports.
 
-Run ids are made anew, because a run belongs to one chat. Numbers, uuids and times stay, and so does everything that
-refers to a position.
+Run ids are new, because a run belongs to one chat. Numbers, uuids and times stay, and so does everything that refers to
+a position.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 FORKS_MAX = 3
-"""Times that a fork is made where each time something is erased from its chat meanwhile."""
+"""Maximum attempts at a fork whose chat is redacted each time in between."""
 
 _ID = re.compile(rb'"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"')
 _COPIES = uuid.UUID("c1d6f6a4-6c2e-4f0a-8b57-2f9d4f1f6c03")
@@ -65,7 +65,7 @@ def check_copy(chat: Chat, n: int) -> None:
     """Refuse a chat whose first `n` lines cannot be copied.
 
     Raises:
-        LogDamaged: Its first lines are not certain.
+        LogDamaged: Its first lines are uncertain.
         OutOfRange: It has fewer.
     """
     if chat.info.is_damaged:
@@ -83,7 +83,7 @@ def make_changed_error(chat_id: str) -> ChatBusy:
 
 
 def name_copy(owner: Identity, request: memory_pb2.ForkChatRequest) -> str:
-    """Return the id of the copy that `owner` asks for: the same for a repeated request."""
+    """Return the id of the copy that `owner` requests, the same for a repeated request."""
     if not request.request_id:
         return new_uuid()
     seq = str(request.seq) if request.HasField("seq") else ""
@@ -92,7 +92,7 @@ def name_copy(owner: Identity, request: memory_pb2.ForkChatRequest) -> str:
 
 
 async def has_copy(chats: ChatLogs, target: str) -> bool:
-    """Return whether an earlier try has made the copy, which nothing takes back."""
+    """Return whether an earlier attempt has durably created the copy."""
     with suppress(NotFound):
         await chats.load_settled(target)
         return True
@@ -100,8 +100,8 @@ async def has_copy(chats: ChatLogs, target: str) -> bool:
 
 
 async def fork_chat(chats: ChatLogs, chat_id: str, n: int, owner: Identity, target: str) -> None:
-    """Make a chat `target` of `owner`'s of the first `n` lines, again where something is erased from them meanwhile;
-    raises as ChatLogs.fork does."""
+    """Create a chat `target` of `owner` from the first `n` lines, again if they are redacted meanwhile; raises the
+    errors of ChatLogs.fork."""
     for tries_left in reversed(range(FORKS_MAX)):
         try:
             await chats.fork(chat_id, n, owner, target)
@@ -121,12 +121,14 @@ class LogCut:
     n: int
     run_ids: list[str]
     owner: str
-    """The user whose the copy is."""
+    """The user who owns the copy."""
     tenant: str
 
     def copy_log(self, source: str, target: str) -> bytes:
-        """Return the lines, with new ids for every JSON string that is an id, and an end for runs that the cut leaves
-        open and for grants, which were given in another chat."""
+        """Return the lines with new ids in every JSON string that is an id.
+
+        Runs that the cut leaves open get an end, and so do grants, which were given in another chat.
+        """
         names = {run_id.encode(): new_uuid().encode() for run_id in self.run_ids}
         names[source.encode()] = target.encode()
         texts = [_ID.sub(lambda found: b'"%b"' % names.get(found[1], found[1]), text) for text in self._cut_log()]
@@ -134,7 +136,7 @@ class LogCut:
         return log + _make_ends(recovery.read_log(log, target).lines, now_ms())
 
     def _cut_log(self) -> list[bytes]:
-        """Return the first lines, without checksums; an append that the cut ends has as many lines as are left."""
+        """Return the first lines, without checksums; if the cut shortens an append, its line count is reduced."""
         texts = [remove_checksum(text) for text in self.log.split(b"\n", self.n)[: self.n]]
         lines = [line for text in texts if (line := decode_line(text))]
         first = next((line for line in lines if isinstance(line, Query)), None)
@@ -144,10 +146,10 @@ class LogCut:
                 changes["_owner"] = msgspec.Raw(msgspec.json.encode(self.owner))
             if line.lines > len(lines) - index:
                 changes["_lines"] = msgspec.Raw(b"%d" % (len(lines) - index))
-            # A copy has cost nothing: what its lines were charged is the first chat's.
+            # A copy has cost nothing: its lines' charges belong to the original chat.
             if isinstance(line, Run) or (not isinstance(line, Unknown) and line.charges):
                 changes["_charges"] = _NONE
-            # And it is nobody's but who has made it.
+            # It belongs only to the user who made it.
             if isinstance(line, Sharing):
                 changes["sharedWith"] = changes["participants"] = _NONE
             if changes:

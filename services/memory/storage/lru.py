@@ -1,4 +1,4 @@
-"""A cache of the last used chats, bounded in bytes."""
+"""A cache of the most recently used chats, bounded in bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 CACHE_BYTES_MAX = 32 * 1024 * 1024
-"""Length of the logs whose lines are kept; parsed they take about three times as much."""
+"""Maximum size of the logs with cached lines; parsed, they take about three times as much."""
 
 COST_BYTES = 16 * 1024
-"""Bytes counted for a chat beside its log, so that many small ones are bounded too."""
+"""Bytes counted for a chat in addition to its log, so that many small ones are bounded too."""
 
 
 class LruCache(Generic[T]):
@@ -25,7 +25,7 @@ class LruCache(Generic[T]):
         return kept[0] if kept else None
 
     def put_chat(self, chat_id: str, chat: T, size_bytes: int) -> None:
-        """Put a chat with a log of this size as the last used; the least recently used may go."""
+        """Add a chat with this log size as the most recently used; the least recently used may be dropped."""
         self.drop_chat(chat_id)
         cost_bytes = COST_BYTES + size_bytes
         self._kept[chat_id] = (chat, cost_bytes)

@@ -32,23 +32,23 @@ class Page:
 
     size: int
     after: tuple[int, str] | None
-    """The negated time and id of the chat before the page."""
+    """The negated time and id of the last chat before the page."""
 
     @classmethod
     def parse(cls, size: int, token: str) -> Page:
-        """Read the page that a caller asks for (size 0: the default). Raises InvalidRequest."""
+        """Parse a caller's page (size 0: the default). Raises InvalidRequest."""
         size, after = parse_page(size, token)
         return cls(size, after and (-after[0], after[1]))
 
     def render_shared(self, reader: Identity, user_column: str) -> tuple[str, list[Any]]:
-        """Return the clauses that find the page's chats of others, and one more, with marks ($1) and their values."""
+        """Return the clauses for the page's chats of other users, and one more, with marks ($1) and their values."""
         where = Where("shared_with <> ''")
         where.add(f"tenant = {{}} AND {user_column} <> {{}}", reader.tenant, reader.user)
         where.add_named("shared_with", list_names(reader))
         return f"WHERE {self.render(where)}", where.values
 
     def render(self, where: Where) -> str:
-        """Return the conditions, order and limit that find the page's chats, and one more."""
+        """Return the conditions, order and limit for the page's chats, and one more."""
         if self.after:
             where.add("(-updated_at, chat_id) > ({}, {})", *self.after)
         return f"{where} ORDER BY -updated_at, chat_id LIMIT {where.mark(self.size + 1)}"
@@ -58,12 +58,12 @@ class Page:
 
 
 def get_chat_place(chat: ChatEntry) -> tuple[int, str]:
-    """Return what the list of chats is ordered by."""
+    """Return the sort key of the list of chats."""
     return -chat.updated_at, chat.chat_id
 
 
 def match_page(size: int, token: str, form: re.Pattern[str]) -> tuple[int, re.Match[str] | None]:
-    """Read size (0: the default) and token of the page that a caller asks for. Raises InvalidRequest."""
+    """Parse a page's size (0: the default) and token. Raises InvalidRequest."""
     if not 0 <= size <= PAGE_MAX:
         raise InvalidRequest.of("pageSize", f"must be 1 to {PAGE_MAX}, or 0 for {PAGE_DEFAULT}")
     match = form.fullmatch(token)
@@ -73,19 +73,19 @@ def match_page(size: int, token: str, form: re.Pattern[str]) -> tuple[int, re.Ma
 
 
 def parse_page(size: int, token: str) -> tuple[int, tuple[int, str] | None]:
-    """Return size and place of a page in the order of time and id. Raises InvalidRequest."""
+    """Return a page's size and place, ordered by time and id. Raises InvalidRequest."""
     size, match = match_page(size, token, _PLACE)
     return size, (int(match[1]), match[2]) if match else None
 
 
 def parse_named_page(size: int, token: str) -> tuple[int, tuple[int, str, str] | None]:
-    """Return size and place of a page in the order of time, id and name. Raises InvalidRequest."""
+    """Return a page's size and place, ordered by time, id and name. Raises InvalidRequest."""
     size, match = match_page(size, token, _NAMED_PLACE)
     return size, (int(match[1]), match[2], match[3]) if match else None
 
 
 def split_page(rows: Sequence[Row], size: int, get_place: Callable[[Row], tuple[object, ...]]) -> tuple[list[Row], str]:
-    """Return the page and the next one's token; `rows` has one more than the page if there are more."""
+    """Return the page and the next page's token; `rows` has one more than the page if there are more."""
     page = list(rows[:size])
     return page, ".".join(map(str, get_place(page[-1]))) if len(rows) > size else ""
 
@@ -93,7 +93,7 @@ def split_page(rows: Sequence[Row], size: int, get_place: Callable[[Row], tuple[
 async def read_pages(
     read: Callable[[Query], Awaitable[tuple[list[Row], str]]], query: Query, get_place: Callable[[Row], tuple[Any, ...]]
 ) -> AsyncGenerator[Row]:
-    """Yield the rows of all pages; `query` has a field `after` for the place of the last row."""
+    """Yield the rows of all pages; `query` must have a field `after` for the place of the last row."""
     while True:
         rows, token = await read(query)
         for row in rows:

@@ -1,4 +1,4 @@
-"""The query about runs of a tenant, in SQL that both engines take."""
+"""The query for a tenant's runs, in SQL that both engines accept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATES = {
     "running": f"NOT runs.is_ended AND NOT {_WAITS}",
     "waiting": f"NOT runs.is_ended AND {_WAITS}",
 }
-"""Conditions of the states that are in no column."""
+"""Conditions of the states that have no column."""
 
 _COLUMNS = (
     *("run_id", "chat_id", "of_user", "agent_key", "state", "reason", "started_at", "updated_at"),
@@ -29,14 +29,14 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A row; the order of its fields is that of the columns."""
+    """A row; its fields are in the order of the columns."""
 
     run_id: str
     chat_id: str
     user: str
     agent_key: str
     state: str
-    """running, waiting, completed, cancelled, failed; ended where a version before this one wrote it."""
+    """running, waiting, completed, cancelled, failed; or ended if an earlier version wrote it."""
     reason: str
     began_at: int
     updated_at: int
@@ -46,23 +46,23 @@ class RunEntry:
     cost_nano_usd: int
     credential: str
     owner: str
-    """Empty: it has ended, or nobody has ever owned it."""
+    """Empty if it has ended, or never had an owner."""
     lease_expires_at: int
     chat_owner: str
 
     def get_place(self) -> tuple[int, str]:
-        """Return what lists of runs are ordered by."""
+        """Return the sort key of lists of runs."""
         return self.began_at, self.run_id
 
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs of a tenant; absent fields allow any."""
+    """A query for a tenant's runs; absent fields allow any."""
 
     tenant: str
     size: int
     after: tuple[int, str] | None = None
-    """Time and id of the run before the page."""
+    """Time and id of the last run before the page."""
     state: str = ""
     agent_key: str = ""
     user: str = ""
@@ -74,8 +74,10 @@ class RunQuery:
     credential: str = ""
 
     def render(self, source: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
-        """Return the statement, with numbered marks ($1), and its values: one more row than the page has. `source`
-        joins runs with their leases and chats; `chat_id` and `chat_owner` are columns there."""
+        """Return the statement, with numbered marks ($1), and its values: one more row than the page has.
+
+        `source` joins runs with their leases and chats; `chat_id` and `chat_owner` are columns there.
+        """
         where = Where()
         where.add("runs.of_tenant = {}", self.tenant)
         where.add_given(
@@ -100,7 +102,7 @@ class RunQuery:
         return f"{_render_select(chat_id)}, {chat_owner} FROM {source} WHERE {where} {order}", where.values
 
     def split(self, rows: Iterable[Sequence[Any]]) -> tuple[list[RunEntry], str]:
-        """Return the page and the next one's token."""
+        """Return the page and the next page's token."""
         return split_page([RunEntry(*row) for row in rows], self.size, RunEntry.get_place)
 
 

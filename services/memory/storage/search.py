@@ -1,4 +1,4 @@
-"""Full-text search by trigrams of any script; words of less than three characters are sought by reading the texts."""
+"""Full-text search by trigrams of any script; words under three characters are found by scanning the texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.errors import InvalidRequest
 HITS_MAX, HITS_DEFAULT = 100, 20
 
 TERMS_MAX = 32
-"""Terms of one question; a pasted page is cut to its first words."""
+"""Maximum terms of one question; a pasted page is cut to its first words."""
 
 EXCERPT_CHARS = 160
 
@@ -20,7 +20,7 @@ _KINDS = {"chats": ["chat"], "insights": ["insight"], "summaries": ["summary"]}
 _ALL = ["chat", "insight", "summary"]
 
 MARKS = "".join(char for char in map(chr, range(0x300, 0x3100)) if unicodedata.category(char)[0] == "M")
-"""Vowels and tones that stand with their letters, as Thai and Hindi have them, and accents on their own."""
+"""Vowel and tone marks that belong to their letters, as in Thai and Hindi, and combining accents."""
 
 _WORD = re.compile(rf"[\w{MARKS}'-]+")
 _UNSPACED = re.compile(
@@ -48,11 +48,11 @@ class Question:
     kinds: list[str]
     hits_max: int
     has_facts: bool = False
-    """Whether facts are searched too, which are in no index."""
+    """Whether facts, which are not indexed, are searched too."""
 
     @classmethod
     def parse(cls, query: str, scope: str, limit: int) -> Question:
-        """Read a caller's question.
+        """Parse a caller's question.
 
         Raises:
             InvalidRequest: It asks for too many hits.
@@ -74,14 +74,14 @@ class Question:
 
 
 def read_limit(limit: int) -> int:
-    """Return the hits wanted, 0 being the default. Raises InvalidRequest if they are too many."""
+    """Return the number of hits, 0 being the default. Raises InvalidRequest if there are too many."""
     if not 0 <= limit <= HITS_MAX:
         raise InvalidRequest.of("limit", f"must be 1 to {HITS_MAX}, or 0 for {HITS_DEFAULT}")
     return limit or HITS_DEFAULT
 
 
 def split_terms(query: str) -> list[str]:
-    """Return the words of a text, each once; of scripts without spaces, each three characters in a row."""
+    """Return the distinct words of a text; for scripts without spaces, each sequence of three characters."""
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0

@@ -1,6 +1,7 @@
-"""What was spent, in rows by chat and day: sums of the charges that the chat's lines carry.
+"""Spending, in rows by chat and day: sums of the charges in the chat's lines.
 
-A row stays when its chat is deleted; those of all deleted chats are summed up."""
+A row stays when its chat is deleted; those of all deleted chats are summed up.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class SpendKey:
-    """What charges are summed up by, beside their chat."""
+    """Key by which charges are summed up, within their chat."""
 
     day: int
     """Days since 1970-01-01, UTC."""
@@ -35,7 +36,7 @@ class SpendKey:
     agent_key: str
     model: str
     credential: str
-    """Of API keys alone: each token of a user has another name."""
+    """Only for API keys, because each of a user's tokens has another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ _get_sums = attrgetter(*SUM_NAMES)
 
 
 def fold_spend(info: ChatInfo, lines: Iterable[Line]) -> tuple[SpendRow, ...]:
-    """Return the sums of what `lines` were charged, by whom and when; `info` knows their runs."""
+    """Return the sums of the charges in `lines`, by user and day; `info` knows their runs."""
     sums: dict[SpendKey, SpendSum] = {}
     for line in lines:
         run = info.runs.get(line.run_id)
@@ -98,7 +99,7 @@ GROUPS = ("day", "user_name", "agent_key", "model", "credential")
 """Columns that rows can be grouped by."""
 
 ROWS_MAX = 5000
-"""More than a page or a spreadsheet shows well."""
+"""Maximum rows; more than a page or a spreadsheet shows well."""
 
 _SUMS = ", ".join(f"CAST(coalesce(sum({name}), 0) AS bigint)" for name in SUM_NAMES)
 
@@ -119,7 +120,7 @@ class SpendQuery:
         return [name for name in GROUPS if name in self.groups]
 
     def render(self) -> tuple[str, list[Any]]:
-        """Return the statement of the rows, one more than there may be, with numbered marks ($1), and its values."""
+        """Return the statement for the rows, one more than allowed, with numbered marks ($1), and its values."""
         columns = ", ".join(self.columns)
         order = ", ".join([*(["day"] if "day" in self.groups else []), f"sum(cost_nano_usd) DESC, {columns}"])
         return self._select(f"{columns}, {_SUMS}", f" GROUP BY {columns} ORDER BY {order} LIMIT {ROWS_MAX + 1}")
@@ -136,7 +137,7 @@ class SpendQuery:
 
 @dataclass(frozen=True, slots=True)
 class SpendGroup:
-    """A row of an answer: values of the columns that were asked for."""
+    """A row of a result: values of the requested columns."""
 
     columns: dict[str, Any]
     total: SpendSum

@@ -1,6 +1,6 @@
-"""Where the SQL of records runs: in PostgreSQL, or in a SQLite file beside the logs.
+"""Runs the SQL of records: in PostgreSQL, or in a SQLite file next to the logs.
 
-Statements have numbered marks ($1), change data in no WITH, and use no type or function of one engine's own.
+Statements have numbered marks ($1), change no data in WITH, and use no type or function specific to one engine.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ Statement: TypeAlias = tuple[str, Sequence[Any]]
 """SQL and the values of its marks."""
 
 Decision: TypeAlias = tuple[Sequence[Statement], T]
-"""What a transaction writes, and what its caller gets."""
+"""The statements of a transaction, and the result for its caller."""
 
 
 class StatementRunner(Protocol):
     async def run(self, *statements: Statement) -> list[list[Row]]:
-        """Run statements in one transaction and return the rows of each. What they write is durable when this returns.
+        """Run statements in one transaction and return the rows of each; writes are durable on return.
 
-        If the answer is lost, they run again.
+        If the response is lost, they run again.
         """
         ...
 
 
 class Sql(StatementRunner, Protocol):
     async def decide(self, lock: str, read: Statement, decide: Callable[[list[Row]], Decision[T]]) -> T:
-        """Read rows and write what `decide` makes of them, in one transaction; transactions of one `lock` follow each
-        other. `decide` may be called again, and in another thread."""
+        """Read rows and write the result of `decide`, in one transaction; transactions with the same `lock` are
+        serialized.
+
+        `decide` may be called again, and in another thread.
+        """
         ...
 
     async def scrub(self, imported: str = "") -> None:
-        """Clear what deleted rows have left in files of the store's own, and the older files that rows were imported
-        from: all of them, or those named."""
+        """Clear traces of deleted rows in the store's own files, and the older files from which rows were imported:
+        all, or those named."""
         ...

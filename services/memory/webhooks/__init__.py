@@ -1,5 +1,5 @@
-"""Webhooks: who is told of what, and the telling.
+"""Webhooks: subscriptions, and deliveries.
 
-Memory delivers, not the orchestrator: it has what is to be delivered the moment that it is committed, so that nothing
-need be asked for; secrets leave no process; and no delta passes through it that a handshake could hold up.
+Memory delivers, not the orchestrator: it has the events when they are committed, so that nothing must be requested;
+secrets leave no process; and it passes no deltas that a handshake could delay.
 """

@@ -1,7 +1,7 @@
-"""Delivers what waits: each replica claims some of it for a time, tries it, and stores the outcome.
+"""Delivers waiting events: each replica claims some for a limited time, attempts them, and stores the outcome.
 
-A process that is killed in between has delivered what it has not stored; when its time is over, another delivers it
-again. Nothing is polled while nothing waits, except for one look in a while at what other replicas have left.
+A process killed in between has delivered events without recording it; after the claim expires, another delivers them
+again. Nothing is polled while nothing waits, except for occasional checks of other replicas' leftovers.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ def show_backlog(backlog: Backlog) -> None:
 
 
 Send: TypeAlias = "Callable[[str, dict[str, str], bytes], Awaitable[Answer]]"
-"""Posts a body with headers to a URL; takes less than CLAIM_MS, and raises nothing."""
+"""Posts a body with headers to a URL; takes less than CLAIM_MS, and never raises."""
 
 CLAIM_MS = 60_000
-"""For how long a claim keeps others away: several times what a try may take."""
+"""Duration of a claim: several times that of an attempt."""
 
 EACH = 4
-"""Deliveries of a webhook that one look claims. It may have one less than twice as many on their way."""
+"""Deliveries of a webhook claimed at a time. Up to twice as many, less one, may be in progress."""
 
 FLIGHTS_MAX = 128
-"""Deliveries on their way from this process."""
+"""Maximum deliveries in progress in this process."""
 
 TENANT_MAX = 32
-"""Deliveries of one tenant among them: all receivers of another tenant may hang."""
+"""Maximum of them for one tenant, because all receivers of a tenant may hang."""
 
 LOOK_S = 30.0
-"""Time between looks while nothing is known to wait."""
+"""Poll interval while nothing is known to wait."""
 
 JITTER = (0.8, 1.2)
 
 GATHER_S = 0.01
-"""How long news gather before a look."""
+"""How long notifications are collected before a poll."""
 
 RETRY_MS_MIN, RETRY_MS_MAX = 5_000, 3_600_000
-"""Time to the next try: as long as the delivery has waited so far, within these."""
+"""Time to the next attempt: as long as the delivery has waited so far, within these bounds."""
 
 PATIENCE_MS = 24 * 3_600_000
-"""For how long a delivery is tried."""
+"""How long a delivery is attempted."""
 
 COUNT_MS, FORGET_MS = 15_000, 3_600_000
-"""Time between counts of what waits, and between looks for what is too old."""
+"""Interval between counts of waiting deliveries, and between deletions of old ones."""
 
 DRAIN_S = 5.0
-"""Time that tries have to come to their end when the service stops."""
+"""Time for attempts to end when the service stops."""
 
 log = structlog.get_logger()
 
@@ -91,14 +91,14 @@ class Deliverer:
         self._wake = asyncio.Event()
         self._is_stopping = False
         self._flights = collections.Counter[str]()
-        """Deliveries on their way, by webhook."""
+        """Deliveries in progress, by webhook."""
         self._left: defaultdict[str, int] = defaultdict(lambda: TENANT_MAX)
         """Deliveries that a tenant may still start."""
         self._counted_at = self._forgot_at = 0
         webhooks.listen(self._wake.set)
 
     async def run(self) -> None:
-        """Deliver until `stop`, and until what is on its way has ended."""
+        """Deliver until `stop`, and until the deliveries in progress have ended."""
         async with asyncio.TaskGroup() as group:
             while not self._is_stopping:
                 wait_s = self._look_s
@@ -115,7 +115,7 @@ class Deliverer:
         self._wake.set()
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
-        """Begin tries, and return the seconds until the next look."""
+        """Begin attempts; return the seconds until the next poll."""
         now = now_ms()
         await self._keep_house(now)
         count = FLIGHTS_MAX - self._flights.total()
@@ -157,11 +157,11 @@ class Deliverer:
             self._left[webhook.tenant] += 1
             if self._left[webhook.tenant] == TENANT_MAX:
                 del self._left[webhook.tenant]
-            self._wake.set()  # what is behind it may go
+            self._wake.set()  # later deliveries of its subject may follow
 
 
 def judge_answer(delivery: Delivery, answer: Answer, now: int) -> TryResult:
-    """Return the result of a try, to be stored."""
+    """Return the result of an attempt, to be stored."""
     if not answer.failure:
         return TryResult(DELIVERED, now, answer.status)
     ends_at = delivery.began_at + PATIENCE_MS
@@ -174,7 +174,7 @@ def judge_answer(delivery: Delivery, answer: Answer, now: int) -> TryResult:
 
 @asynccontextmanager
 async def delivering(webhooks: Webhooks, send: Send, look_s: float = LOOK_S) -> AsyncGenerator[None]:
-    """Deliver inside the block; its end waits for what is on its way, for a while."""
+    """Deliver inside the block; leaving it waits up to DRAIN_S for deliveries in progress."""
     deliverer = Deliverer(webhooks, send, look_s)
     running = guard_task(asyncio.create_task(deliverer.run()))
     try:
@@ -188,7 +188,7 @@ async def delivering(webhooks: Webhooks, send: Send, look_s: float = LOOK_S) -> 
 
 @contextmanager
 def _log_errors(**fields: str) -> Generator[None]:
-    """Log the error of one look or one delivery, and continue with the others."""
+    """Log the error of one poll or one delivery, and continue with the others."""
     try:
         yield
     except HeadraceError as error:

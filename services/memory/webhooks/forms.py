@@ -1,7 +1,8 @@
-"""A delivery as a request: a signed CloudEvent, or A2A's status update to whoever follows one task.
+"""A delivery as a request: a signed CloudEvent, or A2A's status update for the client that follows one task.
 
-Signatures are those of Standard Webhooks (https://www.standardwebhooks.com, specification 1.0.0). A2A's form:
-https://a2a-protocol.org/latest/specification (1.0, 4.3.3); it has no signature, but what its receiver gave.
+Signatures follow Standard Webhooks (https://www.standardwebhooks.com, specification 1.0.0). A2A's format:
+https://a2a-protocol.org/latest/specification (1.0, 4.3.3); it is not signed, but carries the credentials that its
+receiver supplied.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ PREFIX = "whsec_"
 KEY_BYTES = 32
 
 VERSION = "v1,"
-"""Before each signature; those of other versions are passed over."""
+"""Prefix of each signature; other versions are ignored."""
 
 SIGNATURES_MAX = 16
-"""Signatures of one request that are looked at."""
+"""Maximum signatures of a request that are checked."""
 
 
 def make_secret() -> str:
@@ -36,7 +37,7 @@ def make_secret() -> str:
 
 
 def make_headers(event_id: str, now_s: int, body: bytes, secrets: Iterable[str]) -> dict[str, str]:
-    """Return the headers that prove `body`, signed with each secret: a receiver has one of them."""
+    """Return the headers that authenticate `body`, signed with each secret; a receiver knows one of them."""
     signed = b"%b.%d.%b" % (event_id.encode(), now_s, body)
     return {
         "webhook-id": event_id,
@@ -46,9 +47,9 @@ def make_headers(event_id: str, now_s: int, body: bytes, secrets: Iterable[str])
 
 
 def is_signed(event_id: str, timestamp: str, body: bytes, signatures: str, secrets: Sequence[str]) -> bool:
-    """Say whether one of the `signatures` (`v1,` and base64, with spaces between) is of one of the secrets.
+    """Return whether one of the `signatures` (`v1,` and base64, separated by spaces) matches one of the secrets.
 
-    All that are given are compared, in constant time.
+    All of them are compared, in constant time.
     """
     signed = b"%b.%b.%b" % (event_id.encode(), timestamp.encode(), body)
     given = [word[len(VERSION) :].encode() for word in signatures.split()[:SIGNATURES_MAX] if word.startswith(VERSION)]
@@ -68,7 +69,7 @@ JSON = {"content-type": "application/json"}
 TOKEN = "x-a2a-notification-token"
 
 _ENDED = {"completed": "COMPLETED", "cancelled": "CANCELED", "failed": "FAILED"}
-"""A2A's words for how runs end; one whose gate has opened is INPUT_REQUIRED."""
+"""A2A's states of ended runs; a run with an open gate is INPUT_REQUIRED."""
 
 
 class _EventData(msgspec.Struct, rename="camel"):
@@ -87,7 +88,7 @@ _DECODER = msgspec.json.Decoder(_CloudEvent)
 
 
 def make_request(webhook: Webhook, delivery: Delivery) -> tuple[dict[str, str], bytes]:
-    """Return headers and body of one try."""
+    """Return headers and body of one attempt."""
     if webhook.run_id:
         return _make_a2a_headers(webhook, delivery), make_status_update(delivery.payload)
     body, now = delivery.payload.encode(), now_ms()
@@ -95,7 +96,7 @@ def make_request(webhook: Webhook, delivery: Delivery) -> tuple[dict[str, str], 
 
 
 def make_status_update(payload: str) -> bytes:
-    """Return what an event of a run says, as a StreamResponse: ids and the state, nothing that was said."""
+    """Return a run's event as a StreamResponse: ids and the state, without content."""
     event = _DECODER.decode(payload)
     word = _ENDED[event.data.state] if event.type == RUN_ENDED else "INPUT_REQUIRED"
     status = {"state": f"TASK_STATE_{word}", "timestamp": event.time}

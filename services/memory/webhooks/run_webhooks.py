@@ -1,4 +1,4 @@
-"""The webhooks of single runs, which their users have named: A2A's push notifications."""
+"""Webhooks of single runs, created by their users: A2A's push notifications."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from services.memory.storage.records.deliveries import Webhooks
 
 FindEnd: TypeAlias = "Callable[[str], Awaitable[OutsideEvent | None]]"
-"""Returns the event of a run's end, None while it goes on; raises NotFound where it is no run of the user's."""
+"""Returns the event of a run's end, None while it is active; raises NotFound if the user has no such run."""
 
 OF_RUN_MAX, OF_TENANT_MAX = 10, 1000
-"""Webhooks of a run, and of all runs of a tenant."""
+"""Maximum webhooks of a run, and of all runs of a tenant."""
 
 COMMIT_S = 0.3
-"""Longest time for which an end may be on its way to the store without having seen a webhook that is there."""
+"""Maximum time for which an end being committed may miss a webhook just stored."""
 
 _IDS = uuid.UUID("0a6c9d3e-3b7e-4b57-9d31-5a2f8e0f7c11")
 
@@ -43,7 +43,7 @@ _CREDENTIALS = re.compile(r"[\x20-\x7e]*")
 
 class RunWebhookStore:
     def __init__(self, webhooks: Webhooks, find_end: FindEnd, allow: AllowList, ports: frozenset[int] = PORTS) -> None:
-        """`allow` has the hosts beside the public web that may be delivered to."""
+        """`allow` lists hosts outside the public web that may receive deliveries."""
         self._webhooks = webhooks
         self._find_end = find_end
         self._allow = allow
@@ -52,11 +52,13 @@ class RunWebhookStore:
     async def put(
         self, run_id: str, config_id: str, url: str, token: str, auth_scheme: str, auth_credentials: str
     ) -> Webhook | None:
-        """Return the webhook as it is stored; without a run nothing is, and None is returned.
+        """Store the webhook and return it; without a run, only validate and return None.
 
         Raises:
-            InvalidRequest: A field breaks a rule. NotFound: It is no run of the user's.
-            QuotaExceeded: There are too many. Overloaded: Others change it.
+            InvalidRequest: A field violates a rule.
+            NotFound: The user has no such run.
+            QuotaExceeded: There are too many webhooks.
+            Overloaded: Others keep changing it.
         """
         host = check_url(url, self._allow, self._ports)
         _check_secrets(token, auth_scheme, auth_credentials)
@@ -91,7 +93,7 @@ class RunWebhookStore:
         return webhook
 
     async def _tell_end(self, webhook: Webhook) -> None:
-        """Deliver the end of a run that has ended before the webhook was there, or meanwhile; never twice."""
+        """Deliver the end of a run that ended before the webhook was stored, or at the same time; never twice."""
         for wait_s in (0, COMMIT_S):
             await asyncio.sleep(wait_s)
             if (end := await self._find_end(webhook.run_id)) is not None:

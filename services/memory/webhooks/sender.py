@@ -1,4 +1,4 @@
-"""Posts one event: to addresses that were checked, without following anybody elsewhere, within a time."""
+"""Posts one event to checked addresses, without following redirects, within a time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.runtime.net.targets import HTTPS_PORTS as PORTS
 from services.runtime.net.targets import Resolve, TargetRefused, checked_addresses, parse_https_target, resolve_name
 
 SEND_S = 15.0
-"""Time of a try, from the name's resolution to the answer's headers."""
+"""Time of an attempt, from name resolution to the response's headers."""
 
 REDIRECTS = range(300, 400)
 
@@ -22,24 +22,24 @@ REDIRECTS = range(300, 400)
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int = 0
-    """HTTP status; 0: there was no answer."""
+    """HTTP status; 0 without a response."""
     failure: str = ""
-    """Why the event is not delivered; empty: it is."""
+    """Why the event was not delivered; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends events; no cookies, connections or names are kept between them."""
+    """Sends events; keeps no cookies, connections or DNS results between them."""
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
     ports: frozenset[int] = PORTS
     send_s: float = SEND_S
     tls: ssl.SSLContext | None = None
-    """Whom to trust; None: the authorities that the machine trusts."""
+    """Trusted authorities; None: those of the machine."""
 
     async def send(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
-        """Post `body` once. Of the answer only the status is read."""
+        """Post `body` once; only the response's status is read."""
         try:
             async with asyncio.timeout(self.send_s):
                 status = await self._post(url, headers, body)

@@ -1,4 +1,4 @@
-"""The webhooks of the current tenant, by the rules of WebhookService."""
+"""The webhooks of the current tenant, under the rules of WebhookService."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ WEBHOOKS_MAX = 20
 """Webhooks of a tenant."""
 
 KEEP_S_DEFAULT, KEEP_S_MAX = 86_400, 604_800
-"""How long a secret signs beside the one that replaces it."""
+"""How long a secret is used for signing along with its replacement."""
 
 _AGENT_KEY = re.compile(rf"(?!{RUN_WORD})[^,\x00-\x1f]{{1,128}}")
-"""No run's word in place of keys: the webhook would be one of a run, which its tenant does not see."""
+"""No run's word in place of keys: the webhook would belong to a run, and be invisible to the tenant."""
 
 _TOKEN = re.compile(r"([0-9]{1,15})\.([0-9a-f-]{36})\.([0-9a-f-]{36})")
 
 
 class WebhookStore:
     def __init__(self, webhooks: Webhooks, allow: AllowList, ports: frozenset[int] = PORTS) -> None:
-        """`allow` has the hosts beside the public web that may be delivered to."""
+        """`allow` lists hosts outside the public web that may receive deliveries."""
         self._webhooks = webhooks
         self._allow = allow
         self._ports = ports
@@ -55,7 +55,7 @@ class WebhookStore:
         *,
         paused: bool = False,
     ) -> tuple[Webhook, str]:
-        """Return the webhook and its secret, which is empty when the webhook was there."""
+        """Return the webhook and its secret, which is empty if the webhook existed."""
         tenant, now = identity.require_identity().tenant, now_ms()
         host = check_url(url, self._allow, self._ports)
         secret = make_secret()
@@ -84,7 +84,7 @@ class WebhookStore:
                 raise _make_too_many()
             return webhook, secret
         stored = self._webhooks.check_kept(await self._webhooks.find(webhook.webhook_id))
-        # A statement whose answer was lost is repeated, and then finds its own webhook.
+        # A statement with a lost response is repeated, and then finds its own webhook.
         is_own = stored.secrets == webhook.secrets
         return await self._webhooks.keep(_check_same(stored, webhook)), secret if is_own else ""
 
@@ -117,7 +117,7 @@ class WebhookStore:
         return await self._change(await self.get(webhook_id), change)
 
     async def rotate(self, webhook_id: str, keep_s: int = KEEP_S_DEFAULT) -> tuple[Webhook, str]:
-        """Return the webhook with a new secret, and that."""
+        """Return the webhook with a new secret, and the secret."""
         if not 0 <= keep_s <= KEEP_S_MAX:
             raise InvalidRequest.of("keepS", f"must be 0 to {KEEP_S_MAX}")
         secret = make_secret()
@@ -180,11 +180,11 @@ async def warn_of_budget(
     data: dict[str, Any],
     agent_key: str = "",
 ) -> None:
-    """Tell the tenant's webhooks that `share` (0 to 1) of a budget is spent in `period`, such as 2026-11.
+    """Notify the tenant's webhooks that `share` (0 to 1) of a budget is spent in `period`, such as 2026-11.
 
-    This is where the spending rules come in. The same budget, period and share are one event, however often and by
-    however many replicas it is told. `data` goes out as it is: limits, amounts, times and ids, nothing that was said.
-    `agent_key` is the agent whose budget it is; empty: it is told to webhooks of all agents alone.
+    The spending rules call this. The same budget, period and share are one event, however often it is reported, by any
+    replica. `data` is sent unchanged: limits, amounts, times and ids, without content. `agent_key` is the budget's
+    agent; if empty, only webhooks for all agents receive it.
     """
     told = {"budgetId": budget_id, "period": period, "share": share} | data
     key = f"{budget_id}/{period}/{share:g}"
@@ -214,7 +214,7 @@ def _check_agents(agent_keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_same(stored: Webhook, webhook: Webhook) -> Webhook:
-    """Return what is stored if it was made by the same request."""
+    """Return the stored webhook if the same request created it."""
     if stored.tenant != webhook.tenant:
         raise _not_found(webhook.webhook_id)
     if (webhook.url, webhook.types, webhook.agent_keys) != (stored.url, stored.types, stored.agent_keys):

@@ -1,4 +1,4 @@
-"""What the operator grants to tenants' own agents (tenant-agents.yaml): whatever no grant names, they cannot use.
+"""The operator's grants to tenants' own agents (tenant-agents.yaml); anything not granted is denied.
 
 The file is read at start and on change; a bad file leaves the last good grants in force.
 """
@@ -29,16 +29,16 @@ log = structlog.get_logger()
 ALL = "*"
 
 DEPTH_MAX = 5
-"""Depth of sub-agents where a definition says none."""
+"""Default depth of sub-agents."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[^*]*\*?$", min_length=1, max_length=384)]
-"""A name, without regard to case; a `*` at its end stands for anything behind."""
+"""A name, case-insensitive; a trailing `*` matches any suffix."""
 
 Names = Annotated[tuple[Name, ...], Field(max_length=1000)]
 
 
 class GrantsError(Exception):
-    """Lists the problems of the file, one a line, with field and rule."""
+    """Lists the problems of the file, one per line, with field and rule."""
 
 
 class _Part(BaseModel):
@@ -46,7 +46,7 @@ class _Part(BaseModel):
 
 
 class Ceilings(_Part):
-    """What a definition's `budget` may say at most; where it says nothing, the default that then holds counts."""
+    """Maximum values for a definition's `budget`. They also apply to the defaults of fields it leaves out."""
 
     max_model_calls: Annotated[int, Field(gt=0)] = max(mode.model_calls for mode in MODES.values())
     """Model calls of a run. Left out, 30."""
@@ -68,45 +68,45 @@ class Ceilings(_Part):
 
 
 class Grant(_Part):
-    """What agents of some tenants may reach. All grants for a tenant add up, and of ceilings the highest holds."""
+    """Access for the agents of some tenants. All grants for a tenant add up; the highest ceiling applies."""
 
     tenants: Annotated[tuple[Name, ...], Field(min_length=1, max_length=1000)]
     """The tenants; `*` for all, `default` where callers are not authenticated."""
 
     models: Names = ()
-    """Models, each as the provider's key, a `/` and the model's name, for example `openai/gpt-*`. Without one, no
-    definition is taken. A provider's fallbacks and summaryModel come with its models."""
+    """Models as `provider key/model name`, for example `openai/gpt-*`. Without any, no definition is accepted. A
+    provider's fallbacks and summaryModel come with its models."""
 
     tools: Names = ()
-    """Tools of the tools service, those of MCP servers (`server__tool`), frontend tools and actions included. The
-    orchestrator's own (todos, ask_human, call_subagent, those for the chat's history and the user's facts) and a
-    caller's own functions need no grant."""
+    """Tools of the tools service, including MCP tools (`server__tool`), frontend tools and actions. The orchestrator's
+    own tools (todos, ask_human, call_subagent, chat history, user facts) and functions that callers define need no
+    grant."""
 
     skills: Names = ()
     """Skills, by id or name."""
 
     subagents: Names = ()
-    """Agents of the operator's files that may be called, each with all that it may reach itself."""
+    """Callable agents of the operator's files, each with everything that it can reach itself."""
 
     modes: Names = ()
-    """Modes of the operator's own, for agents of mode CUSTOM."""
+    """The operator's modes, for agents of mode CUSTOM."""
 
     remotes: Names = ()
-    """Hosts, each `host` or `host:port`, at which the agent cards of definitions of mode REMOTE may be and their agents
-    may be served. No definition of a tenant may name secrets (`env:`, `file:`), which are the operator's."""
+    """Hosts, `host` or `host:port`, that may serve the agent cards and agents of REMOTE definitions. A tenant's
+    definition may not refer to secrets (`env:`, `file:`), because they belong to the operator."""
 
     limits: Ceilings = Ceilings()
-    """What a run may use at most."""
+    """Maximum budget of a run."""
 
 
 class _File(_Part):
     grants: Annotated[tuple[Grant, ...], Field(max_length=1000)] = ()
-    """The grants. Without the file or without one for a tenant, it can have no agents of its own."""
+    """The grants. A tenant without a grant, or without this file, cannot have agents."""
 
 
 @dataclass(frozen=True)
 class TenantGrants:
-    """What one tenant's agents may reach."""
+    """Everything that one tenant's agents may use."""
 
     grants: tuple[Grant, ...] = ()
 
@@ -131,7 +131,7 @@ class TenantGrants:
         return _is_named(host, (given for grant in self.grants for given in grant.remotes))
 
     def find_ceiling(self, name: str) -> float | None:
-        """Return the highest ceiling of these grants by the name of its field; None: there is none."""
+        """Return the highest ceiling for a budget field, or None if there is no limit."""
         given = [getattr(grant.limits, name) for grant in self.grants]
         return None if not given or None in given else max(given)
 
@@ -145,7 +145,7 @@ class Grants:
 
 
 def parse_grants(data: bytes) -> Grants:
-    """Raises GrantsError, with all problems."""
+    """Parse the file. Raises GrantsError that lists all problems."""
     try:
         return Grants(load_yaml_model(data, _File).grants)
     except ValueError as error:
@@ -175,7 +175,7 @@ class GrantsFile:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self.current = Grants()
-        """Replaced, never changed, by a reload. Until the file was good once, nothing is granted."""
+        """Replaced, never mutated, by a reload. Nothing is granted until a valid file has been read."""
 
     def reload(self) -> None:
         """Read the file; log problems, and never raise."""
@@ -194,7 +194,7 @@ class GrantsFile:
             log.info("tenants' grants in force", grants=len(self.current.rules))
 
     def find_for(self, agent: Definition) -> TenantGrants | None:
-        """Return what the agent may reach now; None for one of the operator's, which these grants are not about."""
+        """Return the grants now in force for the agent; None for an operator's agent, which needs none."""
         return self.current.select(agent.tenant) if agent.tenant else None
 
 
@@ -206,7 +206,7 @@ NOT_GRANTED = "is not granted to this tenant's agents (tenant-agents.yaml)"
 def find_ungranted(
     agent: Definition, grants: TenantGrants, free_tools: Collection[str], operators: Collection[str]
 ) -> list[Problem]:
-    """Return all problems; `free_tools` need no grant, `operators` are agents of files, both in small letters."""
+    """Return all problems. `free_tools` need no grant; `operators` are the agents of files. Both are in lower case."""
     found = [*_check_models(agent, grants), *_check_names(agent, grants, free_tools, operators)]
     has_both = agent.react is not None and agent.plan_execute is not None  # a query may then ask for either
     for mode in [agent.with_deep_think(0), agent.with_deep_think(1)] if has_both else [agent]:
@@ -215,7 +215,7 @@ def find_ungranted(
 
 
 def list_unrunnable(agent: Definition, grants: TenantGrants) -> list[str]:
-    """Return the models and the mode without which the agent cannot go on, and which it may not have."""
+    """Return the rules of ungranted models or modes, without which the agent cannot continue."""
     return [problem.rule for problem in (*_check_models(agent, grants), *_check_mode(agent, grants))]
 
 

@@ -1,8 +1,8 @@
-"""Modes of the operator's own: Python files of the configuration folder, read again when they change.
+"""The operator's modes: Python files of the configuration folder, read again when they change.
 
-A file is code that this process runs with all its rights; only who may write the configuration folder brings one. A
-refused file leaves its last good version in force. Versions that were read since the start stay known by their hash,
-so that a run goes on with the code that it began with.
+A mode file runs in this process with all its rights, so only people with write access to the configuration folder can
+add one. A refused file leaves its last good version in force. Versions read since the start can be found by hash, so
+that a run continues with the code it began with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
 FILE_BYTES_MAX = 1024 * 1024
 
 VERSIONS_MAX = 100
-"""Versions of all files that stay known beside those in force."""
+"""Maximum number of earlier versions kept, across all files."""
 
 FUNCTION = "run"
 
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class ModeFileError(Exception):
-    """Says what is wrong with a file, with the line."""
+    """Describes a problem in a mode file, with its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class ModeCode:
     run: Callable[[Any], Awaitable[str | None]]
 
     source: str
-    """What the file says."""
+    """The file's text."""
 
     def find_line(self, error: BaseException) -> int:
-        """Return the line of the file in which `error` was raised, or that called what raised it; 0: none."""
+        """Return the line of the file that raised `error`, directly or through a call; 0 if none did."""
         return find_line(error, self.path)
 
 
@@ -61,16 +61,17 @@ class ModeFiles:
         self._in_force: dict[str, ModeCode] = {}
         self._known: dict[tuple[str, str], ModeCode] = {}
         self.digests: Mapping[str, str] = {}
-        """Hashes of the modes in force by name; a reload replaces the mapping rather than changing it."""
+        """Hashes of the modes in force, by name; a reload replaces the mapping rather than changing it."""
 
     @property
     def names(self) -> list[str]:
         return sorted(self._in_force)
 
     def find(self, name: str, digest: str = "") -> ModeCode | None:
-        """Return the code that has this hash where it is still known, else the one in force; None where there is none.
+        """Return the version with this hash if it is still known, else the one in force; None if the mode does not
+        exist.
 
-        Whether the one in force fits a run that began with another is found when it is replayed.
+        If a run began with another version, replaying it shows whether the current one fits.
         """
         return self._known.get((name, digest)) or self._in_force.get(name)
 
@@ -111,7 +112,7 @@ def load_mode(path: Path, source: bytes, digest: str) -> ModeCode:
     """Execute a file.
 
     Raises:
-        ModeFileError: It is no Python, raises when it is imported, or has no async function `run` of one argument.
+        ModeFileError: It is not valid Python, raises on import, or lacks an async function `run` with one parameter.
     """
     module = ModuleType(f"headrace_mode_{path.stem}_{digest[:16]}")
     module.__file__ = str(path)
@@ -123,7 +124,7 @@ def load_mode(path: Path, source: bytes, digest: str) -> ModeCode:
         del sys.modules[module.__name__]
         raise
     except BaseException as error:
-        # What a file does when it is imported is its author's: nothing of it may end the process.
+        # The file's author controls what it does on import; nothing it raises may end this process.
         del sys.modules[module.__name__]
         if isinstance(error, SyntaxError):
             raise ModeFileError(f"line {error.lineno}: {error.msg}") from error

@@ -1,4 +1,4 @@
-"""Placeholders in system prompts: known names only, filled once, so that inserted text is not scanned."""
+"""Placeholders in system prompts: only known names, filled in one pass so that inserted text is not scanned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
 """Names with a dot are tool templates and do not match."""
 
 _TEMPLATE_OFFSET = re.compile(r"\{\{\s*[\w-]+\.[\w-]+(?!\+\d{1,6}d\s*\}\})\s*\+[^{}]*\}\}")
-"""A template whose days are written wrongly. It would be refused in each call that a model makes after the prompt."""
+"""A template with a malformed day offset. The tools service would refuse it in every call the model makes with it."""
 
 FILLED_CHARS_MAX = 4_000_000
 
@@ -47,10 +47,10 @@ def uses_placeholder(prompt: str, name: str) -> bool:
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
-    """Fill the placeholders; a name without a value becomes empty, and no value has a tag of ours.
+    """Fill the placeholders. A name without a value becomes empty, and tags of ours in values are neutralised.
 
     Raises:
-        ContextLengthExceeded: What is filled in has more characters than any model's window.
+        ContextLengthExceeded: The inserted text has more characters than any model's window.
     """
     room = FILLED_CHARS_MAX
 

@@ -1,7 +1,7 @@
-"""The agents in force: a folder of files, reloaded on change, and beside them those that the current tenant has stored.
+"""The agents in force: a folder of files, reloaded on change, along with those that the current tenant has stored.
 
-A refused file leaves its agent's last good version in force; a run keeps the definition it started with. What is asked
-here is asked for the tenant of the current identity, and answered without any other tenant's agents.
+A refused file leaves its agent's last good version in force; a run keeps the definition it started with. Every lookup
+is for the tenant of the current identity and never returns another tenant's agents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_BYTES_MAX = 1024 * 1024
 """An agent file is a page or two."""
 
 VIEWS_MAX = 1000
-"""Tenants with agents of their own whose view is kept made."""
+"""Maximum number of tenants whose views are cached."""
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ class Registry:
         free_tools: Collection[str] = (),
         files_win: bool = True,
     ) -> None:
-        """`free_tools` are names in small letters that tenants' agents need no grant for."""
+        """`free_tools` are names, in lower case, of tools that tenants' agents need no grant for."""
         self._folder = folder
         self._default_key = default_key
         self.grants = grants or GrantsFile()
@@ -49,12 +49,12 @@ class Registry:
         self._files_win = files_win
         self.stored = StoredAgents()
         self._views: NewestDict[str, tuple[object, object, object, TenantView]] = NewestDict(VIEWS_MAX)
-        """By tenant, each behind what it was made of."""
+        """By tenant, each preceded by the objects it was built from."""
         self._by_file: dict[str, Definition] = {}
         self._refused: dict[str, str] = {}
         self._agents: dict[str, Definition] = {}
         self.is_loaded = False
-        """Whether an agent was valid since the start, or there was none."""
+        """Whether an agent has been valid since the start, or the folder had none."""
 
     def reload(self) -> None:
         """Read all files; log refused ones, and never raise."""
@@ -88,9 +88,9 @@ class Registry:
         """Return the agent.
 
         Raises:
-            NotFound: There is none; the message lists the known keys.
-            PermissionDenied: The tenant has stored it, and may not have it as it is.
-            Overloaded: No agent file was valid since the start.
+            NotFound: No agent has the key; the message lists the known keys.
+            PermissionDenied: The tenant has stored the agent, but it needs something that is not granted.
+            Overloaded: No agent file has been valid since the start.
         """
         view = self.view
         agent = view.agents.get(key)
@@ -115,11 +115,11 @@ class Registry:
         return self.get(min(agents))
 
     def beside(self, agent: Definition) -> Mapping[str, Definition]:
-        """Return the agents that a run of this one may come to: of the operator's, those of files alone."""
+        """Return the agents that a run of this one may reach; an operator's agent reaches only agents of files."""
         return self.view.reachable if agent.tenant else self._agents
 
     def check_granted(self, agent: Definition) -> None:
-        """Raise PermissionDenied for a tenant's agent that names what is not granted now."""
+        """Raise PermissionDenied if a tenant's agent names something not granted now."""
         grants = self.grants.find_for(agent)
         if grants is None:
             return
@@ -144,14 +144,15 @@ class Registry:
         return view
 
     def find_problems(self, agent: Definition, tenant: str) -> list[Problem]:
-        """Return why the tenant could not have this agent: its key and what is not granted."""
+        """Return why the tenant cannot use this agent: its key is taken, or something it names is not granted."""
         taken = self._files_win and agent.key.casefold() in self._operators
         grants = self.grants.current.select(tenant)
         found = find_ungranted(agent, grants, self._free_tools, self._operators)
         return [Problem("key", FILE_WINS), *found] if taken else found
 
     def list_refused(self) -> list[tuple[str, str, str]]:
-        """Return name, problem, and the key that its last good version keeps in force or "", of each refused file."""
+        """Return (name, problem, key) of each refused file; `key` is the agent whose last good version is still in
+        force, or ""."""
         stays = {name: agent.key for name, agent in self._by_file.items()}
         return [(name, problem, stays.get(name, "")) for name, problem in sorted(self._refused.items())]
 
@@ -164,7 +165,7 @@ class Registry:
 
     @property
     def by_key(self) -> Mapping[str, Definition]:
-        """The tenant's agents by key; a change replaces the mapping rather than changing it."""
+        """The tenant's agents by key; a change replaces the mapping rather than mutating it."""
         return self.view.agents
 
     @property
@@ -178,7 +179,7 @@ class Registry:
 
 
 def _count_excess_tokens(agent: Definition) -> int:
-    """Return by how many tokens the prompt exceeds recap's limit."""
+    """Return the number of tokens by which the prompt exceeds recap's limit."""
     recap = agent.memory.recap
     if not recap.enabled:
         return 0

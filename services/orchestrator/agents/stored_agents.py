@@ -1,4 +1,4 @@
-"""Agents that tenants have stored in memory, and the agents that one tenant sees."""
+"""Agents that tenants have stored in memory, and each tenant's view of all agents."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from services.orchestrator.agents.definition.problems import Problem
 from services.orchestrator.agents.grants import TenantGrants, find_ungranted
 
 PAGES_MAX = 100_000
-"""Pages of one look: more than all agents have."""
+"""Maximum pages per poll; all agents fit in fewer."""
 
 UNKNOWN_S = 30.0
-"""Time between looks while memory does not know the question, in the middle of an upgrade."""
+"""Time between polls while memory does not support the RPC, during an upgrade."""
 
 ReadChanges: TypeAlias = Callable[[int], Awaitable[memory_pb2.ReadAgentChangesResponse]]
-"""Reads the agents that were changed behind a revision; raises HeadraceError or AioRpcError."""
+"""Reads the agents changed since a revision; raises HeadraceError or AioRpcError."""
 
 NONE: Mapping[str, StoredAgent] = {}
 
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 class StoredAgent:
     record: memory_pb2.AgentRecord
     agent: Definition | None
-    """None where this release cannot read it."""
+    """None if this release cannot read it."""
     problem: str = ""
     """Why it cannot."""
 
@@ -44,7 +44,7 @@ class StoredAgents:
         self._by_tenant: dict[str, Mapping[str, StoredAgent]] = {}
         self._revision = 0
         self._is_complete = False
-        """Whether every look since the one that read all agents has succeeded."""
+        """Whether every poll since the first full read has succeeded."""
         self._is_away = False
         self._looking = asyncio.Lock()
 
@@ -53,7 +53,7 @@ class StoredAgents:
         return self._by_tenant.get(tenant, NONE)
 
     async def follow(self, read: ReadChanges, poll_s: float) -> None:
-        """Look for changes every `poll_s` seconds, for ever."""
+        """Poll for changes every `poll_s` seconds, forever."""
         while True:
             await asyncio.sleep(poll_s)
             try:
@@ -70,7 +70,7 @@ class StoredAgents:
                 self._is_away = False
 
     async def look(self, read: ReadChanges) -> None:
-        """Read what has changed; raises what `read` raises."""
+        """Read the changes once; raises the errors of `read`."""
         async with self._looking:
             try:
                 records = await self._read_records(read)
@@ -122,16 +122,17 @@ FILE_WINS = "the operator has an agent of this key in a file, and files win"
 @dataclass(frozen=True)
 class TenantView:
     agents: Mapping[str, Definition]
-    """Those in force by key; each key is one agent's, whatever its case."""
+    """The agents in force, by key; keys differ in more than case."""
 
     reachable: Mapping[str, Definition]
-    """What runs of the tenant's own agents may come to: its own, granted ones of files, and those below these."""
+    """Agents that runs of the tenant's own agents may reach: its own, granted agents of files, and the sub-agents of
+    those."""
 
     problems: Mapping[str, list[Problem]] = field(default_factory=dict[str, "list[Problem]"])
     """Why stored agents are not in force, by key."""
 
     hidden: Collection[str] = ()
-    """Keys of files' agents in whose place the tenant has its own."""
+    """Keys of file agents that the tenant's own agents replace."""
 
 
 def make_view(

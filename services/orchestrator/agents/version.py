@@ -1,8 +1,8 @@
-"""A version of an agent: everything in force that its runs depend on, as one document with a hash.
+"""A version of an agent: everything its runs depend on, as one document with a hash.
 
-The document (docs/reference/agent-versions.md) has the agent's file, those of all agents below it, the definitions of
-the tools and skills that they may see, and the hashes of their modes' code. Equal documents are one version, whatever
-white space the files have.
+The document (docs/reference/agent-versions.md) holds the agent's file, those of all agents below it, the definitions of
+the tools and skills they may see, and the hashes of their modes' code. White space does not matter: equal documents are
+the same version.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from headrace.v1 import tools_pb2
 from services.orchestrator.agents.definition import Definition, DefinitionError, read_definition
 
 TIERS = {"@core": "core", "@enabled": "enabled"}
-"""Names in an agent's lists that stand for all tools of a tier."""
+"""Names in an agent's lists that select all tools of a tier."""
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentVersion:
-    """What a run is pinned to."""
+    """The version a run is pinned to."""
 
     agent: Definition
     agents: Mapping[str, Definition]
-    """The agent and all that are below it, by key."""
+    """The agent and all agents below it, by key."""
 
     tools: Sequence[tools_pb2.Tool] | None
-    """Definitions of the tools that these may see, without whether they can be had now, and without those that are
-    listed for each user apart; None where they were not known: its runs see tools as they are at the time."""
+    """Definitions of the tools that these agents may see, without availability and without tools listed per user. None
+    if they were unknown: runs then see the tools of the moment."""
 
     skills: Sequence[tools_pb2.Skill] | None
     """As `tools`."""
 
     modes: Mapping[str, str]
-    """SHA-256 of the files of the operator's own modes that its agents have, by the modes' names."""
+    """SHA-256 of the operator's mode files that its agents use, by mode name."""
 
     document: bytes
     hash: str
     """SHA-256 of the document, in hexadecimal."""
 
     number: int = 0
-    """Number among the agent's versions, from 1; 0 before memory has given it one."""
+    """Number among the agent's versions, from 1; 0 until memory has assigned one."""
 
     def with_number(self, number: int) -> AgentVersion:
         return replace(self, number=number)
 
     def overlay_agents(self, existing: Mapping[str, Definition]) -> dict[str, Definition]:
-        """Return the agents of `existing`, with those of this version as it has them, or missing as it misses them."""
+        """Return `existing` with this version's agents in place of its own; agents named but absent in this version are
+        left out."""
         named = {key.casefold() for agent in self.agents.values() for key in agent.subagents}
         return {key: agent for key, agent in existing.items() if key.casefold() not in named} | dict(self.agents)
 
@@ -66,7 +67,7 @@ def make_version(
     skills: Iterable[tools_pb2.Skill] | None,
     modes: Mapping[str, str] | None = None,
 ) -> AgentVersion:
-    """Make the version of `agent` that is in force with these other agents, tools and skills, of any number."""
+    """Create the version of `agent` from the agents, tools and skills in force; its number is not set."""
     agents = _list_agents(agent, existing)
     seen = None if tools is None else [_strip(tool) for tool in tools if _is_seen(tool, agents.values())]
     named = {name.casefold() for name in agent.skills}
@@ -82,9 +83,10 @@ def make_version(
             "agents": {key: orjson.Fragment(below.source) for key, below in sorted(agents.items())},
             "tools": seen and sorted(map(_to_json, seen), key=lambda tool: tool["name"]),
             "skills": offered and sorted(map(_to_json, offered), key=lambda skill: skill["id"]),
-            # Only where there are any: all other documents keep the hashes that they had before there were modes.
+            # Left out if empty, so that documents without modes keep the hashes they had before modes existed.
             **({"modes": used} if used else {}),
-            # What tells a tenant's agent, which reaches what is granted alone, from the operator's with the same text.
+            # Distinguishes a tenant's agent, which reaches only granted things, from an operator's agent with the same
+            # text.
             **({"tenantAgents": owned} if owned else {}),
         }
     )
@@ -92,10 +94,10 @@ def make_version(
 
 
 def read_version(document: bytes, tenant: str = "") -> AgentVersion:
-    """Read what `AgentVersion.document` was; the agents of a tenant in it are those of `tenant`.
+    """Read a version from its `document`; a tenant's agents in it belong to `tenant`.
 
     Raises:
-        DefinitionError: A later version of the suite has written it, and this one does not know what it says.
+        DefinitionError: A later release wrote the document, and this one cannot read it.
     """
     given: dict[str, Any] = orjson.loads(document)
     digest = hashlib.sha256(document).hexdigest()
@@ -111,7 +113,7 @@ def read_version(document: bytes, tenant: str = "") -> AgentVersion:
 
 
 def is_named(skill: tools_pb2.Skill, names: Iterable[str]) -> bool:
-    """Return whether one of `names`, in small letters, means the skill."""
+    """Return whether one of `names`, in lower case, refers to the skill."""
     return any(name in (skill.id.casefold(), skill.name.casefold()) for name in names)
 
 
@@ -135,7 +137,7 @@ def _is_seen(tool: tools_pb2.Tool, agents: Iterable[Definition]) -> bool:
 
 
 def _strip(given: M) -> M:
-    """Return a copy that does not say whether it can be had now, which is no part of a definition."""
+    """Return a copy without `unavailable`, which is not part of a definition."""
     copied = type(given)()
     copied.CopyFrom(given)
     copied.ClearField("unavailable")
@@ -155,7 +157,7 @@ def _read_all(given: list[Any] | None, kind: type[M]) -> list[M] | None:
 Json: TypeAlias = Any
 
 NAMES = ("name", "id")
-"""Fields by which the objects of a list are the same ones: tools and skills."""
+"""Fields that identify objects in a list: tools by name, skills by id."""
 
 MISSING = object()
 

@@ -1,7 +1,7 @@
 """Backend tools: the tools service executes them and streams their output.
 
-Where the service is lost during a call, the tool's effect decides whether the call runs again; a `once` tool never runs
-twice without a person's decision.
+If the service is lost during a call, the tool's effect decides whether the call runs again; a `once` tool never runs
+twice without a person's consent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from services.runtime.rpc.peer_calls import was_broken_connection
 DELAY_S, DELAY_S_MAX = 0.1, 2.0
 
 UNKNOWN_CHECKS_MAX = 3
-"""An unknown outcome is checked again, because a tool that was cut off may still be stopping."""
+"""Checks of an unknown outcome; more than one, because an interrupted tool may still be stopping."""
 
 GONE = "the tools service is away and did not come back in time"
 
@@ -69,7 +69,7 @@ def make_effect_key(run_id: str, call: Call) -> str:
 async def resolve_break(
     scope: Scope, peers: Peers, call: Call, key: str, patience: RetryWindow
 ) -> tools_pb2.ToolOutcome | str:
-    """Return the call's result, or the effect key with which it is to run again."""
+    """Return the call's result, or the effect key to run it again with."""
     log.warning("tool stream broke", run_id=scope.run.id, tool=call.name)
     if approvals.has_asked(scope, call, _name_question(call)):
         return await _resolve_unknown(scope, call, key)
@@ -110,7 +110,7 @@ def _name_question(call: Call) -> str:
 
 
 async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.ToolOutcome | str:
-    """Report the unknown outcome; an attached reader may have the call run again as another effect."""
+    """Report the unknown outcome; an attached client may approve running the call again under a new effect key."""
     known = f"tool {call.name!r} was cut off, and whether it has taken effect is not known"
     await scope.notice("OUTCOME_UNKNOWN", known)
     note, question = "", _name_question(call)
@@ -129,11 +129,11 @@ async def _resolve_unknown(scope: Scope, call: Call, key: str) -> tools_pb2.Tool
 
 
 RPC_SLACK_S = 5.0
-"""The RPC's deadline is later than the tool's timeout, which the tools service enforces itself."""
+"""Added to the tool's timeout for the RPC's deadline; the tools service enforces the timeout itself."""
 
 
 async def execute_backend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
-    """Execute the call, as often as somebody supplies a credential that it lacks, or answers what its server asks."""
+    """Execute the call, again each time a person supplies a missing credential or answers its server's questions."""
     answers: dict[str, tools_pb2.InputAnswer] = {}
     while True:
         # By the time that a value is refused, another call may have been given a better one.
@@ -161,7 +161,7 @@ async def _execute_once(
     is_open = call.is_resumed and not answers
     while True:
         if not is_open:
-            # A call that finds nobody has certainly not begun, which a broken connection would not tell.
+            # If no server is reachable, the call has certainly not begun; a broken connection would not prove that.
             if not await peers.wait_for_tools(patience.left_s):
                 return results.make_failure(ProviderUnavailable.reason, GONE)
             try:

@@ -1,4 +1,4 @@
-"""Executes the calls of one answer: each is permitted, refused, or approved by a person, and then carried out."""
+"""Executes the calls of one answer: each is permitted, refused, or submitted for a person's approval, and then run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def check_permission(scope: Scope, call: Call) -> Permission:
     if call.kind == "own" or has_used_grant(scope, call):
         return Permission()
     found = await verdict(scope.run.rules, call)
-    # What rules that have changed since say is for the next question: somebody may have answered this one.
+    # A rule changed since then applies to the next question; someone may have answered this one.
     has_asked = approvals.has_asked(scope, call, approvals.PERMISSION)
     if found.then == "allow" and not has_asked:
         return Permission()
@@ -78,7 +78,7 @@ async def execute_frontend(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
 
 
 def _read_text(payload: str) -> str:
-    """Return what a submission says: a JSON string's text, which models read better than its escapes, else the JSON."""
+    """Return the submission's text if it is a JSON string, which models read better without escapes, else the JSON."""
     if not payload.startswith('"'):
         return payload
     try:
@@ -88,7 +88,7 @@ def _read_text(payload: str) -> str:
 
 
 Warn: TypeAlias = Callable[[Call, tools_pb2.ToolOutcome], str]
-"""Returns a note for the model behind a call's result; empty for none."""
+"""Returns a note for the model to append to a call's result; empty for none."""
 
 Execute = Callable[[Scope, Peers, Call], Awaitable[tools_pb2.ToolOutcome]]
 
@@ -98,13 +98,13 @@ KINDS: dict[str, Execute] = {
     "frontend": execute_frontend,
     "own": catalogue.execute_own,
 }
-"""Tools of other kinds are not offered to a model. All but `backend` get arguments that have been checked."""
+"""Tools of other kinds are not offered to a model. All but `backend` receive validated arguments."""
 
 OVER_BUDGET = "the budget of tool calls is used up"
 
 
 async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warn: Warn | None = None) -> None:
-    """Run `calls` together; the first error that is no tool's own cancels the others and is raised bare."""
+    """Run `calls` concurrently. The first error that is not a tool's result cancels the others and is raised bare."""
     for call in calls:
         call.siblings = len(calls)
     with scope.run.spending.clock.aside():
@@ -120,7 +120,7 @@ async def execute_all(scope: Scope, peers: Peers, calls: list[Call], warn: Warn 
 
 
 async def recall_result(scope: Scope, peers: Peers, call: Call) -> bool:
-    """Return whether the log has the result; it then counts as if just run."""
+    """Return whether the log has the result; if so, it counts as if the call had just run."""
     found = scope.restored.result(call.call_id)
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""Results of calls: those that the orchestrator makes itself, and media for models."""
+"""Results of calls: those the orchestrator creates itself, and media for models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_rejection(text: str) -> bool:
 
 
 def add_notes(text: str, *notes: str) -> str:
-    """Add what the model is to know beside the result, on lines of its own."""
+    """Append notes for the model to the result, each as its own paragraph."""
     return "\n\n".join([text, *(f"[{note}]" for note in notes if note)])
 
 
@@ -63,7 +63,7 @@ def truncate_result(text: str) -> str:
 
 class _Kind(NamedTuple):
     ability: str
-    """What a model must be able to do."""
+    """Capability that a model needs."""
     name: str
 
 
@@ -72,11 +72,11 @@ KINDS = {"image": _Kind("vision", "images"), "audio": _Kind("audio", "audio"), "
 
 PARTS_MAX = 8
 BYTES_MAX = 10 * 1024 * 1024
-"""Bytes that a result shows, which the chat keeps as long as it lives."""
+"""Maximum bytes of media per result; the chat keeps them for its lifetime."""
 
 
 async def load_media(scope: Scope, peers: Peers, outcome: tools_pb2.ToolOutcome) -> Sequence[llm_pb2.ContentPart]:
-    """Load what the scope's models are shown beside the result; nothing that one of them is not known to take."""
+    """Load the media that the scope's models see along with the result, limited to kinds that all of them accept."""
     if not outcome.shown_paths:
         return []
     abilities = await _find_abilities(scope, peers)
@@ -93,14 +93,14 @@ async def load_media(scope: Scope, peers: Peers, outcome: tools_pb2.ToolOutcome)
 async def select_media(
     scope: Scope, peers: Peers, parts: Sequence[llm_pb2.ContentPart]
 ) -> tuple[Sequence[llm_pb2.ContentPart], str]:
-    """Select of what the chat keeps what a result may show again; return it, and in words what it does not show."""
+    """Return the stored parts that a result may show again, and a note on those it omits."""
     return divide_media(parts, await _find_abilities(scope, peers)) if parts else ([], "")
 
 
 def divide_media(
     parts: Sequence[llm_pb2.ContentPart], abilities: frozenset[str]
 ) -> tuple[Sequence[llm_pb2.ContentPart], str]:
-    """Return the parts that fit models of these abilities and a result, and a note on the rest; empty without any."""
+    """Return the parts that a result may show to models with these abilities, and a note on the rest; empty if none."""
     seen = [part for part in parts if _get_kind(part).ability in abilities]
     sizes = accumulate(part.ByteSize() for part in seen)
     shown = [part for part, size in zip(seen[:PARTS_MAX], sizes, strict=False) if size <= BYTES_MAX]
@@ -119,7 +119,8 @@ def _get_kind(part: llm_pb2.ContentPart) -> _Kind:
 
 
 async def _find_abilities(scope: Scope, peers: Peers) -> frozenset[str]:
-    """Find what all models of the scope are known to take: a refusal would end the run, and texts name the files."""
+    """Return the abilities that all models of the scope are known to have. Others are left out, because a refusal would
+    end the run; the result's text names the files."""
     return frozenset[str].intersection(*map(frozenset[str], await list_capabilities(peers, scope.agent)))
 
 

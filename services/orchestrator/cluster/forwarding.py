@@ -1,6 +1,6 @@
-"""Forwards calls to the orchestrator that owns a run, at most once, and streams its answers back.
+"""Forwards calls to the orchestrator that owns a run, at most once, and streams its replies back.
 
-While the owner does not answer, memory is asked for it again; readers of a broken stream attach again.
+If the owner does not answer, memory is asked again who owns the run; readers of a broken stream attach again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 LANES_MAX = 64
-"""Replicas that are gone leave their channels until they are tidied."""
+"""Maximum open channels. Channels to departed replicas stay until `tidy` closes them."""
 
 UNUSED_S = 60.0
 
@@ -48,7 +48,7 @@ class _PeerChannel:
 
 
 class PeerChannels:
-    """Open it with `async with`; `tidy` runs in a task of its owner."""
+    """Channels to other orchestrators. Open it with `async with`, and run `tidy` in a task."""
 
     def __init__(self, badge: CallerMetadata) -> None:
         self._badge = badge
@@ -63,10 +63,10 @@ class PeerChannels:
 
     @asynccontextmanager
     async def to(self, address: str) -> AsyncGenerator[grpc.aio.Channel]:
-        """Give the channel for one call.
+        """Yield the channel for one call.
 
         Raises:
-            Overloaded: There are too many channels.
+            Overloaded: Too many channels are open.
             ProviderUnavailable: The address is invalid.
         """
         lane = self._lanes.get(address)
@@ -76,7 +76,7 @@ class PeerChannels:
             try:
                 channel = open_channel(address, self._badge)
             except ValueError as error:
-                # A process that nobody was meant to reach has called itself so.
+                # The owner registered without an address, because no process was meant to reach it.
                 raise ProviderUnavailable("the run's owner has no address") from error
             lane = self._lanes[address] = _PeerChannel(channel)
         lane.calls += 1
@@ -98,18 +98,18 @@ class PeerChannels:
 RELAYED = "x-headrace-relayed"
 
 ANSWER_TIMEOUT_S = 5.0
-"""After this time the call is repeated, as every RPC here allows."""
+"""After this time the call is repeated; every RPC here is safe to repeat."""
 
 LOOK_AGAIN_S = 0.2
-"""An owner that stops hands its runs over within a second."""
+"""Wait before the owner is looked up again; a stopping owner hands its runs over within a second."""
 
 SPARE_S = 5.0
-"""Time beyond a lease in which its end is noticed and the run taken over."""
+"""Time after a lease's end in which another orchestrator notices it and takes the run over."""
 
 Reply = TypeVar("Reply")
 Passed = TypeVar("Passed")
 Here = Callable[[Run | None], Awaitable[Reply | OwnedElsewhere]]
-"""Answers in this process; the run is None when nobody owns it."""
+"""Answers in this process; the run is None if no process owns it."""
 
 
 class Forwarder:
@@ -122,7 +122,7 @@ class Forwarder:
     async def answer(
         self, request: Any, context: Context, here: Here[Reply], *, requester: Identity | None = None
     ) -> Reply:
-        """Answer here, or by the run's owner; `requester` says whose run it is where that is not the caller."""
+        """Answer here or through the run's owner; `requester` is the run's user if that is not the caller."""
 
         async def use(run: Run | None) -> Reply | OwnedElsewhere:
             if run is None:
@@ -138,11 +138,11 @@ class Forwarder:
         return await self._answer_or_forward(run_id, context, here, partial(self._pass_stream, request, context, out))
 
     async def cancel(self, run_id: str) -> None:
-        """End a run of the current user, whoever owns it, as that user's Cancel does.
+        """Cancel a run of the current user, on any owner, as that user's Cancel does.
 
         Raises:
             NotFound: The user has no such run.
-            HeadraceError: Its owner cannot be asked now.
+            HeadraceError: The owner cannot be reached now.
         """
         home = await self._takeover.find(run_id)
         if isinstance(home, Run):
@@ -151,7 +151,7 @@ class Forwarder:
             await self._call_owner(agent_pb2.CancelRequest(run_id=run_id), None, home)
 
     async def ask_owner(self, request: Message, context: Context, run_id: str) -> Any:
-        """Ask another owner of the run; return None when there is none or it does not answer."""
+        """Send the request to the run's other owner; return None if it has none or the owner does not answer."""
         if _is_relayed(context):
             return None
         address = await self._takeover.owner_of(run_id)
@@ -201,7 +201,7 @@ class Forwarder:
 
     async def _pass_stream(self, request: Message, context: Context, out: MessageSink, address: str) -> int:
         if self._runs.is_draining:
-            # It would be cut a moment later, and its reader would come back once more than it must.
+            # The stream would break a moment later, and its reader would reconnect once more than necessary.
             raise stopping()
         sent = 0
         async with self._lanes.to(address) as channel:

@@ -1,7 +1,7 @@
 """Starts the runs of schedules that are due.
 
-All orchestrators look; a time's run has the same request and chat wherever it is started, so that it begins once. What
-became of the time is stored after that, and by whichever process looks next if this one is killed first.
+All orchestrators poll. A due time always maps to the same request and chat, so its run begins once. The outcome is
+stored afterwards, by the next process to poll if this one is killed first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 
 PLACE = "{{payload}}"
-"""Where the payload stands in a schedule's message."""
+"""Placeholder for the payload in a schedule's message."""
 
 NO_PAYLOAD = "(nothing was posted: this run was begun by its time)"
 
@@ -46,9 +46,10 @@ DATA = """\
 
 
 def make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:
-    """Make the query of a due time, which is the same wherever it is made."""
+    """Create the query for a due time; every process creates the same one."""
     schedule = due.schedule
-    # A time's own chat has a name, and the schedule's user's: nobody can have taken it before.
+    # A due time's own chat has a name that includes the schedule and belongs to its user, so no one else can have taken
+    # it.
     name = "" if schedule.chat_id else f"schedule/{schedule.schedule_id}:{due.due_at}"
     return agent_pb2.QueryRequest(
         request_id=f"{schedule.schedule_id}:{due.due_at}",
@@ -62,7 +63,7 @@ def make_query(due: schedule_pb2.DueSchedule) -> agent_pb2.QueryRequest:
 
 
 def _build_message(due: schedule_pb2.DueSchedule) -> str:
-    """Return the schedule's message, with the payload in its place, or at the end."""
+    """Return the schedule's message with the payload at its placeholder, or at the end."""
     message = due.schedule.message
     if not due.HasField("post"):
         return message.replace(PLACE, NO_PAYLOAD, 1) if due.schedule.on_webhook else message
@@ -72,7 +73,7 @@ def _build_message(due: schedule_pb2.DueSchedule) -> str:
 
 
 CORRECTION_TIMEOUT_S = 3.0
-"""Deadline of each call about a run that is taken over, because its chat waits meanwhile."""
+"""Deadline of each correction for a run being taken over; the run's chat waits during that time."""
 
 
 async def record_firing(
@@ -85,8 +86,11 @@ async def record_firing(
 
 
 async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequest) -> None:
-    """Record once more that a time's run has begun, where `query` is one: its first owner may have died before it did,
-    and an orchestrator that found the chat busy have recorded that there is none."""
+    """Record again that the run of a due time has begun, if `query` comes from a schedule.
+
+    Its first owner may have died before recording it, and another orchestrator may have found the chat busy and
+    recorded that no run exists.
+    """
     schedule_id, _, due_at = query.request_id.partition(":")
     if not (is_uuid(schedule_id) and due_at.isascii() and due_at.isdecimal() and len(due_at) < 16):
         return
@@ -100,7 +104,7 @@ async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequ
 
 @contextmanager
 def log_errors(schedule_id: str = "") -> Generator[None]:
-    """Log what one look, or one schedule, fails with: all others go on."""
+    """Log the failure of one poll, or one schedule, so that the others continue."""
     try:
         yield
     except HeadraceError as error:
@@ -112,24 +116,24 @@ def log_errors(schedule_id: str = "") -> Generator[None]:
 
 
 JITTER = (0.8, 1.0)
-"""Replicas that look at the same time would start the same runs."""
+"""Random factor of the poll interval; replicas in step would start the same runs."""
 
 STARTS_MAX = 1000
-"""Runs that may be starting at a time; those of a tenant that has many may have to wait for their turn."""
+"""Maximum runs starting at a time; those of a busy tenant may have to wait for their turn."""
 
 AGAIN_S = 0.2
-"""Time to the next look where more is due than one answer holds."""
+"""Time until the next poll if more schedules are due than one response holds."""
 
 
 class DueSchedules:
     def __init__(self, runs: Runs, takeover: Takeover, peers: Peers, look_s: float) -> None:
-        """Look for new schedules at least every `look_s`."""
+        """Poll for new schedules at least every `look_s` seconds."""
         self._runs = runs
         self._takeover = takeover
         self._peers = peers
         self._look_s = look_s
         self._starting: set[tuple[str, int]] = set()
-        """Due times that are being started, by schedule and time."""
+        """Due times now being started, by schedule and time."""
 
     async def watch(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -141,7 +145,7 @@ class DueSchedules:
                 await asyncio.sleep(wait_s * choose_uniform(*JITTER))
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
-        """Begin to start what is due, and return the seconds until the next look."""
+        """Begin to start the schedules that are due; return the seconds until the next poll."""
         with acting_as(None):
             found = await self._peers.schedules.ListDueSchedules(schedule_pb2.ListDueSchedulesRequest())
         begun = 0
@@ -164,7 +168,7 @@ class DueSchedules:
                 await record_firing(self._peers, due.schedule.schedule_id, firing)
 
     async def _make_firing(self, due: schedule_pb2.DueSchedule) -> schedule_pb2.Firing | None:
-        """Start the run and return what is to be stored of it; None when another replica has to."""
+        """Start the run and return the firing to store; None if another replica must do it."""
         firing = schedule_pb2.Firing(due_at=due.due_at)
         query = make_query(due)
         try:
@@ -193,6 +197,6 @@ class DueSchedules:
             return False
         if self._runs.live.has(run_id):
             return True
-        # A damaged chat has none: nothing goes on in it.
+        # A damaged chat lists no runs, and none can continue in it.
         unfinished = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return any(run.run_id == run_id for run in unfinished)

@@ -1,7 +1,7 @@
-"""Takes over unowned runs, found at the start and about every second.
+"""Takes over unowned runs, found at the start and about once a second.
 
-The first to ask gets the run with a new generation, and memory refuses earlier owners. A chat's runs go to one owner,
-in order.
+The first process to ask gets the run with a new generation, and memory refuses earlier owners. All runs of a chat go to
+one owner, in order.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ from services.runtime.clock import now_ms
 from services.runtime.randomness import choose_uniform
 
 SEQ_PER_GENERATION = 1_000_000
-"""Events of generation g are numbered from g times this, plus 1 (docs/reference/events.md)."""
+"""Seqs of generation g start at g times this, plus 1 (docs/reference/events.md)."""
 
 GENERATION_MAX = 1_000_000
-"""Above this, where memory lost its index, the next free range keeps seqs exact for JSON readers."""
+"""If memory has lost its index, generations above this move to the next free range, so that seqs stay exact for JSON
+readers."""
 
 CRASHES_MAX = 3
-"""A run that loses so many owners is what kills them."""
+"""A run that has lost this many owners is assumed to crash them."""
 
 LOOKS_PER_LEASE = 15
-"""With leases of 15 s, a released run goes on within about 1 s, a dead owner's within 17."""
+"""With leases of 15 s, a released run continues within about 1 s, and a dead owner's within 17 s."""
 
 JITTER = (0.8, 1.2)
-"""Replicas that look at the same time would ask for the same runs."""
+"""Random factor of the poll interval; replicas in step would ask for the same runs."""
 
 log = structlog.get_logger()
 
@@ -65,7 +66,7 @@ CHATS_AT_ONCE = 8
 
 
 class Takeover:
-    """A chat's runs are taken one at a time."""
+    """Takes over runs; those of one chat one at a time."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Takeover:
         owner: Owner,
         is_suspended: Callable[[Identity], bool],
     ) -> None:
-        """Parked runs of users for whom `is_suspended` stay so, whatever their gates' times."""
+        """Keep parked runs of users for whom `is_suspended` returns true parked, even when their gates expire."""
         self._is_suspended = is_suspended
         self._runs = runs
         self._held = held
@@ -136,10 +137,10 @@ class Takeover:
                     break
 
     async def find(self, run_id: str) -> Run | str | None:
-        """Return the live run, the address of its owner, or None when it has ended or is not the caller's.
+        """Return the live run, or its owner's address; None if it has ended or is not the caller's.
 
         Raises:
-            Overloaded: Another process is taking the run.
+            Overloaded: Another process is taking the run over.
         """
         await self._runs.live.wait_until_left(run_id)
         if (run := self._runs.live.find(run_id)) is not None:
@@ -153,8 +154,8 @@ class Takeover:
         return self._runs.live.find(run_id)
 
     async def _take_run(self, run_id: str) -> Run | str | None:
-        """Take over the chat's runs up to this one; return as `find`."""
-        # Read once more: meanwhile the runs may have been taken over, or have ended.
+        """Take over the chat's runs up to this one; returns the same as `find`."""
+        # Read again: other processes may have taken the runs over, or the runs may have ended.
         for entry in await stored_runs.list_unfinished_of_chat(self._peers, run_id):
             if self._is_owned_elsewhere(entry):
                 return entry.owner
@@ -179,7 +180,7 @@ class Takeover:
         )
 
     async def _try_take_over(self, entry: memory_pb2.UnfinishedRun) -> bool:
-        """Return whether no other process has the run now."""
+        """Return whether no other process owns the run now."""
         try:
             async with self._chat_lock(entry.chat_id):
                 if not self._is_owned_elsewhere(entry):
@@ -190,10 +191,11 @@ class Takeover:
         except Overloaded:
             return False  # another was faster
         except HeadraceError as error:
-            # One log that takes no line must not keep the other chats waiting; whoever attaches tries again.
+            # One log that cannot be written must not delay other chats; the next client that attaches triggers another
+            # attempt.
             log.error("run not taken over", run_id=entry.run_id, reason=error.reason, problem=error.message)
         except Exception:
-            # The supervisor of what was left: a run that cannot be read must not keep the service from starting.
+            # A run that cannot be read must not keep the service from starting.
             log.exception("run not taken over", run_id=entry.run_id)
         return False
 
@@ -201,7 +203,7 @@ class Takeover:
         return entry.owner not in ("", self._owner.address) and entry.lease_expires_at > now_ms()
 
     async def _take_over(self, entry: memory_pb2.UnfinishedRun) -> Run | None:
-        """Return None when the run has ended."""
+        """Take over the run; return it, or None if it has ended."""
         with acting_as(_owner_identity(entry)):
             if run := self._runs.live.find(entry.run_id):
                 return run
@@ -252,7 +254,7 @@ class Takeover:
         tell = log.info if reason == PARKED else log.warning
         tell("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         if self._runs.is_draining:
-            # Since the lease was asked for: whoever stops this process may have seen to all runs by now.
+            # While the lease was requested, the process may have begun to stop, and already handed over all its runs.
             run.control.give_up()
             raise stopping()
         if reason != PARKED:
@@ -262,7 +264,7 @@ class Takeover:
     def _find_agent(
         self, query: memory_pb2.QueryLine, restored: RestoredRun, version: AgentVersion | None
     ) -> Definition | None:
-        """Return None for a run that is pinned to nothing, when its agent is gone or has changed to another mode."""
+        """Return the agent; None if the run is not pinned and its agent is gone or has changed its mode."""
         try:
             agent = read_trial(query.query) or (
                 version.agent if version is not None else self._registry.get(query.query.agent_key)
@@ -274,7 +276,7 @@ class Takeover:
         return None if restored.stages & others else agent
 
     async def _acquire_lease(self, entry: memory_pb2.UnfinishedRun) -> int | None:
-        """Return None when the run has ended. Raises Overloaded when another process was faster."""
+        """Return the new generation, or None if the run has ended. Raises Overloaded if another process was faster."""
         request = memory_pb2.AcquireLeaseRequest(
             chat_id=entry.chat_id, run_id=entry.run_id, owner=self._owner.address, ttl_ms=self._owner.ttl_ms
         )

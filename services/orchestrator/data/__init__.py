@@ -1,1 +1,1 @@
-"""Data of people: archives of it, and its erasure in all services."""
+"""Users' data: exports, and erasure from all services."""

@@ -1,4 +1,4 @@
-"""DataService: exports from all services as one tar file, and what memory keeps of erasures and holds."""
+"""DataService: exports from all services as one tar file, and memory's records of erasures and legal holds."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Archive:
     """One archive, from its first byte to the manifest, which is its last entry."""
 
     def __init__(self, about: dict[str, Any]) -> None:
-        """`about` is what the manifest says beside the entries."""
+        """`about` holds further fields of the manifest."""
         self._about = about
         self._entries: list[_Entry] = []
 
     async def pack(self, pieces: AsyncIterable[data_pb2.ArchivePiece]) -> AsyncGenerator[bytes]:
-        """Yield the bytes of the entries that the pieces make.
+        """Yield the archive's bytes for these pieces.
 
         Raises:
-            Interrupted: An entry has not as many bytes as were said.
+            Interrupted: An entry does not have its declared size.
         """
         left, digest = 0, hashlib.sha256()
         async for piece in pieces:

@@ -1,7 +1,7 @@
-"""Works on erasures: ends the runs, then has memory and tools erase, and the receipt written.
+"""Carries out erasures: ends the runs, has memory and tools erase their data, then has the receipt written.
 
-Every orchestrator looks; memory gives each erasure to one of them for a time. Every step may be repeated, so that
-whoever has it next, this process after a start or another one, goes on where it was cut.
+Every orchestrator polls; memory assigns each erasure to one of them for a limited time. Every step may be repeated, so
+this process after a restart, or another one, can continue an interrupted erasure.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from services.orchestrator.lifecycle.leases import Owner
 
 JITTER = (0.6, 1.0)
-"""Of the time between looks, so that replicas do not look at once."""
+"""Random factor of the poll interval, so that replicas do not poll at the same time."""
 
 TTL_MS = 60_000
-"""How long a portion of the work may take, before others take the erasure for given up."""
+"""Maximum time for one portion of the work; after that, other orchestrators may take the erasure over."""
 
 TOOLS_TIMEOUT_S = 600.0
-"""Files of a user may be many."""
+"""Timeout of one erasure in the tools service, because a user may have many files."""
 
 FINISH_TIMEOUT_S = 6 * 3600.0
-"""A large store is cleared in minutes, or hours where its tables are written anew."""
+"""Clearing a large store takes minutes, or hours if its tables are rewritten."""
 
 ROUND_S = 20.0
-"""Longest pause before an erasure whose receipt has to wait erases once more, and prolongs its claim."""
+"""Maximum pause before an erasure that waits for its receipt erases again and extends its claim."""
 
 AGAIN_S = 0.3
-"""Time between looks at runs that are about to end."""
+"""Time between checks of runs that are about to end."""
 
 RUNS_END_S = 60.0
-"""How long an erasure waits for runs to end, before it says that they do not, and tries again later."""
+"""How long an erasure waits for runs to end before it reports the problem and retries later."""
 
 PROBLEM_CHARS_MAX = 500
 
@@ -59,7 +59,7 @@ class Erasing:
         self._owner = owner.address
         self._look_s = look_s
         self._going: set[str] = set()
-        """Erasures that are worked on here; memory gives ten at a time."""
+        """Erasures in progress here; memory assigns ten at a time."""
 
     async def watch(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -86,13 +86,14 @@ class Erasing:
                 raise
 
     async def _erase(self, erasure: data_pb2.Erasure) -> None:
-        """Erase all that there is, again and again until there is a receipt."""
+        """Erase all data, repeatedly until there is a receipt."""
         erasure_id = erasure.erasure_id
         finish = data_pb2.FinishErasureRequest(erasure_id=erasure_id, owner=self._owner)
         while True:
             await self._end_runs(erasure)
             left = await self._erase_stored(erasure_id, [])
-            # What a run has still written while it ended goes with the rest: nobody else has the files by now.
+            # A run may have written more while it ended. That is erased as well, because no other process has the files
+            # now.
             await self._erase_stored(erasure_id, await self._erase_files(erasure, left))
             if not (wait_ms := (await self._ask(self._stored.FinishErasure, finish, FINISH_TIMEOUT_S)).wait_ms):
                 return
@@ -128,7 +129,7 @@ class Erasing:
         return list((await self._ask(self._tools.EraseOwnedData, wanted, TOOLS_TIMEOUT_S)).erased)
 
     async def _erase_stored(self, erasure_id: str, erased: list[data_pb2.ErasedItem]) -> data_pb2.EraseStoredResponse:
-        """Have memory erase until nothing is left, and count what tools has erased."""
+        """Have memory erase until no data is left, and record the items that tools has erased."""
         request = data_pb2.EraseStoredRequest(erasure_id=erasure_id, owner=self._owner, ttl_ms=TTL_MS, erased=erased)
         while True:
             response = await self._ask(self._stored.EraseStored, request)
@@ -137,7 +138,8 @@ class Erasing:
             request.ClearField("erased")
 
     async def _ask_patiently(self, rpc: Any, request: Any, until_s: float) -> Any:
-        """Ask again while the erasure is not known to all services of the store, or the index is not made."""
+        """Repeat the request while some service of the store does not know the erasure yet, or the index is still being
+        built."""
         while True:
             try:
                 return await self._ask(rpc, request)
@@ -153,7 +155,7 @@ class Erasing:
 
 
 def _describe_problem(error: HeadraceError | grpc.aio.AioRpcError) -> str:
-    """Return what the record is to say; empty where there is no record to say it in."""
+    """Return the problem to record; empty if it cannot be recorded."""
     match error:
         case StaleLease():
             return ""
@@ -168,7 +170,7 @@ def _describe_problem(error: HeadraceError | grpc.aio.AioRpcError) -> str:
 
 @contextmanager
 def _log_errors(erasure_id: str = "") -> Generator[None]:
-    """Log what one look, or one erasure, fails with: all others go on."""
+    """Log the failure of one poll, or one erasure, so that the others continue."""
     try:
         yield
     except HeadraceError as error:

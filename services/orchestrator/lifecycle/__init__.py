@@ -1,1 +1,1 @@
-"""A run from its query to its end: admit, persist, execute, finish."""
+"""The lifecycle of a run: admit, persist, execute, finish."""

@@ -1,4 +1,4 @@
-"""Work that begins when a run has ended, and for which no query waits: title, facts, compaction of its chat."""
+"""Work after a run has ended, which no query waits for: the title, facts and compaction of its chat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.runtime.newest import NewestDict
 TITLED_CHARS_MAX = 2000
 
 TITLE_CHARS_MAX = 80
-"""A longer answer is no title but a text, of a model that has not understood."""
+"""Maximum characters of a title. A longer answer means the model wrote a text instead."""
 
 TITLE_STAGE = "title"
 
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 async def write_title(run: Run, peers: Peers) -> None:
-    """Store a model's title, within what is left of the run's budget; one that a person has given stays."""
+    """Store a model-written title, within the rest of the run's budget; a title set by a person is kept."""
     message = run.query.message[:TITLED_CHARS_MAX]
     title = read_title(await model_stream.ask_model(run, peers, TITLE_STAGE, TITLE_SYSTEM, message))
     if title:
@@ -45,7 +45,7 @@ async def write_title(run: Run, peers: Peers) -> None:
 
 
 def read_title(answer: str) -> str:
-    """Return a model's title without what many put around it; empty where the answer is none."""
+    """Return the title without the quotes and labels that models add; empty if the answer is not a title."""
     title = " ".join(answer.split()).strip(_AROUND).removesuffix(".").strip(_AROUND)
     return title if len(title) <= TITLE_CHARS_MAX else ""
 
@@ -57,7 +57,7 @@ FACT_CHARS_MAX = 500
 TOPIC_CHARS_MAX = 30
 
 KNOWN_MAX = 50
-"""Facts that the model is told, so that it does not repeat them."""
+"""Maximum known facts shown to the model, so that it does not repeat them."""
 
 FACTS_STAGE = "facts"
 
@@ -76,7 +76,8 @@ class _Found(msgspec.Struct):
 
 
 async def extract_facts(run: Run, peers: Peers, query_n: int) -> None:
-    """Store what a model finds in the query, the log's line `query_n`, within what is left of the run's budget."""
+    """Store the facts a model finds in the query, which is line `query_n` of the log, within the rest of the run's
+    budget."""
     message = run.query.message[:MESSAGE_CHARS_MAX]
     request = memory_pb2.ListFactsRequest(page_size=KNOWN_MAX, scope="user")
     known = (await peers.memory.ListFacts(request)).facts
@@ -88,7 +89,7 @@ async def extract_facts(run: Run, peers: Peers, query_n: int) -> None:
 
 
 def read_facts(answer: str, message: str) -> list[_Found]:
-    """Return the facts of a model's answer that the user's message proves; none where it is no JSON array."""
+    """Return the facts in a model's answer that quote the user's message; none if the answer is not a JSON array."""
     try:
         # Some models put a fence around it.
         found = msgspec.json.decode(find_between(answer, "[", "]"), type=list[_Found])
@@ -121,20 +122,21 @@ async def _store_fact(run: Run, peers: Peers, found: _Found, number: int, query_
 
 
 QUESTIONS_MAX = 16
-"""Questions to models after runs at a time, for facts and titles: a side call of at most 20 s each."""
+"""Maximum concurrent model calls after runs, for facts and titles; each takes at most 20 s."""
 
 TASKS_MAX = 16
-"""Compactions at a time; a chat that finds none free is compacted after a later run."""
+"""Maximum concurrent compactions; a chat beyond that is compacted after a later run."""
 
 RUNS_SKIPPED = 5
-"""Runs of a chat after which a compaction that failed is tried again: each try may cost a model call."""
+"""Runs of a chat before a failed compaction is tried again, because each attempt may cost a model call."""
 
 CHATS_MAX = 1000
-"""Chats whose failures are known."""
+"""Maximum number of chats whose failures are remembered."""
 
 
 class AfterRuns:
-    """The tasks are owned by `group`. A stop cancels the compactions first, as a later run begins them again."""
+    """Work after runs, as tasks owned by `group`. A stop cancels the compactions first, because a later run begins them
+    again."""
 
     def __init__(self, group: asyncio.TaskGroup, peers: Peers) -> None:
         self._group = group
@@ -144,7 +146,8 @@ class AfterRuns:
         self._skipped: NewestDict[str, int] = NewestDict(CHATS_MAX)
 
     def begin(self, run: Run, stored: memory_pb2.AppendResponse | None) -> None:
-        """Begin what the run's agent wants once it has ended; None: what the log answered to its query is not known."""
+        """Begin the work that the run's agent asks for; `stored` is the log's response to the query, None if
+        unknown."""
         self._begin_compaction(run)
         if run.state.name != State.COMPLETED or stored is None:
             return
@@ -171,7 +174,7 @@ class AfterRuns:
             task.add_done_callback(self._questions.discard)
 
     def _begin_compaction(self, run: Run) -> None:
-        """Compact the chat, if the run's last request asked for it."""
+        """Compact the chat if the run's last request asked for it."""
         compact = run.main.notes.compact_after_run
         if compact is None or run.chat_id in self._tasks or len(self._tasks) >= TASKS_MAX:
             return
@@ -197,11 +200,11 @@ class AfterRuns:
 
 
 async def _supervise(run: Run, ask: Callable[[], Coroutine[None, None, None]], problem: str) -> None:
-    """Ask a question that nobody awaits; log what it fails with, as `problem`."""
+    """Run a call that no task awaits; log its failure as `problem`."""
     try:
         await ask()
     except HeadraceError as error:
         log.warning(problem, run_id=run.id, reason=error.reason)
     except Exception:
-        # The supervisor of a task that nobody awaits: a bug in it must leave the runs alone.
+        # Supervises a task that no other awaits: a bug in it must not affect the runs.
         log.exception(problem, run_id=run.id)

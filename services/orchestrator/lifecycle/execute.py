@@ -54,7 +54,7 @@ NOTHING = Opening()
 
 @asynccontextmanager
 async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
-    """Prepare the first turn inside the block; the work is dropped unless `execute` takes it."""
+    """Prepare the first turn inside the block; the work is dropped unless `execute` takes it over."""
     work = asyncio.create_task(_work_ahead(run, peers, opening))
     run.control.begin_work(work)
     try:
@@ -65,12 +65,12 @@ async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenera
 
 
 async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
-    await asyncio.sleep(0)  # the append is about to be sent: it is what everything waits for
+    await asyncio.sleep(0)  # lets the append be sent first, because everything waits for it
     return await _run_mode(run, peers, opening)
 
 
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:
-    """Return None when the run is left to its next owner."""
+    """Execute the run; return its last line, or None if the run is left to its next owner."""
     control, clock = run.control, run.spending.clock
     clock.start(run.restored.worked_ms / 1000)
     work = control.work or asyncio.create_task(_run_mode(run, peers, opening))

@@ -1,6 +1,6 @@
 """The end of a run: its last lines, then exactly one terminal event, whatever fails.
 
-It also ends what is open in the log where a run ends in the middle of its replay, or nobody takes it over.
+It also closes open scopes and calls in the log if a run ends during its replay or no process takes it over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ log = structlog.get_logger()
 
 
 def close_unrestored(run: Run, line: memory_pb2.RunLine, open_result: str) -> list[memory_pb2.LogLine]:
-    """Publish the result of each call and the end of each scope that the replay has not come to; return their lines."""
+    """Publish a result for each call, and the end of each scope, that the replay has not reached; return their
+    lines."""
     if not run.past.reason:
         return []
     scopes = find_resets(run.id, run.restored, run.past.reason, run.past.history)
@@ -67,7 +68,7 @@ def _close_scope(
 
 
 def make_open_result(piece: memory_pb2.LogMessage, text: str) -> memory_pb2.LogMessage:
-    """Make the result of a recorded call that did not come to one; the caller sets its events."""
+    """Create the result of a recorded call that never got one; the caller sets its events."""
     call = piece.message.tool_calls[0]
     result = memory_pb2.LogMessage(ts=now_ms(), ok=False)
     if piece.HasField("action_id"):
@@ -80,7 +81,7 @@ def make_open_result(piece: memory_pb2.LogMessage, text: str) -> memory_pb2.LogM
 
 
 def make_scope_end(scope: ScopeReset, line: memory_pb2.RunLine) -> Message | None:
-    """Make the last event of a scope that ends with its run; None for the run's own."""
+    """Create the last event of a scope that ends with its run; None for the run's own scope."""
     is_cancelled = line.state == State.CANCELLED
     if scope.task_id is not None and is_cancelled:
         return agent_pb2.TaskCancel(task_id=scope.task_id)
@@ -102,10 +103,10 @@ def make_interrupted_end(
     *,
     is_recorded: bool = False,
 ) -> memory_pb2.AppendRequest:
-    """Make the append that ends a run, as interrupted unless its owner left another `failure`.
+    """Create the append that ends a run, as interrupted unless its owner left another `failure`.
 
-    Readers drop what the log has not, of the run and of each open sub-agent and task; calls without a result get one. A
-    run that was to be recorded (`is_recorded`) has no recording: its owner had that.
+    Readers discard everything missing in the log, of the run and of each open sub-agent and task; calls without a
+    result get one. With `is_recorded`, the end states that the recording is lost, because only the owner had it.
     """
     error = Interrupted("the service stopped while the run was going; the chat is in order, ask again")
     end = memory_pb2.RunLine(state="failed", error=failure or to_failure(error), usage=count_usage(restored))
@@ -166,16 +167,16 @@ CANCELLED_RESULT = '{"ok":false,"error":"cancelled"}'
 INTERRUPTED_RESULT = '{"ok":false,"error":"interrupted"}'
 
 HAND_OVER_S = 3.0
-"""This fits within the time in which the process stops."""
+"""Maximum time to hand over a run; it fits within the process's stop time."""
 
 AskNext: TypeAlias = Callable[[Run, Steer], Awaitable[None]]
 
 NO_ROOM_FOR_AN_END = frozenset({LogDamaged.reason, KeyUnavailable.reason})
-"""Errors of memory with which a run's log takes no end, whatever the end says."""
+"""Errors of memory with which a run's log accepts no end of any kind."""
 
 
 async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> common_pb2.Failure | None:
-    """Return the failure that is to be stored as the run's end, because the log took no other."""
+    """End the run; return the failure to store as its end if the log refused this one, else None."""
     unheard = run.steering.close()
     run.spending.catch_up()
     line.usage.CopyFrom(run.usage)
@@ -189,8 +190,8 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
         run.feed.cut()  # the process ends and memory does not answer
         raise
     if failure is not None:
-        # The log has no end, so there is none yet: whoever takes the run over comes to its end again, or stores the
-        # failure as its end where these lines are never taken.
+        # The log has no end, so the run has not ended: its next owner ends it again, or stores the failure as its end
+        # if these lines are never accepted.
         run.feed.cut()
         is_open = failure.retriable or run.log.is_lost or failure.code in NO_ROOM_FOR_AN_END
         return None if is_open else failure
@@ -221,7 +222,7 @@ async def hand_over(run: Run, peers: Peers) -> None:
 
 
 async def _commit_end(run: Run, unheard: list[Steer], ask_next: AskNext) -> common_pb2.Failure | None:
-    """Ask the unheard messages and commit the last lines; return why that failed."""
+    """Ask the unheard messages and commit the last lines; return the failure if that is not possible."""
 
     async def commit() -> None:
         while unheard:

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Owner:
     address: str
-    """A process that starts with the same address takes over the earlier one's runs."""
+    """Address of the owner. A process that starts with the same address takes over the earlier one's runs."""
     lease_s: float = 15.0
 
     @property
@@ -32,7 +32,7 @@ class Owner:
 
     @property
     def renewal_s(self) -> float:
-        """Interval so short that one renewal may fail."""
+        """Renewal interval, short enough that one renewal may fail."""
         return self.lease_s / 3
 
 
@@ -66,7 +66,7 @@ async def park(run_id: str, generation: int, due_at: int, peers: Peers) -> None:
 
 
 async def _renew_leases(runs: Mapping[str, Run | HeldRun], peers: Peers, owner: Owner) -> list[Run | HeldRun]:
-    """Return the runs whose leases were lost."""
+    """Renew the leases; return the runs that lost theirs."""
     held = [memory_pb2.HeldLease(run_id=run.id, generation=run.generation) for run in runs.values()]
     try:
         with acting_as(None):

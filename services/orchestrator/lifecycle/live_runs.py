@@ -1,4 +1,4 @@
-"""The live runs of this process, those that it holds parked for readers, and the results of starting a query."""
+"""The live runs of this process, those it holds parked for readers, and the results of starting a query."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class RepeatedQuery:
 
 @dataclass(frozen=True, slots=True)
 class OwnedElsewhere:
-    """Another process owns the chat's runs; nothing was begun."""
+    """Another process owns the chat's runs; nothing was started."""
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedStream:
-    """A reader whose run was parked; it continues after `last_seq` where the run does."""
+    """The stream of a run that was parked; the reader continues after `last_seq` wherever the run does."""
 
     run_id: str
     last_seq: int
@@ -42,7 +42,7 @@ StartResult: TypeAlias = Run | RepeatedQuery | OwnedElsewhere
 
 
 def stopping() -> Overloaded:
-    """Another replica takes the request at once."""
+    """Return an error that makes the client retry at once, on another replica."""
     return Overloaded("the service is being stopped; try again", retry_after_s=0)
 
 
@@ -73,7 +73,7 @@ class HeldRuns:
         return list(self._by_id.values())
 
     async def wait(self, run_id: str) -> None:
-        """Return when the run continues somewhere, or has ended. Raises Overloaded when the process stops."""
+        """Return when the run continues on any replica, or has ended. Raises Overloaded when the process stops."""
         if (held := self._by_id.get(run_id)) is not None:
             held.readers += 1
             try:
@@ -84,7 +84,7 @@ class HeldRuns:
             raise stopping()
 
     def let_go(self, held: HeldRun) -> None:
-        """Forget the run, and wake its readers; what has been held anew since stays."""
+        """Forget the run and wake its readers, unless the run has been held again since."""
         if self._by_id.get(held.id) is held:
             self.wake(held.id)
 
@@ -99,22 +99,22 @@ class HeldRuns:
 
 
 class LiveRuns:
-    """Only the first run of each chat counts against its tenant's share."""
+    """The live runs by id and chat. Only the first run of each chat counts against its tenant's share."""
 
     def __init__(self, capacity: Capacity, fair_use: FairUse) -> None:
         self._capacity = capacity
         self._fair_use = fair_use
         self._by_id: dict[str, Run] = {}
         self._by_chat: dict[str, list[Run]] = {}
-        """A chat's runs in order, of which the first executes."""
+        """A chat's runs in order; the first one executes."""
         self._leaving: dict[str, asyncio.Future[None]] = {}
-        """Runs that are being parked, which nobody may use any more."""
+        """Runs being parked, which must not be used any more."""
         self._idle, self._busy = asyncio.Event(), asyncio.Event()
-        """Without runs, and with some: one of the two is set."""
+        """`_idle` is set without runs, `_busy` with any."""
         self._idle.set()
 
     def add(self, run: Run) -> None:
-        """Add the run; its turn comes when the chat's earlier ones are removed."""
+        """Add the run; its turn comes when the chat's earlier runs are removed."""
         self._by_id[run.id] = run
         self._capacity.acquire(run.identity.tenant)
         self._idle.clear()
@@ -144,7 +144,7 @@ class LiveRuns:
         self._leaving[run.id] = asyncio.get_running_loop().create_future()
 
     def end_leaving(self, run_id: str) -> None:
-        """Let those go on who wait for the run: it is gone, or stays."""
+        """Wake the tasks that wait for the run, which has left or stays."""
         if (leaving := self._leaving.pop(run_id, None)) is not None:
             leaving.set_result(None)
 
@@ -152,7 +152,7 @@ class LiveRuns:
         return run_id in self._leaving
 
     async def wait_until_left(self, run_id: str) -> None:
-        """Return at once where the run is not being parked, else when it is known what comes of that."""
+        """Return at once if the run is not being parked, else when that has succeeded or failed."""
         while (leaving := self._leaving.get(run_id)) is not None:
             await asyncio.shield(leaving)
 
@@ -184,7 +184,7 @@ class LiveRuns:
         return list(self._by_id.values())
 
     def of_chat(self, chat_id: str) -> list[Run]:
-        """List the chat's runs, of all its users: who may know of them, memory says. Raises NotFound when the chat is
+        """List the chat's runs, of all its users; memory decides who may see them. Raises NotFound if the chat is
         another tenant's."""
         runs, tenant = self._by_chat.get(chat_id, ()), identity.require_identity().tenant
         if any(run.state.is_stored and run.identity.tenant != tenant for run in runs):
@@ -192,7 +192,7 @@ class LiveRuns:
         return [run for run in runs if run.identity.tenant == tenant]
 
     def list_chat(self, run: Run) -> list[Run]:
-        """List the run's chat's live runs, in order."""
+        """List the live runs of the run's chat, in order."""
         return self._by_chat[run.chat_id]
 
     def is_first(self, run: Run) -> bool:
@@ -202,7 +202,7 @@ class LiveRuns:
         return list(takewhile(lambda other: other is not run, self.of_chat(run.chat_id)))
 
     async def wait_until_busy(self) -> None:
-        """Return when there is a run."""
+        """Return when there is at least one run."""
         await self._busy.wait()
 
     async def wait_until_idle(self, within_s: float) -> bool:
@@ -215,5 +215,5 @@ class LiveRuns:
 
 
 def may_end(run: Run, user: Identity) -> bool:
-    """Say whether `user` may end the run: its own user, and whose chat it is."""
+    """Return whether `user` may end the run: the run's own user, and the chat's owner."""
     return run.identity == user or (run.identity.tenant == user.tenant and run.chat.owner == user.user)

@@ -1,7 +1,7 @@
-"""Parks runs that wait for people alone: this process lets go of them, and whoever needs one takes it over.
+"""Parks runs that wait only for people: this process drops them, and the next replica that needs one takes it over.
 
-Their logs have all that is needed to go on (docs/decisions/0022). First the lease says that the run is parked, then the
-run is dropped here; what people tell it meanwhile waits, and takes it over.
+Their logs hold all state needed to continue (docs/decisions/0022). First the lease marks the run as parked, then the
+run is dropped here. Input from people in between waits, and then triggers the takeover.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from services.runtime.auth.identity import acting_as
 from services.runtime.clock import now_ms
 
 LOOK_S, LOOK_S_MIN = 1.0, 0.02
-"""Pause between looks for runs to park: a fourth of the time for which they must have waited, within these."""
+"""Pause between checks for runs to park: a quarter of `park_after_s`, within these bounds."""
 
 AT_ONCE = 16
-"""Runs that are parked at the same time."""
+"""Maximum runs parked concurrently."""
 
 SOON_MS = 1000
-"""A run that somebody must look after so soon is not parked."""
+"""A run that must be handled this soon is not parked."""
 
 AGAIN_S, TRIES_MAX = 0.2, 50
-"""Memory may be restarting; a lease ends in about as long."""
+"""Retries while memory may be restarting; leases expire in about the same time."""
 
 DRAIN_S = 3.0
-"""This fits within the time in which the process stops."""
+"""Maximum time to drain; it fits within the process's stop time."""
 
 log = structlog.get_logger()
 
@@ -91,14 +91,14 @@ class Parking:
             run.park()
 
     async def _let_go(self, run: Run, due_at: int) -> bool:
-        """Return False where the run stays here."""
+        """Park the run and drop it; return False if it stays here."""
         if not run.feed.readers:
             return await self._park_lease(run, due_at)
         self._held.hold(run, due_at)
         return True
 
     async def _park_lease(self, run: Run, due_at: int) -> bool:
-        """Park the run in memory; return as `_let_go`."""
+        """Park the run in memory; returns the same as `_let_go`."""
         for _ in range(TRIES_MAX):
             if run.control.must_end or run.log.is_lost:
                 return False
@@ -114,24 +114,25 @@ class Parking:
                 log.exception("run not parked", run_id=run.id)
             else:
                 return True
-            # It may be parked and is not known to be: nobody here may go on with it before that is known.
+            # It may be parked without our knowing it; nothing here may continue it until that is clear.
             await asyncio.sleep(AGAIN_S)
-        return True  # parked, or with a lease that ends: whoever comes to it goes on with it
+        return True  # parked, or its lease expires: the next replica to find it continues it
 
     async def _park_held(self, held: HeldRun) -> None:
-        """Park a run whose readers have left; one that somebody has taken over meanwhile has another generation."""
+        """Park a run whose readers have left; if another process took it over, its generation has changed and nothing
+        happens."""
         async with self._places:
             try:
                 with acting_as(held.identity):
                     await leases.park(held.id, held.generation, held.due_at, self._peers)
             except Exception as error:
-                # The supervisor again; the next look tries it once more.
+                # The supervisor again; the next pass retries.
                 log.warning("run not parked", run_id=held.id, problem=str(error))
             else:
                 self._held.let_go(held)
 
     async def drain(self) -> None:
-        """Let go of the runs that are held for readers, who are told to come again."""
+        """Park the runs held for readers, who are asked to reconnect."""
         self._park_after_s = -1
         self._held.close()
         with suppress(TimeoutError):
@@ -141,8 +142,8 @@ class Parking:
 
 
 def find_due_at(run: Run, live: LiveRuns) -> int:
-    """Return when somebody must look after a run that waits for people alone, in Unix milliseconds; 0 for any other."""
-    # A cassette has one owner's part alone, and a reader whose leaving cancels the run is to be noticed here.
+    """Return when a run that waits only for people must be handled, in Unix milliseconds; 0 if it cannot be parked."""
+    # A cassette covers only one owner's part, and a reader that cancels the run by leaving must be noticed here.
     if run.recorder is not None or run.query.on_disconnect == "cancel" or live.is_leaving(run.id):
         return 0
     if run.credentials.has_any:  # they are in this process alone, and would be asked for again

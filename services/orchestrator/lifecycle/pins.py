@@ -1,4 +1,4 @@
-"""Chooses the version of its agent that a run gets, pins the run to it, and finds it again after a takeover."""
+"""Chooses the agent version for a run, pins the run to it, and finds it again after a takeover."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from services.runtime.auth.identity import require_identity, require_scope
 from services.runtime.newest import NewestDict
 
 LISTING_S = 2.0
-"""Time in which the tools service is to say what there is, before a query is accepted."""
+"""Maximum time for the tools service to list its contents before a query is accepted."""
 
 STORED_MAX = 10_000
-"""Versions that are known to be stored."""
+"""Maximum number of versions known to be stored."""
 
 BUILT_MAX = 1000
-"""Agents whose current version is kept built."""
+"""Maximum number of agents with a cached current version."""
 
 READ_MAX = 200
-"""Versions that are kept as they were read: those that queries ask for, and that canaries leave most chats with."""
+"""Maximum number of versions cached after reading: those that queries ask for, and the stable versions of canaries."""
 
 T = TypeVar("T")
 
@@ -44,21 +44,21 @@ class Pins:
         self._peers = peers
         self._modes = modes
         self._numbers: NewestDict[tuple[str, str], int] = NewestDict(STORED_MAX)
-        """Numbers of stored versions by whose they are and hash, in which the key is."""
+        """Version number by (tenant, definition hash); the hash covers the agent's key."""
         self._built: NewestDict[tuple[str, str], tuple[object, object, object, object, object, AgentVersion]] = (
             NewestDict(BUILT_MAX)
         )
-        """By whose it is and key the version that was built last, behind what it was built of."""
+        """By (tenant, key): the latest version built, preceded by the objects it was built from."""
 
         self._read_versions: NewestDict[tuple[str, str, int], AgentVersion] = NewestDict(READ_MAX)
 
     async def pin(self, agent: Definition, existing: Mapping[str, Definition]) -> AgentVersion | None:
-        """Return the version of `agent` that is in force beside these other agents, which memory has by then.
+        """Return the version of `agent` in force with these other agents, once memory has stored it.
 
-        None where memory keeps no versions, or no more of this agent: such a run is pinned to nothing.
+        None if memory keeps no versions, or no more of this agent; such a run is not pinned.
 
         Raises:
-            ProviderUnavailable, Overloaded: Memory does not take it.
+            ProviderUnavailable, Overloaded: Memory cannot store it.
         """
         try:
             version = await self.publish(agent, existing)
@@ -71,7 +71,7 @@ class Pins:
         return None  # the second: memory is of an earlier version, in the middle of an upgrade
 
     async def publish(self, agent: Definition, existing: Mapping[str, Definition]) -> AgentVersion:
-        """Return the version as `pin` does, and raise QuotaExceeded where memory keeps no more of them."""
+        """Like `pin`, but raise QuotaExceeded if memory keeps no more versions."""
         uses_tools = agent.may_use_tools or bool(agent.subagents)
         tools, offered = (await self._list_tools()) if uses_tools else (None, None)
         version = self._build(agent, existing, tools, offered)
@@ -79,8 +79,8 @@ class Pins:
         return version.with_number(number)
 
     async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
-        """Return a stored version, of the operator's agents or the tenant's; None where memory has it not, or it cannot
-        be read here."""
+        """Return a stored version, of the operator's agent or the tenant's; None if memory does not have it, or this
+        release cannot read it."""
         problem: Exception | None = None
         for is_shared in (True, False):
             request = memory_pb2.ReadAgentVersionRequest(agent_key=agent_key, hash=digest, is_shared=is_shared)
@@ -96,11 +96,11 @@ class Pins:
         return None
 
     async def get(self, agent_key: str, number: int, tenant: str = "") -> AgentVersion:
-        """Return a stored version of an agent of `tenant`, the current one, or if that is empty of the operator's, by
-        its number; the last ones that were asked for are kept.
+        """Return a stored version by its number, of an agent of `tenant`, which is the current tenant, or empty for the
+        operator's. The latest ones requested are cached.
 
         Raises:
-            NotFound, LogDamaged: The agent has no such version, or none that can be read.
+            NotFound, LogDamaged: The agent has no such version, or it cannot be read.
         """
         known = self._read_versions.get((tenant, agent_key, number))
         if known is None:
@@ -164,12 +164,12 @@ class Pins:
 
 
 async def read_stored(peers: Peers, request: memory_pb2.ReadAgentVersionRequest) -> memory_pb2.ReadAgentVersionResponse:
-    """Raises NotFound, LogDamaged."""
+    """Read one version. Raises NotFound, LogDamaged."""
     return await peers.memory.ReadAgentVersion(request)
 
 
 async def list_known(cache: TtlCache[None, T], ask: Callable[[], Awaitable[T]]) -> T | None:
-    """Return the newest answer that can be had; None if there never was one."""
+    """Return the newest available answer, cached if the request fails; None if there never was one."""
     try:
         return await cache.get_or_ask(None, ask)
     except (HeadraceError, grpc.aio.AioRpcError):
@@ -177,7 +177,7 @@ async def list_known(cache: TtlCache[None, T], ask: Callable[[], Awaitable[T]]) 
 
 
 KEYWORDS = frozenset({"", "default", "auto"})
-"""Words for an agent, of which nobody can say a version."""
+"""Values of agentKey that select an agent, so the caller cannot know its versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +187,11 @@ class ChosenVersion:
     """All agents that the run may call."""
 
     version: AgentVersion | None
-    """What the run is pinned to; None where memory keeps no versions, and for an agent that the query brings along."""
+    """The version the run is pinned to; None if memory keeps no versions, or if the query supplies the agent."""
 
 
 def check_version(query: agent_pb2.QueryRequest) -> None:
-    """Raise InvalidRequest or PermissionDenied for a version or trial that the caller may not ask for."""
+    """Raise InvalidRequest or PermissionDenied for a version or trial that the caller may not request."""
     if query.HasField("trial"):
         require_scope("publish")
     if query.trial.HasField("definition"):
@@ -209,10 +209,10 @@ def check_version(query: agent_pb2.QueryRequest) -> None:
 
 
 def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
-    """Return the agent that a query brings along, as one of the current tenant's own; None where it brings none.
+    """Return the agent that a query supplies, as an agent of the current tenant; None if it supplies none.
 
     Raises:
-        InvalidRequest: The definition is invalid, or of another agent than the query names.
+        InvalidRequest: The definition is invalid, or its key differs from the query's.
     """
     if not query.trial.HasField("definition"):
         return None
@@ -226,12 +226,12 @@ def read_trial(query: agent_pb2.QueryRequest) -> Definition | None:
 
 
 def apply_query(agent: Definition, query: agent_pb2.QueryRequest, credential: str) -> Definition:
-    """Return the agent as a query wants it: another model or prompt makes it one of the current tenant.
+    """Return the agent as the query requests it; with another model or prompt, it becomes one of the current tenant.
 
-    What the operator lets an agent reach is for what the operator has written. `credential` is what the query was asked
-    with; an empty one is that of an installation without authentication, where all is the operator's.
+    The operator's permissions cover only what the operator has written. `credential` is the caller's; it is empty
+    without authentication, where everything belongs to the operator.
 
-    Raises as `Definition.with_query`.
+    Raises the errors of `Definition.with_query`.
     """
     applied = agent.with_query(query)
     if not query.HasField("trial") or agent.tenant or not credential:
@@ -242,10 +242,11 @@ def apply_query(agent: Definition, query: agent_pb2.QueryRequest, credential: st
 async def choose_version(
     pins: Pins, query: agent_pb2.QueryRequest, agent: Definition, existing: Mapping[str, Definition]
 ) -> ChosenVersion:
-    """Choose by a query whose chat_id is filled in; `agent` is the one in force, `existing` are those it may come to.
+    """Choose the version for a query with its chat_id filled in. `agent` is the one in force; `existing` are the agents
+    it may reach.
 
     Raises:
-        NotFound, LogDamaged: The version that the query asks for is not there.
+        NotFound, LogDamaged: The requested version does not exist or cannot be read.
     """
     if query.trial.HasField("definition"):
         return ChosenVersion(agent, existing, None)
@@ -261,7 +262,7 @@ async def choose_version(
 
 
 def is_in_share(agent_key: str, chat_id: str, share: float) -> bool:
-    """Return whether a chat is one of this share; one that is stays so when the share grows."""
+    """Return whether the chat belongs to this share; chats stay in it when the share grows."""
     digest = hashlib.sha256(f"{agent_key}\n{chat_id}".encode()).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
 

@@ -1,4 +1,4 @@
-"""The RPCs about definitions of agents: validated, stored by a tenant, and their versions."""
+"""RPCs about agent definitions: validation, a tenant's storage, and versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROBLEMS_MAX = 500
 Check: TypeAlias = Callable[[Definition], list[Problem]]
 
 FREE_TOOLS = NAMES | TIERS.keys()
-"""What a tool list may have that no tools service has: the orchestrator's own tools, and words for tiers."""
+"""Valid names in a tool list that no tools service knows: the orchestrator's own tools, and tier names."""
 
 
 async def validate_agent(
@@ -44,7 +44,7 @@ async def validate_agent(
     agent_key: str,
     check: Check | None = None,
 ) -> tuple[Definition | None, list[agent_pb2.DefinitionProblem]]:
-    """Return the agent, None if it has an error, and all problems; `check` finds those of whose agent it is to be."""
+    """Return the agent, or None if it has an error, and all problems; `check` adds those that depend on its owner."""
     # Half a megabyte of JSON takes longer than others should wait.
     agent, problems = await asyncio.to_thread(find_problems, definition.encode(), agent_key, check)
     if agent is not None:
@@ -59,7 +59,7 @@ def make_problem(problem: Problem) -> agent_pb2.DefinitionProblem:
 
 
 async def _find_missing(peers: Peers, existing: Mapping[str, Definition], agent: Definition) -> list[Problem]:
-    """Warn of what the agent names and nobody has; nothing is said of what the tools service does not tell."""
+    """Warn of names in the agent that do not exist; kinds that the tools service cannot list now are skipped."""
     known = frozenset({agent.key.casefold(), *(key.casefold() for key in existing)})
     found = list_unknown(number_names("subagents", agent.subagents), known, "agent")
     if agent.listed_tools:
@@ -67,7 +67,7 @@ async def _find_missing(peers: Peers, existing: Mapping[str, Definition], agent:
         if tools is not None:
             catalogue = tool_selection.ToolCatalogue(tools)
             names = FREE_TOOLS | {tool.name.casefold() for tool in tools}
-            # What an MCP server lists for each user apart is not known here.
+            # Tools that an MCP server lists per user are unknown here.
             named = (each for each in list_tool_names(agent) if not catalogue.find_connecting(each[1]))
             found += list_unknown(named, names, "tool")
     if agent.skills:
@@ -121,7 +121,7 @@ async def diff_versions(
 async def read_version(
     peers: Peers, agent_key: str, number: int, *, is_shared: bool
 ) -> agent_pb2.GetAgentVersionResponse:
-    """Return a version by its number, the newest for 0, of the operator's agent or of the tenant's. Raises NotFound."""
+    """Return a version by its number, or the newest for 0, of the operator's or the tenant's agent. Raises NotFound."""
     if not number:
         newest = await find_versions(peers, agent_key, 0, 1, is_shared=is_shared)
         if not newest:
@@ -171,7 +171,7 @@ class Publishing:
     async def put(
         self, request: agent_pb2.PutAgentRequest, modes: list[str]
     ) -> tuple[Definition | None, list[agent_pb2.DefinitionProblem]]:
-        """Store an agent, and return it as it is in force; None where it has errors, which are among the problems.
+        """Store an agent; return it as in force and all problems. It is None, and not stored, if a problem is an error.
 
         Raises:
             KeyTaken, VersionConflict, QuotaExceeded: It cannot be stored.
@@ -195,7 +195,7 @@ class Publishing:
         return agent, problems
 
     async def delete(self, request: agent_pb2.DeleteAgentRequest) -> None:
-        """Raises NotFound, VersionConflict."""
+        """Delete the agent. Raises NotFound, VersionConflict."""
         removed = memory_pb2.DeleteAgentDefinitionRequest(agent_key=request.agent_key)
         if request.HasField("expected_version"):
             removed.expected_version = request.expected_version
@@ -205,7 +205,7 @@ class Publishing:
     async def validate(
         self, definition: str, agent_key: str, modes: list[str]
     ) -> tuple[Definition | None, list[agent_pb2.DefinitionProblem]]:
-        """Find what is wrong with a definition that is to be the current tenant's."""
+        """Return the problems of a definition for the current tenant, and the agent if it has no error."""
         check = partial(self._registry.find_problems, tenant=require_identity().tenant)
         return await validate_agent(self._peers, self._registry.by_key, modes, definition, agent_key, check)
 
@@ -239,7 +239,7 @@ class Publishing:
         )
 
     def list_problems(self) -> list[agent_pb2.AgentProblem]:
-        """List stored agents of the tenant that are not in force, and those in whose place a file's would be."""
+        """List the tenant's stored agents that are not in force, and those that hide a file's agent."""
         view = self._registry.view
         found = [
             agent_pb2.AgentProblem(agent_key=key, problem=f"{problem.field}: {problem.rule}")
@@ -250,7 +250,7 @@ class Publishing:
         return [*found, *(agent_pb2.AgentProblem(agent_key=key, problem=hides) for key in view.hidden)]
 
     async def look(self) -> None:
-        """Read now what has changed, on this and other replicas."""
+        """Read the latest changes now, from this and other replicas."""
         await self._registry.stored.look(partial(read_changes, self._peers))
 
     def _describe(self, stored: StoredAgent) -> agent_pb2.StoredAgent:

@@ -1,4 +1,4 @@
-"""Queries on their way to a run: their copies, and the line that stores them. A run exists once it is committed."""
+"""Queries before their runs begin: their copies, and the line that stores them. A run exists once it is committed."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def query_event(query: agent_pb2.QueryRequest, user: str) -> agent_pb2.RequestQu
 
 
 def steer_query(query: agent_pb2.QueryRequest, request_id: str, text: str) -> agent_pb2.QueryRequest:
-    """Make the query that asks an unheard message, the same one each time."""
+    """Create the query that asks an unheard message; the same message always yields the same query."""
     name = hashlib.sha256(request_id.encode()).hexdigest()[:32]
     fields = {field.name: value for field, value in query.ListFields() if field.name in STEER_FIELDS}
     return agent_pb2.QueryRequest(request_id=f"steer_{name}", role="user", message=text, **fields)
 
 
 def find_chat(query: agent_pb2.QueryRequest) -> agent_pb2.QueryRequest:
-    """Return the query with the id of the chat that its chat_key names; itself where it has none.
+    """Return the query with its chat_key resolved to a chat id; unchanged without a key.
 
     Raises:
-        InvalidRequest: It is the key of another chat than chat_id.
+        InvalidRequest: The key belongs to another chat than chat_id.
     """
     if not query.HasField("chat_key"):
         return query
@@ -62,7 +62,7 @@ def find_chat(query: agent_pb2.QueryRequest) -> agent_pb2.QueryRequest:
 
 
 Caller: TypeAlias = "asyncio.Future[RepeatedQuery | OwnedElsewhere | None]"
-"""Gets the reason or error when there is no run to execute, None when the run is stored."""
+"""Receives None when the run is stored, else the reason or error why no run executes."""
 
 
 class QueryLog:
@@ -73,9 +73,9 @@ class QueryLog:
         self._live = live
 
     async def store_again(self, run: Run) -> memory_pb2.AppendResponse | None:
-        """Store the query of a resumed run again; None where that fails, which affects only what follows the run.
+        """Store the query of a resumed run again; return None on failure, which affects only later queries.
 
-        Only a later query that takes this run back, and what is asked after it, need the answer.
+        The response is needed only for a later query that reverts this run, and by the work after the run.
         """
         try:
             stored = await self._peers.memory.Append(self._make_append(run, run.past.traceparent))
@@ -105,7 +105,7 @@ class QueryLog:
         )
 
     async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.BeginRunResponse | None:
-        """Store the query, with the first turn's request if it is known by then; None where no run begins."""
+        """Store the query, with the first turn's request if it is ready; return None if no run begins."""
         try:
             if run.first_turn is not None:
                 context = await run.first_turn.wait_for_request()

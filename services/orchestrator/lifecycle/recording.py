@@ -1,4 +1,4 @@
-"""Keeps the recording of an ended run as a blob of its chat: a compressed cassette without secrets."""
+"""Stores the recording of an ended run as a blob of its chat: a compressed cassette without secrets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Mask = Callable[[str], str]
 
 
 def write_cassette(entries: Iterable[Entry], began_at: int, mask: Mask) -> Iterator[str]:
-    """Write what was noted; times count from `began_at`, in milliseconds."""
+    """Yield the cassette's lines for the entries; times are milliseconds since `began_at`."""
     pool = PoolWriter()
     for entry in entries:
         at = max(0, entry.at - began_at)
@@ -65,7 +65,7 @@ def write_line(given: dict[str, Any], mask: Mask) -> str:
 
 
 def mask_texts(given: Any, mask: Mask) -> Any:
-    """Return the JSON with each of its texts masked."""
+    """Return the JSON with every string masked."""
     if isinstance(given, str):
         return mask(given)
     if isinstance(given, dict):
@@ -117,14 +117,15 @@ def _describe_failure(failed: Failed | None) -> dict[str, Any]:
 MIME_TYPE = "application/vnd.headrace.cassette+gzip"
 
 STORE_TIMEOUT_S = 5.0
-"""The run's end waits for it."""
+"""Timeout for storing the recording, because the run's end waits for it."""
 
 LINE_BYTES_MAX = 3 * 1024 * 1024
-"""A page has a line at least, and callers outside the suite take messages of 4 MiB."""
+"""Maximum size of a line. A page holds at least one line, and clients outside the suite accept messages of 4 MiB."""
 
 
 async def keep_recording(run: Run, line: memory_pb2.RunLine, end: Message) -> None:
-    """Store the run's cassette, if it was recorded, and name it in the run's last line, or why there is none."""
+    """Store the run's cassette, if it was recorded; the run's last line gets its name, or the reason why there is
+    none."""
     recorder = run.recorder
     if recorder is None:
         return
@@ -151,7 +152,7 @@ async def _store(run: Run, recorder: Recorder) -> str:
     def mask(text: str) -> str:
         return mask_secrets(text, *secrets)
 
-    # Some thousand lines take a tenth of a second, for which other runs should not wait.
+    # Compressing some thousand lines takes a tenth of a second, which other runs should not wait for.
     data = await asyncio.to_thread(_compress, run, recorder, mask)
     request = memory_pb2.PutBlobRequest(chat_id=run.chat_id, mime_type=MIME_TYPE, data=data)
     stored = await run.services.peers.memory.PutBlob(request, timeout=STORE_TIMEOUT_S)
@@ -202,6 +203,6 @@ def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
 
 
 def describe_offer(version: AgentVersion) -> dict[str, Any]:
-    """Return the tools and skills of a version, where they were known."""
+    """Return the tools and skills of a version, if they were known."""
     offer = {"tools": version.tools, "skills": version.skills}
     return {name: [dump(given) for given in offered] for name, offered in offer.items() if offered is not None}

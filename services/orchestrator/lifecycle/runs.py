@@ -39,18 +39,18 @@ from services.runtime.rpc.call_ids import bind_run_id
 from services.runtime.telemetry import spans
 
 UNSTORED_MAX = 1000
-"""A log that takes no end is rare."""
+"""Maximum entries; logs that accept no end are rare."""
 
 STATEFUL_MAX = 10_000
 
 ENDING_S = 5.0
-"""This is within compose's stop_grace_period."""
+"""Time for runs to end after the grace period; fits within compose's stop_grace_period."""
 
 AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
 
 
 class Runs:
-    """Its runs' tasks are owned by `group`, which lives as long as the service."""
+    """The runs of this process. Their tasks are owned by `group`, which lives as long as the service."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Runs:
         self._after = AfterRuns(group, services.peers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stateful: NewestDict[str, None] = NewestDict(STATEFUL_MAX)
-        """Chats that have a state, which the work of their next runs asks for before anything else."""
+        """Chats with a state; their next runs load it before any other work."""
         self.unstored: NewestDict[str, common_pb2.Failure] = NewestDict(UNSTORED_MAX)
-        """Failures as which runs are to end whose logs took no end."""
+        """By run: the failure to store as its end, because its log accepted no other end."""
 
     @property
     def is_draining(self) -> bool:
@@ -82,11 +82,11 @@ class Runs:
 
     @property
     def mode_names(self) -> list[str]:
-        """Names of the operator's own modes."""
+        """Names of the operator's modes."""
         return self._services.modes.names
 
     async def start(self, request: agent_pb2.QueryRequest) -> StartResult:
-        """Raises what `Admission.admit` raises."""
+        """Start the query's run. Raises the errors of `Admission.admit`."""
         request = find_chat(request)
         # The router costs a call to a model, which a repeated query must not make.
         if request.agent_key == agent_router.ROUTER_KEY and (repeated := await self._find_repeated(request)):
@@ -94,7 +94,7 @@ class Runs:
         try:
             return await self._start(request)
         except (ChatBusy, NotFound, QueueFull, QuotaExceeded):
-            # What is repeated begins nothing, and needs no place in the chat, nor its agent.
+            # A repeated query begins nothing, and needs neither a place in the chat nor its agent.
             if (repeated := await self._find_repeated(request)) is None:
                 raise
             return repeated
@@ -112,29 +112,29 @@ class Runs:
             if admitted.opens_chat:
                 run.chat.open_chat()
             if run.recorder is not None and (routed.usage is not None or routed.problem):
-                run.recorder.problem = ROUTED  # what the router was told came before there was a run
+                run.recorder.problem = ROUTED  # the router's model call came before the recording began
             if routed.usage is not None:
                 run.spending.charge_model_call(routed.usage, Origin(routed.agent.key, routed.model))
             notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
             return await self._launch_run(run, Opening(notices=notices))
 
     async def _launch_run(self, run: Run, opening: Opening) -> StartResult:
-        """Return when the query is stored, or found not to begin a run."""
+        """Return when the query is stored, or when no run begins."""
         self.live.add(run)
         caller: Caller = asyncio.get_running_loop().create_future()
         self._tasks[run.id] = self._group.create_task(self._run(run, opening, caller))
         try:
             return await caller or run
         except asyncio.CancelledError:
-            # The caller left while its line was on the way to the disk. It may be there already, so the run goes on.
+            # The caller left while its line was being written. The line may be on disk already, so the run continues.
             if run.query.on_disconnect == "cancel":
                 run.control.cancel()
             raise
 
     async def _run(self, run: Run, opening: Opening, caller: Caller | None = None) -> None:
-        """Take a run from its query to its end.
+        """Execute a run from its query to its end.
 
-        `caller` waits until the query is stored; None: the run resumes from what an earlier owner has recorded.
+        `caller` waits until the query is stored; None if the run resumes from an earlier owner's records.
         """
         try:
             bind_run_id(run.id)
@@ -178,9 +178,10 @@ class Runs:
             self.live.remove(run)
 
     def _cancel_earlier(self, run: Run) -> None:
-        """Cancel what the run's query ends: as it says itself, or as agents say whose runs wait for people alone.
+        """Cancel the earlier runs that the query ends: by its `whenBusy`, or by the agents' `onNewMessage` if they wait
+        only for people.
 
-        Of other users' runs it ends none, unless the chat is its user's.
+        Other users' runs are ended only if the query's user owns the chat.
         """
         how, earlier = run.query.when_busy, [other for other in self.live.before(run) if may_end(other, run.identity)]
         for before in earlier:
@@ -194,7 +195,7 @@ class Runs:
             run.chat.take_back([before.chat for before in earlier])
 
     async def _ask_next(self, run: Run, message: Steer) -> None:
-        """Ask an accepted message, which no limit refuses."""
+        """Ask an accepted message, which no limit may refuse."""
         query = steer_query(run.query, message.request_id, message.text)
         next_run = self._make_run(new_run_id(), run.agent, query, run.services.agents, version=run.version)
         begun = await self._launch_run(next_run, NOTHING)
@@ -211,13 +212,13 @@ class Runs:
         past: ResumePoint,
         version: AgentVersion | None = None,
     ) -> Run:
-        """Go on with a run; without a version its other agents are those in force now."""
+        """Resume a run; without a version, its other agents are those now in force."""
         existing = self._registry.beside(agent)
         agents = version.overlay_agents(existing) if version is not None else existing
         run = self._make_run(run_id, agent, query, agents, past, version)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
         self.live.add(run)
-        self._cancel_earlier(run)  # once more: the owner that was to do it is dead
+        self._cancel_earlier(run)  # again: the owner that should have done it is dead
         self._tasks[run.id] = self._group.create_task(self._run(run, opening))
         return run
 
@@ -234,7 +235,7 @@ class Runs:
         return Run(run_id, agent, query, services, past, version)
 
     async def compact(self, chat_id: str) -> StartResult:
-        """Raises NotFound, and what `start` raises."""
+        """Start a run that compacts the chat. Raises NotFound, and the errors of `start`."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         agent_key = (await stored_runs.get_chat(self._peers, request)).last_agent_key
         return await self.start(
@@ -244,10 +245,11 @@ class Runs:
         )
 
     async def steer(self, run: Run | None, request: agent_pb2.SteerRequest) -> agent_pb2.SteerResponse | OwnedElsewhere:
-        """Steer the run; a message that it cannot hear becomes the next query.
+        """Steer the run; a message that it cannot receive becomes the next query.
 
         Raises:
-            NotFound: There is no such run. PermissionDenied: It is another user's.
+            NotFound: The user has no such run.
+            PermissionDenied: The run is another user's.
             QueueFull, Overloaded: The message was refused.
         """
         request_id = request.request_id or new_uuid()
@@ -267,8 +269,10 @@ class Runs:
         return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
 
     def _find_queued_steer(self, run: Run, request_id: str) -> Run | None:
-        """Return the query that this message became before the run began; None where the run itself takes it, and while
-        the query is on its way to the log, which may not take it."""
+        """Return the stored query that this message became before the run began.
+
+        None if the run itself accepts the message, or if the query is not committed yet, because the log may refuse it.
+        """
         if run.steering.find(request_id):
             return None
         asked = steer_query(run.query, request_id, "").request_id
@@ -276,7 +280,7 @@ class Runs:
         return next((other for other in stored if other.query.request_id == asked), None)
 
     async def drain(self, grace_s: float) -> None:
-        """Let live runs end for `grace_s`, then leave them to their next owner."""
+        """Let live runs end for `grace_s`, then leave the rest to their next owners."""
         self._admission.drain()
         self._after.cancel_compactions()
         if not await self.live.wait_until_idle(grace_s):

@@ -1,6 +1,6 @@
 """Runs sub-agents, each in its own scope.
 
-A failure is a value for the caller's model; a cancel or the budget ends the run.
+A failure is a value for the caller's model; a cancel or an exhausted budget ends the run.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ class _SubagentResult:
 
 
 async def run_subagent(parent: Scope, peers: Peers, call: Call, task: SubagentTask) -> tools_pb2.ToolOutcome:
-    """Return the call's result.
+    """Run the task and return the call's result.
 
     Raises:
-        BudgetExceeded: A budget of the run other than that of calls is spent.
-        ProviderUnavailable: The tools service, whose tools its agent names, is away.
+        BudgetExceeded: A budget of the run, other than that of calls, is spent.
+        ProviderUnavailable: The tools service, which the agent needs, is unavailable.
     """
     async with parent.subagent_places:
         scope = await _open_scope(parent, call, task)
-        # Without the tools service its work cannot be done, and the parent would go on as if it had been.
+        # Without the tools service the work cannot be done, and the parent would continue as if it had been.
         tools = await _select_tools(scope, parent, peers, is_like_parent=task.agent is None)
         try:
             with tracing.start_subagent_span(scope):
                 end = await _run_mode(scope, parent, peers, task, tools)
         except Stopped:
-            # Its siblings end their steps too; the run stops when the parent goes on.
+            # Its siblings finish their steps too; the run stops when the parent continues.
             end = _SubagentResult(is_cancelled=True)
         except HeadraceError as error:
             # Spent calls do not end the run, as it may still answer, nor do the steps of the agent's own mode.
@@ -156,7 +156,7 @@ def _make_default_agent(parent: Scope) -> Definition:
 
 
 def _limit_steps(agent: Definition, steps_max: int) -> Definition:
-    """Limit the agent's turns with tools; in a plan, those of each task."""
+    """Limit the agent's turns with tools; in a plan, per task."""
     sections: dict[str, object] = {}
     if agent.mode == "REACT" and agent.react is not None:
         steps = min(steps_max, agent.stage_settings("react").steps_max)

@@ -1,1 +1,1 @@
-"""The API of modes: the model, tools, agents, people, the plan and its tasks, all of it durable."""
+"""The API of modes: the model, tools, agents, people, the plan and its tasks; all of it durable."""

@@ -1,7 +1,7 @@
-"""The steps of an operator's own mode: questions to its model, calls and texts that it makes itself, the run's answer.
+"""The steps of an operator's mode: questions to its model, its own calls and texts, and the run's answer.
 
-What a mode makes itself looks in the log like a model's answer, so that approvals, effects that happen once, replay and
-cancels work the same for it.
+The log records the mode's own calls and texts like a model's answer, so that approvals, one-time effects, replay and
+cancellation apply to them equally.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from services.orchestrator.turn.conversation import Conversation
 from services.runtime.clock import now_ms
 
 STEPS_LIMIT = "customMaxSteps"
-"""The limit's name in errors."""
+"""Name of the limit in errors."""
 
 
 class StepCount:
-    """Counts the steps of all scopes of one run."""
+    """Counts the steps of all scopes of a run."""
 
     def __init__(self, steps_max: int) -> None:
         self._steps_max = steps_max
         self._taken = 0
 
     def take(self) -> None:
-        """Count one more. Raises BudgetExceeded when there have been as many as the agent allows."""
+        """Count one step. Raises BudgetExceeded if the agent's limit is reached."""
         if self._taken >= self._steps_max:
             message = f"the mode has taken its {self._steps_max} steps (custom.maxSteps)"
             raise BudgetExceeded(message, limit=STEPS_LIMIT, steps=self._taken)
@@ -57,7 +57,7 @@ def make_fit(scope: Scope) -> Fit:
 
 
 async def keep(scope: Scope, step: int, name: str, kept: Kept) -> None:
-    """Commit a step's value or error, which no message has and no model is shown."""
+    """Commit a step's value or error; no message contains it and no model sees it."""
     run = scope.run
     await run.state.wait_for_start()
     message = memory_pb2.LogMessage(ts=now_ms(), message=llm_pb2.Message(role="user"))
@@ -71,7 +71,7 @@ async def keep(scope: Scope, step: int, name: str, kept: Kept) -> None:
 
 
 CALLS_MAX = 64
-"""Calls at a time: less than an answer of a model may have."""
+"""Maximum calls at a time; a model's answer may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +79,21 @@ class CallResult:
     """The end of a call."""
 
     ok: bool
-    """Whether the tool did what it was to do."""
+    """Whether the tool succeeded."""
 
     text: str
-    """Its result, as a model would see it."""
+    """The result's text, as a model would see it."""
 
     def json(self) -> Any:
-        """Return the result's first line read as JSON. Raises ValueError where it is none."""
+        """Parse the result's first line as JSON. Raises ValueError if it is not."""
         return orjson.loads(self.text.partition("\n")[0])
 
 
 def dump_calls(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, str]]:
-    """Return names and arguments as JSON.
+    """Return names and arguments, serialized as JSON.
 
     Raises:
-        TypeError: JSON does not have the arguments.
+        TypeError: The arguments cannot be represented in JSON.
         ValueError: There are no calls, or too many at a time.
     """
     if not 0 < len(wanted) <= CALLS_MAX:
@@ -102,14 +102,14 @@ def dump_calls(wanted: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[st
 
 
 async def run_calls(conversation: Conversation, calls: Calls, step: int) -> list[CallResult]:
-    """Run calls at the same time, each once. Raises BudgetExceeded where they are more than the run has left."""
+    """Run the calls concurrently, each once. Raises BudgetExceeded if they exceed the run's remaining calls."""
     answer = await _make_calls(conversation.scope, calls, step)
     await conversation.execute_calls(answer, parallel=True)
     return [CallResult(call.ok, call.result) for call in answer.calls]
 
 
 def read_agent_result(result: CallResult) -> CallResult:
-    """Return what a sub-agent said, or why it failed, out of the result of its call."""
+    """Return a sub-agent's answer, or its error, from the result of its call."""
     try:
         fields = result.json()
         return CallResult(result.ok, fields["result"] if result.ok else fields["error"])
@@ -118,7 +118,7 @@ def read_agent_result(result: CallResult) -> CallResult:
 
 
 async def _make_calls(scope: Scope, calls: Calls, step: int) -> Answer:
-    """Return the committed answer with these calls, none of which has run yet."""
+    """Return the committed answer with these calls; none of them has run yet."""
     if recalled := scope.recalled_answer(calls):
         return recalled
     await scope.run.state.wait_for_start()  # nothing is said before the run's own first events
@@ -131,7 +131,7 @@ async def _make_calls(scope: Scope, calls: Calls, step: int) -> Answer:
 
 
 async def say_text(scope: Scope, text: str) -> Answer:
-    """Return the committed answer with this text, which readers have then."""
+    """Return the committed answer with this text, which readers have received."""
     if recalled := scope.recalled_answer(text=text):
         return recalled
     await scope.run.state.wait_for_start()
@@ -147,7 +147,7 @@ async def _end(scope: Scope, answer: Answer) -> Answer:
 
 
 WORK, ANSWER = "work", "custom"
-"""Stages: what is no part of the answer, and the answer."""
+"""Stages: work, which is not part of the answer, and the answer."""
 
 
 async def ask(conversation: Conversation, text: str, tools: str, *, parallel: bool) -> str:
@@ -168,7 +168,7 @@ async def ask(conversation: Conversation, text: str, tools: str, *, parallel: bo
 
 
 def is_calling_refused(conversation: Conversation) -> bool:
-    """Say whether the query's toolChoice is none, which holds for all of the run but its sub-agents."""
+    """Return whether the query's toolChoice is none; that applies to all of the run except its sub-agents."""
     return conversation.run.query.tool_choice == "none" and not conversation.scope.depth
 
 
@@ -186,11 +186,11 @@ async def give_answer(conversation: Conversation, text: str) -> str:
 
 
 async def give_text(conversation: Conversation, text: str) -> str:
-    """Take `text` for the run's answer; return the finish reason.
+    """Use `text` as the run's answer; return the finish reason.
 
     Raises:
-        NoAnswer: It is empty.
-        OutputMismatch: It does not have the answer's form.
+        NoAnswer: The text is empty.
+        OutputMismatch: The text does not match the answer's form.
     """
     scope = conversation.scope
     _check_may_answer(conversation)
@@ -206,7 +206,7 @@ async def give_text(conversation: Conversation, text: str) -> str:
 
 
 def select_tools(tools: Iterable[tools_pb2.Tool], settings: StageSettings) -> list[tools_pb2.Tool]:
-    """Select those of a run's tools that a stage lists, or that every agent has."""
+    """Return the run's tools that a stage lists or that every agent has."""
     if not settings.may_use_tools:
         return []
     listed = {name.casefold() for name in settings.tools}

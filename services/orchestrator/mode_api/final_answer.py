@@ -1,4 +1,4 @@
-"""The last turn of a run or sub-agent: without tools, checked twice where the agent wants it, and in its form."""
+"""The last turn of a run or sub-agent: without tools, in its form, and with a second pass if the agent requires it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from services.orchestrator.turn import model_stream, output_form
 from services.orchestrator.turn.conversation import Conversation
 
 REASONING_CHARS_MAX = 60_000
-"""About 15,000 tokens, which fit every model's window."""
+"""Maximum characters, about 15,000 tokens, which fit every model's window."""
 
 STAGE = "reasoning_summary"
 
@@ -74,7 +74,7 @@ async def run_second_pass(conversation: Conversation, draft: Answer) -> Answer:
 
 
 async def release_text(conversation: Conversation, text: str, finish_reason: str) -> Answer:
-    """Give readers `text` as an answer, unless they have it from an earlier owner of the run."""
+    """Send `text` to readers as an answer, unless an earlier owner of the run has sent it."""
     if recalled := conversation.scope.recalled_answer():
         return recalled
     answer = conversation.scope.begin_answer()
@@ -90,9 +90,9 @@ ANSWER_PROMPT = "No tool can be called any more. Answer now, with what is known.
 
 
 async def ask_for_final_answer(conversation: Conversation, reason: str = "") -> str:
-    """Ask without tools; `reason` is steps, budget or stuck if that ended the model's work, and not the model itself.
+    """Ask for the answer without tools; `reason` is steps, budget or stuck if that ended the work, else empty.
 
-    A run that has only its model calls spent is granted this one, a sub-agent is not.
+    A run that has spent only its model calls is granted this one; a sub-agent is not.
     """
     beyond = conversation.run.spending.is_out_of_calls and conversation.scope.depth == 0
     reason = "budget" if beyond else reason
@@ -109,13 +109,13 @@ async def ask_for_final_answer(conversation: Conversation, reason: str = "") -> 
 
 
 async def finish_answer(conversation: Conversation, answer: Answer, reason: str = "") -> str:
-    """Return the finish reason, after a second pass where the agent wants one.
+    """Return the finish reason, after a second pass if the agent requires one.
 
-    A model that says nothing more at a limit is taken at its last words.
+    If the model writes nothing more at a limit, its last words are the answer.
 
     Raises:
         NoAnswer: The answer has no text.
-        OutputMismatch: It does not have its form.
+        OutputMismatch: The answer does not match its form.
     """
     if answer.is_draft:
         answer = await run_second_pass(conversation, answer)

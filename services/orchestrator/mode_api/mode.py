@@ -1,7 +1,7 @@
-"""What the function of a mode file is given (docs/guides/modes.md): durable steps above what every mode has.
+"""The argument of a mode file's function (docs/guides/modes.md): durable steps on top of what every mode has.
 
-Each `await` on it is a step of the scope. Run again after a crash, a step is given its recorded answer; the first step
-that asks for something else than is recorded ends the run with MODE_CHANGED.
+Each `await` on it is a step of the scope. After a crash the function runs again, and each step returns its recorded
+result; the first step that differs from the record ends the run with MODE_CHANGED.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ from services.runtime.clock import now_ms
 __all__ = ["CallResult", "Mode", "Task"]
 
 STATE = "mode."
-"""Prefix of the fields of a chat's state that modes keep."""
+"""Prefix of the chat state's fields that modes store."""
 
 T = TypeVar("T")
 
 
 class Mode(ModeRun):
-    """One scope of a run whose agent has a mode of its own; a task of its plan has another."""
+    """One scope of a run with an operator's mode; each task of its plan has its own."""
 
     def __init__(
         self, conversation: Conversation, message: str, count: StepCount, offered: Sequence[tools_pb2.Tool]
     ) -> None:
-        """`offered` are the tools of all stages of the agent."""
+        """`offered` are the tools of all the agent's stages."""
         super().__init__(conversation, message)
         self._count = count
         self._offered = offered
         self._fit = conversation.scope.fit = make_fit(conversation.scope)
         self._user: asyncio.Task[Any] | None = None
-        """The task that takes a step; None between two steps."""
+        """The task that is taking a step; None between steps."""
         self._is_closed = False
         self._ids = 0
         self.finish_reason = ""
-        """The finish reason of `answer`; empty before it."""
+        """The finish reason of `answer`; empty until then."""
         section = self.agent.custom
         assert section is not None, "the mode has its section"
         self.params: dict[str, Any] = dict(section.params)
         """The agent file's `custom.params`."""
         self.random = Random(f"{conversation.run.id}/{conversation.scope.context_id}")
-        """Chance that is the same when the run is replayed."""
+        """Random numbers that are the same when the run is replayed."""
 
     @classmethod
     def open(cls, run: ModeRun, steps_max: int) -> Mode:
-        """Return a run or sub-agent as the code of its mode sees it."""
+        """Return the mode's view of a run or sub-agent."""
         conversation = run.conversation
         if run.agent.named_stages:
             own = answering.select_tools(conversation.tools, run.settings)
@@ -91,13 +91,13 @@ class Mode(ModeRun):
         return derived_id(self.conversation.run.id, self.conversation.scope.context_id or "", "mode", str(self._ids))
 
     async def now_ms(self) -> int:
-        """Return the time in Unix milliseconds, recorded."""
+        """Return the recorded time in Unix milliseconds."""
         return await self.once("now", now_ms)
 
     async def once(self, name: str, make: Callable[[], T | Awaitable[T]]) -> T:
-        """Return what `make` returns, which is called once and recorded: for all that the API does not do itself.
+        """Call `make` once, record its value and return it; use it for everything outside this API.
 
-        The value must be one that JSON has. A crash before it is recorded calls `make` once more.
+        The value must be representable in JSON. After a crash before it is recorded, `make` is called again.
         """
         async with self._taking_step(f"the value {name!r}") as step:
             recorded = self._fit.recall_value(name)
@@ -109,7 +109,7 @@ class Mode(ModeRun):
             return orjson.loads(recorded)
 
     async def load_state(self, name: str, default: Any = None) -> Any:
-        """Return what `save_state` has kept in the chat by this name, in this run or an earlier one."""
+        """Return the value that `save_state` stored in the chat under this name, in this run or an earlier one."""
 
         async def load() -> Any:
             values = (await session_state.load(self.conversation.run.main, self.conversation.peers)).values
@@ -118,7 +118,7 @@ class Mode(ModeRun):
         return await self.once(f"state {name}", load)
 
     async def save_state(self, name: str, value: Any) -> None:
-        """Keep a value for later runs of the chat."""
+        """Store a value for later runs of the chat."""
         field = {f"{STATE}{name}": orjson.dumps(value)}
 
         async def save() -> bool:
@@ -128,54 +128,55 @@ class Mode(ModeRun):
         await self.once(f"saved {name}", save)
 
     async def ask(self, text: str = "", *, tools: str = "auto", parallel: bool = False) -> str:
-        """Ask the model, let it call tools, and return what it says then; it is no part of the run's answer.
+        """Ask the model, let it call tools, and return its final text, which is not part of the run's answer.
 
-        `text` is added to the conversation first. `tools` is auto, none, required or a tool's name; with `parallel` the
-        calls of one answer run at the same time.
+        `text` is first added to the conversation. `tools` is auto, none, required or a tool's name; with `parallel` the
+        calls of one answer run concurrently.
 
         Raises:
-            NoAnswer: The model has said nothing.
+            NoAnswer: The model returned no text.
             BudgetExceeded: The run's model calls are used up.
         """
         async with self._taking_step("a model's answer"):
             return await answering.ask(self.conversation, text, tools, parallel=parallel)
 
     async def answer(self, text: str = "") -> str:
-        """Have the model give the run's answer, streamed to readers, without tools; return it."""
+        """Have the model write the run's answer, streamed to readers, without tools; return it."""
         async with self._taking_step("the run's answer"):
             self.finish_reason = await answering.give_answer(self.conversation, text)
             return self.conversation.scope.notes.last_text
 
     async def publish(self, text: str) -> None:
-        """Give readers a text that no model has written, which is no part of the run's answer."""
+        """Send readers a text of the mode's own, which is not part of the run's answer."""
         async with self._taking_step("a text of the mode"):
             await say_text(self.conversation.scope, text)
 
     async def finish(self, text: str) -> None:
-        """Take `text` for the run's answer; what the mode's function returns is taken so."""
+        """Use `text` as the run's answer; the return value of the mode's function is used in this way."""
         async with self._taking_step("a text of the mode"):
             self.finish_reason = await answering.give_text(self.conversation, text)
 
     async def call_tool(self, name: str, **arguments: Any) -> CallResult:
-        """Call a tool that the agent lists; a person is asked first where a rule says so."""
+        """Call a tool that the agent lists; a person must approve it first if a rule says so."""
         return (await self.call_tools([(name, arguments)]))[0]
 
     async def call_tools(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> list[CallResult]:
-        """Call tools at the same time; the results are in the order of the calls, and the model sees them too.
+        """Call tools concurrently; results are in the order of the calls, and the model sees them too.
 
-        A tool that fails is a result. Raises BudgetExceeded where the run's tool calls are used up.
+        A tool's failure is a result. Raises BudgetExceeded if the run's tool calls are used up.
         """
         dumped = dump_calls(calls)
         async with self._taking_step(f"a call of {', '.join(name for name, _ in calls)}") as step:
             return await run_calls(self.conversation, dumped, step)
 
     async def call_agent(self, key: str, task: str) -> CallResult:
-        """Have another agent of this one's `subagents` do a task, of which it sees nothing but the text."""
+        """Have an agent in `subagents` do a task; it sees only the text."""
         result = await self.call_tool(subagent.NAME, agentKey=key, task=task)
         return read_agent_result(result)
 
     async def ask_person(self, question: str, **details: Any) -> CallResult:
-        """Ask the user, and wait; the agent lists `ask_human`, whose further arguments are `details`."""
+        """Ask the user and wait for the answer; the agent must list `ask_human`, and `details` are its further
+        arguments."""
         return await self.call_tool(ASK_HUMAN, question=question, **details)
 
     async def plan(self, descriptions: Sequence[str]) -> list[Task]:
@@ -190,7 +191,7 @@ class Mode(ModeRun):
 
     @asynccontextmanager
     async def task(self, task: Task, stage: str = "") -> AsyncGenerator[Mode]:
-        """Work on a task inside the block, in a conversation of its own that begins as a copy of this one.
+        """Work on a task inside the block, in a separate conversation that begins as a copy of this one.
 
         `stage` names one of the agent's `custom.stages`, with its own prompt, model and tools. An error that leaves the
         block ends the task as failed.
@@ -215,7 +216,8 @@ class Mode(ModeRun):
             await opened.end("", to_failure(error))
             raise
         except Exception:
-            # The code's own error, which it may catch outside the block: what it says may be anybody's text.
+            # The code's own error, which it may catch outside the block; its message may contain anything, so it is not
+            # published.
             await opened.end("", CODE_FAILED)
             raise
         await opened.mark("completed")
@@ -223,7 +225,7 @@ class Mode(ModeRun):
 
     @property
     def last_text(self) -> str:
-        """What was said last in this scope, by the model or by the mode."""
+        """The last text in this scope, from the model or the mode."""
         return self.conversation.scope.notes.last_said
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
@@ -241,7 +243,7 @@ class Mode(ModeRun):
             await asyncio.wait([left])
 
     def check_end(self) -> None:
-        """Check that nothing more is recorded of this scope. Raises ModeChanged."""
+        """Check that the record of this scope has no further steps. Raises ModeChanged."""
         self._fit.check_end()
 
     def _find_stage(self, name: str) -> StageSettings:
@@ -277,7 +279,7 @@ class Mode(ModeRun):
             self._user = None
 
     async def _keep_failure(self, error: HeadraceError) -> None:
-        """Record how the step has ended: code that goes on after an error must see it again."""
+        """Record the step's failure: code that continues after an error must see it again in a replay."""
         if self._fit.has_failure:
             return
         scope = self.conversation.scope

@@ -1,6 +1,6 @@
-"""The part of a run that a mode works with: a run, sub-agent or task, and everything durable that may be done in it.
+"""The part of a run that a mode works on: a run, sub-agent or task, and all durable operations in it.
 
-A mode that runs again after a crash asks for the same things in the same order and receives what the log has.
+A mode that runs again after a crash makes the same requests in the same order and receives the recorded results.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class TaskScope:
         self._planned = planned
         self.task = task
         self.has_ended = False
-        """Whether readers were told of an end, though the log may have refused it."""
+        """Whether readers have received an end, even if the log refused it."""
 
     @property
     def results(self) -> dict[str, str]:
-        """Results of its tools, the last of each, by name."""
+        """The last result of each tool, by name."""
         return self.scope.tools.results
 
     @property
     def recorded_end(self) -> agent_pb2.AgentDelta | None:
-        """The end that an earlier owner gave it; None if it did not, or while more is left to replay."""
+        """The end that an earlier owner recorded; None if there is none, or while more is left to replay."""
         return self.scope.restored.task_end
 
     async def begin(self) -> None:
@@ -62,7 +62,8 @@ class TaskScope:
         await scope.record_start(start, lambda line: _make_last_event(task, line.state, line.error))
 
     async def end(self, text: str, error: common_pb2.Failure | None = None) -> None:
-        """End the task as its status says, as failed if there is an `error`; readers get `text` as its summary."""
+        """End the task according to its status, or as failed if there is an `error`; readers get `text` as its
+        summary."""
         task, scope = self.task, self.scope
         if error is None and task.status in OPEN:
             error = NOT_TOLD
@@ -76,7 +77,7 @@ class TaskScope:
             event = agent_pb2.TaskFail(task_id=task.task_id, error=error or FAILED)
         else:
             event = agent_pb2.TaskCancel(task_id=task.task_id)
-        # What its model had begun is closed in the same breath: no later owner of the run is to take it for whole.
+        # The model's unfinished calls are closed in the same commit, so no later owner takes them for complete.
         cut = scope.close(INTERRUPTED_RESULT)
         self.has_ended = True
         await scope.record_end(event, behind=cut)
@@ -93,7 +94,7 @@ def _make_last_event(task: Task, state: str, error: common_pb2.Failure) -> agent
 
 
 TOGETHER_MAX = 8
-"""Works of `run_together` at the same time, unless a mode says another number."""
+"""Default maximum of concurrent works in `run_together`."""
 
 __all__ = ["TOGETHER_MAX", "ModeRun", "Stopped"]
 
@@ -101,13 +102,13 @@ T = TypeVar("T")
 
 
 class ModeRun:
-    """One scope, its model and its tools, used by one task at a time."""
+    """One scope with its model and tools, used by one task at a time."""
 
     def __init__(self, conversation: Conversation, message: str) -> None:
         self.conversation = conversation
-        """The scope's conversation: for the API itself and built-in modes, not for an operator's."""
+        """The scope's conversation, for the API itself and built-in modes; operators' modes must not use it."""
         self.message = message
-        """What the mode is to answer: the user's message, or a sub-agent's task."""
+        """The text the mode must answer: the user's message, or a sub-agent's task."""
 
     @property
     def run_id(self) -> str:
@@ -123,7 +124,7 @@ class ModeRun:
 
     @property
     def settings(self) -> StageSettings:
-        """The settings of the stage that the scope is in."""
+        """Settings of the scope's current stage."""
         return self.conversation.scope.settings
 
     @property
@@ -133,21 +134,21 @@ class ModeRun:
 
     @property
     def wanted_choice(self) -> str:
-        """The query's toolChoice, which holds for the run itself alone; empty: none."""
+        """The query's toolChoice, which applies only to the run itself; empty if the query has none."""
         scope = self.conversation.scope
         return scope.run.query.tool_choice if scope is scope.run.main else ""
 
     def check_wants_no_call(self) -> None:
-        """Raise InvalidRequest where the query's toolChoice asks for a call, in a mode that does not do it."""
+        """Raise InvalidRequest if the query's toolChoice requires a call, for modes that cannot ensure one."""
         if self.wanted_choice not in ("", "auto", "none"):
             raise InvalidRequest.of("toolChoice", f"must be auto or none for an agent of mode {self.agent.mode}")
 
     async def add_message(self, text: str) -> None:
-        """Add a message to the model, which its next turn sees."""
+        """Add a message for the model's next turn."""
         await self.conversation.scope.add_user_message(text)
 
     async def ask_first_turn(self, choice: str, *, parallel: bool) -> Answer:
-        """Stream one turn, with reminders where a call is required. Raises ToolRequired, OutOfCalls."""
+        """Stream one turn, with reminders if a call is required. Raises ToolRequired, OutOfCalls."""
         with translating_call_limit():
             return await ask_first_turn(self.conversation, choice, parallel=parallel)
 
@@ -157,7 +158,7 @@ class ModeRun:
             return await self.conversation.ask_model(choice, reasoning=reasoning)
 
     async def execute_calls(self, answer: Answer, *, parallel: bool, repetition: Repetition | None = None) -> None:
-        """Give each call of an answer its result. Raises OutOfCalls, and Stuck where the model repeats itself."""
+        """Produce a result for each call of an answer. Raises OutOfCalls, and Stuck if the model repeats itself."""
         with translating_call_limit():
             if repetition is not None:
                 await repetition.execute_calls(self.conversation, answer, parallel=parallel)
@@ -168,19 +169,20 @@ class ModeRun:
         await self.conversation.refuse_calls(answer, why)
 
     async def take_turns(self, choice: str, *, parallel: bool) -> turns.Turns:
-        """Take turns with tools until the model says something without a call, or a limit comes."""
+        """Take turns with tools until the model answers without a call, or a limit is reached."""
         return await turns.take_turns(self.conversation, choice, parallel=parallel)
 
     async def ask_for_final_answer(self, limit: str = "") -> str:
-        """Stream the answer, without tools; return the finish reason. `limit` is what ended the work, if anything."""
+        """Stream the answer, without tools; return the finish reason. `limit` is the limit that ended the work, if
+        any."""
         return await final_answer.ask_for_final_answer(self.conversation, limit)
 
     async def notice(self, code: str, message: str) -> None:
-        """Tell readers something that is no part of an answer."""
+        """Send readers a notice, which is not part of an answer."""
         await self.conversation.scope.notice(code, message)
 
     async def enter(self, settings: StageSettings, **values: str) -> None:
-        """Go on in another stage, with its prompt filled from `values`."""
+        """Switch to another stage, with its prompt filled from `values`."""
         files = await load_file_values(self.conversation.scope, self.conversation.peers, settings)
         self.conversation.scope.enter(settings, **values, **files)
 
@@ -189,7 +191,7 @@ class ModeRun:
         return ModeRun(Conversation(self.conversation.scope, self.conversation.peers, [*tools]), self.message)
 
     def begin_plan(self) -> ActivePlan:
-        """Return the scope's plan, which has no tasks yet."""
+        """Create the scope's plan, without tasks."""
         scope = self.conversation.scope
         scope.planned = ActivePlan(scope.run.id, scope.run.chat_id, scope.restored, scope.record)
         return scope.planned
@@ -199,14 +201,14 @@ class ModeRun:
         return TaskScope(self.conversation.scope, self.conversation.peers, planned, task, settings)
 
     def work_on(self, task: TaskScope, tools: Iterable[tools_pb2.Tool] = ()) -> ModeRun:
-        """Return a task as its mode sees it, with this scope's tools and further ones."""
+        """Return a task's view for its mode, with this scope's tools and further ones."""
         conversation = Conversation(task.scope, self.conversation.peers, [*self.conversation.tools, *tools])
         return ModeRun(conversation, task.task.description)
 
     async def run_together(self, works: Sequence[Coroutine[Any, Any, T]], *, at_once: int = TOGETHER_MAX) -> list[T]:
-        """Run works at the same time and return what they return, in their order.
+        """Run the works concurrently and return their results in order.
 
-        Each uses scopes of its own: tasks. The first error cancels the others and is raised.
+        Each must use its own scopes, that is, tasks. The first error cancels the others and is raised.
 
         Raises:
             Stopped: The run is cancelled after this step.

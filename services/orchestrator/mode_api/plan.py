@@ -1,4 +1,4 @@
-"""The plan as modes work with it: its tasks, its changes, and the tools by which models change it."""
+"""The plan as modes use it: its tasks, its changes, and the tools with which models change it."""
 
 from services.orchestrator.calls.own_tools.planning import ADD, GET, RESTATE, UPDATE
 from services.orchestrator.run.plan import OPEN, ActivePlan, Level, Task, groups

@@ -1,4 +1,4 @@
-"""Turns of one model: it thinks, calls tools and sees their results, until it says something without a call.
+"""Turns of one model: it reasons, calls tools and sees their results, until it answers without a call.
 
 A call may be required in the first turn. Limits end a model's work, but not its run.
 """
@@ -25,7 +25,7 @@ CALL_LIMITS = frozenset({"maxModelCalls", "maxToolCalls"})
 
 
 class OutOfCalls(Exception):
-    """Only the final answer may still be asked for."""
+    """The calls are spent; only the final answer may still be requested."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def translating_call_limit() -> Generator[None]:
 
 
 async def tell_limit(scope: Scope, reason: str) -> None:
-    """Tell readers which limit was reached; `reason` is steps or budget."""
+    """Notify readers of the limit that was reached; `reason` is steps or budget."""
     spending = scope.run.spending
     if reason == "steps":
         what = f"its {scope.settings.steps_max} turns with tools (maxSteps)"
@@ -56,11 +56,11 @@ REPAIR_PROMPT = "You must call one of the tools now; answer after its result."
 
 
 def choose_first_turn(conversation: Conversation) -> str:
-    """Return what the first turn does about tools, if any: the query's toolChoice, or else as the agent's policy says.
+    """Return the first turn's tool choice: the query's toolChoice, or else the agent's policy.
 
     Raises:
         ToolRequired: The stage has no tool to call.
-        InvalidRequest: The query's tool is not in force.
+        InvalidRequest: The tool that the query names is not available.
     """
     choice = conversation.run.query.tool_choice if conversation.scope is conversation.run.main else ""
     asker = "the query's toolChoice" if choice else "the agent's toolPolicy"
@@ -85,7 +85,7 @@ def allows_parallel_calls(conversation: Conversation, *, by_default: bool) -> bo
 
 
 async def ask_first_turn(conversation: Conversation, choice: str, *, parallel: bool) -> Answer:
-    """Ask, with reminders where a call is required.
+    """Ask the model, with reminders if a call is required.
 
     Raises:
         ToolRequired: The model called no tool.
@@ -102,7 +102,7 @@ async def ask_first_turn(conversation: Conversation, choice: str, *, parallel: b
 
 
 TEXT_CHARS_MIN = 80
-"""Shorter remarks ("Let me look.") may well come again and again."""
+"""Minimum length of a text that counts as a repetition; shorter remarks ("Let me look.") recur naturally."""
 
 PAIRS_MIN = 2
 
@@ -116,7 +116,7 @@ Failure: TypeAlias = tuple[str, str]
 
 
 class Stuck(Exception):
-    """The model repeats itself, which readers have been told; only its answer is still asked for."""
+    """The model repeats itself, and readers have been notified; only its answer may still be requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,11 @@ class _Turn:
     results: tuple[str, ...]
     text: str
     failure: Failure | None
-    """The failure that all of its calls had; None if one succeeded, or if a person refused it."""
+    """The failure shared by all its calls; None if one succeeded, or if a person refused it."""
 
 
 class Repetition:
-    """The last turns of one loop, which `execute_calls` adds to."""
+    """The last turns of one loop; `execute_calls` adds to them."""
 
     def __init__(self, times_max: int) -> None:
         self._times_max = times_max
@@ -137,10 +137,10 @@ class Repetition:
         self._turns: deque[_Turn] = deque(maxlen=2 * self._pairs_max + 2)
 
     async def execute_calls(self, conversation: Conversation, answer: Answer, *, parallel: bool) -> None:
-        """Execute an answer's calls, unless they are one repetition too many.
+        """Execute an answer's calls, unless they repeat once too often.
 
         Raises:
-            Stuck: They are, or failed as those before them.
+            Stuck: They do, or they failed in the same way as earlier ones.
             BudgetExceeded: Calls beyond the budget were refused.
         """
         too_many, warning = self._judge(answer)
@@ -158,7 +158,8 @@ class Repetition:
             raise await self._tell(conversation, self._describe_failures())
 
     def _judge(self, answer: Answer) -> tuple[str, str]:
-        """Return what comes once too often, and a warning where it is at the limit; empty texts otherwise."""
+        """Return a description of the repetition beyond the limit, and a warning for one at the limit; empty if there
+        is none."""
         calls, text, times_max = _read_calls(answer), answer.text, self._times_max
         in_a_row = 1 + self._count(lambda turn: turn.calls == calls)
         patterns = [
@@ -184,7 +185,7 @@ class Repetition:
         return sum(1 for _ in takewhile(is_alike, reversed(self._turns)))
 
     def _count_in_turn(self, calls: Calls) -> int:
-        """Count the turns, this one included, in which two different calls alternate with the same results."""
+        """Count the turns, including this one, in which two different calls alternate with the same results."""
         turns = [*self._turns]
         alternating = 0
         for at in range(len(turns), 1, -1):
@@ -222,17 +223,17 @@ def _read_turn(answer: Answer) -> _Turn:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The end of a model's turns."""
+    """The outcome of a model's turns."""
 
     answer: Answer | None
-    """The first answer without calls; None where a limit came before it."""
+    """The first answer without calls; None if a limit was reached before it."""
 
     limit: str = ""
-    """The limit: steps, budget or stuck."""
+    """The limit that was reached: steps, budget or stuck; empty for none."""
 
 
 async def take_turns(conversation: Conversation, choice: str, *, parallel: bool) -> Turns:
-    """Take turns, as many as the stage has steps; `choice` says what the first does about tools."""
+    """Take turns, at most as many as the stage has steps; `choice` is the first turn's tool choice."""
     try:
         return await _take_turns(conversation, choice, parallel=parallel)
     except OutOfCalls:

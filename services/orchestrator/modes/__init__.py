@@ -1,1 +1,1 @@
-"""The modes: how a run comes to its answer."""
+"""The modes: each produces a run's answer in its own way."""

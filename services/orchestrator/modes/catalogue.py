@@ -62,7 +62,7 @@ async def run_custom(run: ModeRun) -> str:
     except (HeadraceError, Stopped):
         raise
     except Exception as error:
-        # The code is an operator's: whatever it raises ends this run, and says so.
+        # The code is the operator's: any exception it raises ends this run with a report.
         if run.conversation.run.control.is_stopping:
             raise Stopped from error
         raise _make_failure(run, code, error) from error
@@ -74,9 +74,9 @@ async def run_custom(run: ModeRun) -> str:
 
 
 def _make_failure(run: ModeRun, code: ModeCode, error: Exception) -> ModeFailed:
-    """Return the run's error, and log the whole; where it was raised is told to those who may see the operator's side.
+    """Return the run's error, and log the details; only operators receive the file and line.
 
-    What the exception says is in the log alone: it may be anybody's text.
+    The exception's message is only logged, because it may contain anything.
     """
     kind, line = type(error).__name__, code.find_line(error)
     log.error("mode failed", run_id=run.run_id, file=code.path, line=line, exc_info=error)

@@ -51,7 +51,7 @@ class PlanRunner:
         await self.report_to_planner(await self.execute_task(await self.begin_task(task)))
 
     async def report_to_planner(self, report: TaskReport) -> None:
-        """Add the report to the planner's scope, which later tasks begin with."""
+        """Add the report to the planner's scope, from which later tasks start."""
         text = prompts.fill_placeholders(prompts.load_text("task_report"), report.values)
         self._mode.conversation.scope.log_steps_as("execute")
         await self._mode.add_message(text)
@@ -59,10 +59,10 @@ class PlanRunner:
         self.planned.history.append(text)
 
     async def run_tasks(self, tasks: Sequence[Task], at_once: int) -> None:
-        """Run tasks together and report them in order.
+        """Run tasks concurrently and report them in order.
 
         Raises:
-            HeadraceError: The first task's error, when no task's model could be asked.
+            HeadraceError: The first task's error, if no task could ask its model.
             Stopped: The run is cancelled after this step.
         """
         ends = await self._mode.run_together([self._run_in_group(task) for task in tasks], at_once=at_once)
@@ -104,7 +104,7 @@ async def run_recursive(work: PlanRunner) -> None:
 
 
 async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
-    """Return the last task's status; `depth` is 0 for the plan's own list."""
+    """Run the level's tasks; return the last one's status. `depth` is 0 for the plan's own list."""
     status = "completed"
     while level.remaining and not work.is_cut:
         head = level.remaining.pop(0)
@@ -118,7 +118,7 @@ async def _run_level(work: PlanRunner, level: Level, depth: int) -> str:
 
 
 async def _run_split(work: PlanRunner, task: Task, depth: int) -> TaskReport:
-    """Run a composite task by its parts, or as a whole if it gets none."""
+    """Run a composite task in parts, or as a whole if the planner adds none."""
     executor = await work.begin_task(task)
     try:
         level = await work.planner.split_task(task)
@@ -144,7 +144,7 @@ STRATEGIES = {"SEQUENTIAL": run_sequential, "PARALLEL": run_parallel, "RECURSIVE
 
 
 async def run_plan_execute(mode: ModeRun) -> str:
-    """`mode` has the tools that tasks may use."""
+    """Run the mode; `mode` has the tools that tasks may use."""
     section = mode.agent.plan_execute
     assert section is not None, "the mode has its section"
     if mode.wanted_choice not in ("", "auto"):

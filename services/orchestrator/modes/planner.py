@@ -1,4 +1,4 @@
-"""The planner's turns in the plan's scope, and the execution of one task in a scope of its own."""
+"""The planner's turns in the plan's scope, and the execution of one task in its own scope."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPAIRS_MAX = 1
 
 
 class RecordedTaskFailure(Exception):
-    """An earlier owner could not ask the task's model."""
+    """An earlier owner of the run could not ask the task's model."""
 
     def __init__(self, failure: common_pb2.Failure) -> None:
         super().__init__(failure.code)
@@ -53,14 +53,14 @@ class TaskExecutor:
 
     @property
     def has_ended(self) -> bool:
-        """Whether readers were told of an end, though the log may have refused it."""
+        """Whether readers have received an end, even if the log refused it."""
         return self._opened.has_ended
 
     async def begin(self) -> None:
         await self._opened.begin()
 
     async def work(self) -> None:
-        """Run turns until the task's status is stated.
+        """Run turns until the model states the task's status.
 
         Raises:
             OutOfCalls, RecordedTaskFailure: The task ended before that.
@@ -122,7 +122,7 @@ class Planner:
         self._settings = settings
 
     async def make_plan(self, *, deep_thinking: bool) -> str:
-        """Draft first if `deep_thinking`; return the planner's text.
+        """Make the plan, after a draft if `deep_thinking`; return the planner's text.
 
         Raises:
             PlanMissing: The model added no task.
@@ -139,7 +139,7 @@ class Planner:
         return answer.text or thought
 
     async def split_task(self, task: Task) -> Level:
-        """Return the level below the task, empty when the planner adds no parts."""
+        """Return the level below the task, empty if the planner adds no parts."""
         await self._add_prompt("plan_split", **self._planned.values(task))
         before = {id(known) for known in self._planned.plan.tasks}
         self._planned.parent = task
@@ -151,7 +151,7 @@ class Planner:
         return Level(task, parts, answer.text if answer is not None else "")
 
     async def restate_level(self, level: Level, report: TaskReport) -> None:
-        """Without an answer the level stays as it is."""
+        """Have the planner restate the level's remaining tasks; without an answer the level stays the same."""
         remaining = [f"- {task.task_id}: {task.description}" for task in level.remaining]
         await self._add_prompt(
             "plan_restate",
@@ -174,7 +174,7 @@ class Planner:
         return self._planned.changes > before
 
     async def _ask_for_change(self, tool: str) -> Answer | None:
-        """Ask for a change, with one repair; return None when the plan stays the same."""
+        """Ask for a change, with one correction; return None if the plan stays the same."""
         choice = tool if len(self._mode.conversation.tools) > 1 else "required"
         before = self._planned.changes
         for attempt in range(REPAIRS_MAX + 1):

@@ -1,1 +1,1 @@
-"""The money and tokens that runs spend: each run's own budget, and those of tenants, users, API keys and agents."""
+"""Money and tokens: each run's own budget, and those of tenants, users, API keys and agents."""

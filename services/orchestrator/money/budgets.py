@@ -1,4 +1,4 @@
-"""Budgets of tenants, users, API keys and agents: budgets.yaml, and a run's share of them, which memory grants.
+"""Budgets of tenants, users, API keys and agents: budgets.yaml, and a run's share, which memory grants.
 
 The file is read at start and on change; a bad file leaves the last good rules in force.
 """
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 
 EACH = "*"
-"""The name for each one separately."""
+"""Name that stands for each separately."""
 
 NOBODY = " "
 """No tenant's name."""
@@ -42,7 +42,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class BudgetsError(Exception):
-    """Lists the problems of the file, one a line, with field and rule."""
+    """Lists the problems of the file, one per line, with field and rule."""
 
 
 class _Part(BaseModel):
@@ -50,32 +50,33 @@ class _Part(BaseModel):
 
 
 class Rule(_Part):
-    """A limit for what is spent in a period. What a field names is limited together; `*` limits each one by itself."""
+    """A limit on spending in a period. A named value limits all its spending together; `*` limits each value
+    separately."""
 
     id: Annotated[str, StringConstraints(pattern=r"^[\w.-]+$", max_length=128)]
-    """Names the budget in refusals and warnings; each rule has another one."""
+    """Name of the budget in refusals and warnings; unique among the rules."""
 
     period: Literal["day", "month"]
-    """A day or month of the calendar, UTC; each begins with nothing spent."""
+    """A calendar day or month in UTC; spending starts at zero in each."""
 
     tenant: Name = EACH
-    """The tenant. Left out, or `*`: each tenant by itself."""
+    """The tenant. Left out, or `*`: each tenant separately."""
 
     user: Name | None = None
-    """The user whose runs they are, or `*`. Left out, all together."""
+    """The user who owns the runs, or `*`. Left out, all users together."""
 
     key: Name | None = None
-    """The API key that asked, as `headrace spend --by key` names it (`api_key:…`), or `*`. Left out, all together; runs
-    that were asked for without a key are under no rule for keys."""
+    """The API key that started the runs, as `headrace spend --by key` prints it (`api_key:…`), or `*`. Left out, all
+    together. Rules for keys do not apply to runs started without a key."""
 
     agent: Name | None = None
-    """The agent that asked the model, of a sub-agent itself, or `*`. Left out, all together."""
+    """The agent that called the model, or `*`; a sub-agent counts as itself. Left out, all together."""
 
     usd: Annotated[Decimal, Field(ge=0, le=1_000_000_000, decimal_places=9)] | None = None
-    """Limit in US dollars, counted in billionths. Left out, none."""
+    """Limit in US dollars, counted in billionths. Left out, no limit."""
 
     tokens: Annotated[int, Field(ge=0, le=2**62)] | None = None
-    """Limit in prompt and completion tokens. Left out, none."""
+    """Limit in input and output tokens. Left out, no limit."""
 
     warn_at: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Share of the limit, spent or reserved, at which webhooks are called, once a period; 0: never."""
@@ -87,13 +88,14 @@ class Rule(_Part):
         return self
 
     def is_for(self, identity: Identity) -> bool:
-        """Return whether the rule may hold for runs of `identity`."""
+        """Return whether the rule may apply to runs of `identity`."""
         key = _find_key(identity)
         is_meant = self.tenant in (EACH, identity.tenant) and self.user in (None, EACH, identity.user)
         return is_meant and (self.key is None or (bool(key) and self.key in (EACH, key)))
 
     def list_budgets(self, identity: Identity, agent_keys: Collection[str]) -> Iterator[memory_pb2.SpendBudget]:
-        """List what the rule is for a run of `identity` that may ask these agents: nothing if it is not for it."""
+        """Yield the rule's budgets for a run of `identity` that may ask these agents; none if the rule does not
+        apply."""
         if not self.is_for(identity):
             return
         key = _find_key(identity)
@@ -122,7 +124,7 @@ def _find_key(identity: Identity) -> str:
 
 class File(_Part):
     budgets: tuple[Rule, ...] = Field(default=(), max_length=500)
-    """The budgets; all that are for a run hold for it."""
+    """The budgets; all that match a run apply to it."""
 
     @model_validator(mode="after")
     def _has_unique_ids(self) -> File:
@@ -145,9 +147,10 @@ class Budgets:
 
 
 def write_budgets(budgets: Budgets, identity: Identity) -> str:
-    """Return a file with the rules for `identity`, by which its runs go as by the whole file; empty: there is none.
+    """Return a file with the rules for `identity`, under which its runs behave as under the whole file; empty without
+    rules.
 
-    Of others' rules nothing is in it but that money is limited, which makes prices matter to every run.
+    Of other rules it reveals only that money is limited, which makes prices matter to every run.
     """
     rules = [rule for rule in budgets.rules if rule.is_for(identity)]
     if budgets.limit_money and not any(rule.usd is not None for rule in rules):
@@ -158,7 +161,7 @@ def write_budgets(budgets: Budgets, identity: Identity) -> str:
 
 
 def parse_budgets(data: bytes) -> Budgets:
-    """Raises BudgetsError, with all problems."""
+    """Parse the file. Raises BudgetsError that lists all problems."""
     try:
         return Budgets(load_yaml_model(data, File).budgets)
     except ValueError as error:
@@ -175,10 +178,10 @@ class BudgetsFile:
 
     @property
     def current(self) -> Budgets:
-        """Return the rules in force.
+        """The rules in force.
 
         Raises:
-            Overloaded: The file was never good: its author wants limits.
+            Overloaded: The file has never been valid, so its limits are unknown.
         """
         if self._budgets is None:
             raise Overloaded("budgets.yaml has been refused since the start; the orchestrator's log says what is wrong")
@@ -186,7 +189,7 @@ class BudgetsFile:
 
     @property
     def is_good(self) -> bool:
-        """Whether there are rules in force, be it none."""
+        """Whether rules are in force, even an empty list."""
         return self._budgets is not None
 
     def reload(self) -> None:
@@ -207,31 +210,31 @@ class BudgetsFile:
 
 
 SPARE_CALLS = 3
-"""Further calls of the same size to ask for at once, so that most runs ask memory only once."""
+"""Further calls of the same size requested along with one, so that most runs ask memory only once."""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """Belongs to one run; its scopes share it."""
+    """A run's share of the tenant's budgets; its scopes share it."""
 
     run_id: str
     identity: Identity
     peers: Peers
     file: BudgetsFile
     list_agents: Callable[[], Collection[str]]
-    """Keys of all agents that the run may ask."""
+    """Return the keys of all agents that the run may ask."""
     _granted: tuple[int, int] | None = None
-    """Billionths of a US dollar and tokens, for the run's whole life; None before the first grant."""
+    """Billionths of a US dollar and tokens granted over the run's whole life; None before the first grant."""
     _open: tuple[int, int] = (0, 0)
-    """The most that calls under way may need."""
+    """The most that calls in progress may need, in the same units."""
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
     async def covering(self, needs: CallNeeds, usage: common_pb2.Usage) -> AsyncGenerator[None]:
-        """Have a grant for a call inside the block; `usage` is what the run has spent before it.
+        """Hold a grant for a call inside the block; `usage` is the run's spending before it.
 
         Raises:
-            QuotaExceeded: A budget has no room for the call; it says when there is again.
+            QuotaExceeded: A budget has no room for the call; the error states when it will.
         """
         if not self.file.current.rules:
             yield
@@ -267,7 +270,7 @@ class Allowance:
 
 
 def list_agents_below(roots: Collection[str], find_subagents: Callable[[str], Collection[str]]) -> set[str]:
-    """Return `roots` and all agents that they, and those, may call."""
+    """Return `roots` and all agents that they may call, directly or indirectly."""
     found: set[str] = set()
     rest = [*roots]
     while rest:

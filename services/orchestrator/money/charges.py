@@ -1,4 +1,4 @@
-"""The part of a run's budget that a call reserves, and the charge that replaces it once the call's usage is known."""
+"""A call's reservation in a run's budget, and the charge that replaces it once the call's usage is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.runtime.rpc.peer_calls import was_broken_connection
 from services.runtime.usage import NANO_PER_USD, to_nano_usd
 
 OUTPUT_TOKENS_MIN = 256
-"""A shorter answer is not worth its prompt: the call is refused instead."""
+"""Minimum output tokens of a call. A shorter answer is not worth its prompt, so the call is refused instead."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,25 +21,26 @@ class Reservation:
     tokens: int = 0
 
     cost_usd: float = 0.0
-    """0 where no money is kept."""
+    """Reserved cost in US dollars; 0 without a money limit."""
 
     model_calls: int = 0
-    """Calls beyond the one that is counted already: those of a tool, or further ones of a compaction."""
+    """Calls beyond the first, which is counted already: a tool's calls, or further ones of a compaction."""
 
     output_tokens_max: int | None = None
-    """Greatest answer that is paid for; None where money sets no limit."""
+    """Maximum output tokens that the budget covers; None without a money limit."""
 
     model: str = ""
-    """The model that is asked, as provider/model; empty for a tool's."""
+    """The called model, as provider/model; empty for a tool's calls."""
 
     is_lowered: bool = False
-    """Whether the answer may be shorter than the agent or the model would have it."""
+    """Whether the answer is limited to less than the agent or the model would allow."""
 
 
 def grant_output(needs: CallNeeds, left_usd: float) -> int:
-    """Return the output tokens of a call that `left_usd` are for, 0 if too few.
+    """Return the output tokens that a call may use with `left_usd` left, 0 if too few.
 
-    Beyond what is enough for an answer at most half of what is left is taken, so that others may work meanwhile.
+    A call gets enough for a typical answer, but beyond that at most half of the rest, so that others can work
+    concurrently.
     """
     if needs.rates is None or needs.cost_usd_max == 0:
         return needs.output_tokens_max
@@ -52,15 +53,15 @@ def grant_output(needs: CallNeeds, left_usd: float) -> int:
 
 
 class Origin(NamedTuple):
-    """The agent that asked a model, and the model."""
+    """The agent that called a model, and the model."""
 
     agent_key: str
     model: str
-    """As provider/model; empty where it is not known."""
+    """As provider/model; empty if unknown."""
 
 
 def make_charge(usage: common_pb2.Usage, origin: Origin) -> memory_pb2.Charge | None:
-    """Make the charge of a call, or of as many as `usage` counts; None where nothing was spent."""
+    """Create the charge of a call, or of as many calls as `usage` counts; None if nothing was spent."""
     if not (usage.input_tokens or usage.output_tokens or usage.cost_usd):
         return None
     return memory_pb2.Charge(
@@ -78,7 +79,7 @@ def make_charge(usage: common_pb2.Usage, origin: Origin) -> memory_pb2.Charge | 
 
 
 def replace_cost(usage: common_pb2.Usage, charges: Iterable[memory_pb2.Charge]) -> None:
-    """Put the sums of `charges` in the place of tokens and money; calls are counted when they begin."""
+    """Replace tokens and money by the sums of `charges`; calls are counted when they begin."""
     charges = [*charges]
 
     def add_up(name: str) -> int:
@@ -102,9 +103,9 @@ def replace_cost(usage: common_pb2.Usage, charges: Iterable[memory_pb2.Charge]) 
 def estimate_untold(
     needs: CallNeeds, error: BaseException, *, was_asked: bool, output_bytes: int
 ) -> common_pb2.Usage | None:
-    """Estimate a call that ended with `error`; None if no provider can have billed it.
+    """Estimate the usage of a call that ended with `error`; None if no provider can have billed it.
 
-    `was_asked` says whether the gateway has turned to a provider.
+    `was_asked` states whether the gateway had sent the request to a provider.
     """
     may_be_billed = isinstance(error, StreamStalled | BudgetExceeded) or bool(output_bytes)
     if isinstance(error, HeadraceError) and not may_be_billed and not was_broken_connection(error):

@@ -1,4 +1,4 @@
-"""The run's time, which stands still while all its work waits for people."""
+"""The run's elapsed time, which pauses while all its work waits for people."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Clock:
         self.timeout_s = timeout_s
         self.waits = 0
         self._working = 1
-        """Number of workers, without those that stand aside."""
+        """Number of active workers, without those set aside."""
         self._spent_s = 0.0
         self._since: float | None = monotonic_s()
         self._ring: Callable[[], None] | None = None
         self.on_stand: Callable[[], None] = lambda: None
-        """Called whenever the time comes to stand."""
+        """Called whenever the clock pauses."""
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, spent_s: float = 0.0) -> None:
@@ -36,7 +36,7 @@ class Clock:
 
     @contextmanager
     def working(self) -> Generator[None]:
-        """Count one more worker; waits are charged while it works."""
+        """Count one more worker; time passes even during waits while it works."""
         self._working += 1
         self._update_motion()
         try:

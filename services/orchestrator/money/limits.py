@@ -28,18 +28,18 @@ from services.runtime.process.limits import find_opening_time, finish_limits, ma
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 
 PEER_TIMEOUT_S = 5.0
-"""Short, because the other limits are worth showing without those of a service that is away."""
+"""Timeout per peer; short, because the other limits are worth showing if one service is unavailable."""
 
 Answer = TypeVar("Answer")
 
 BUDGETS_MAX = 1000
-"""Budgets that are measured; a rule for each agent is one for each of them."""
+"""Maximum number of budgets measured; a rule for each agent is one budget per agent."""
 
 
 async def measure_budgets(
     peers: Peers, file: BudgetsFile, budgets: Sequence[memory_pb2.SpendBudget]
 ) -> list[limits_pb2.Limit] | None:
-    """Return the limits of the first budgets; None where budgets.yaml was never good, or memory does not answer."""
+    """Return the first budgets as limits; None if budgets.yaml was never valid, or memory does not answer."""
     if not file.is_good:
         return None
     if not budgets:
@@ -79,7 +79,7 @@ def _show_budget(budget: memory_pb2.SpendBudget, use: memory_pb2.BudgetUse) -> l
 
 
 NAME, OWNER = "orchestrator", "ORCHESTRATOR"
-"""The service's name, and the one in its settings."""
+"""The service's name, and its prefix in settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class LimitsInForce:
     peers: Peers
 
     async def list_all(self, operator: Identity, request: limits_pb2.GetLimitsRequest) -> limits_pb2.GetLimitsResponse:
-        """Return them as the services that answer hold them now; raises NotFound for a key of nobody's."""
+        """Return the current limits of all services that answer; raises NotFound for an unknown key."""
         credential = request.key or ("" if request.user else operator.credential)
         whose = Identity(operator.tenant, request.user or operator.user, credential)
         if not whose.is_valid:
@@ -164,7 +164,7 @@ class LimitsInForce:
                     unit="runs",
                     value=key.runs_max,
                     used=used,
-                    is_per_replica=True,  # what is used; memory holds the limit over all of them
+                    is_per_replica=True,  # applies to usage; memory enforces the limit across all replicas
                 )
             )
         if key.requests_per_minute:
@@ -186,7 +186,7 @@ class LimitsInForce:
 
 
 async def _ask_peer(call: Awaitable[Answer]) -> Answer | None:
-    """Return None where the peer is away, or of a version that does not know the RPC."""
+    """Return the answer; None if the peer is unavailable or does not support the RPC."""
     try:
         return await call
     except (HeadraceError, grpc.aio.AioRpcError):

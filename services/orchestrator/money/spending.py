@@ -1,7 +1,7 @@
 """Reserves the budget before each call and settles it afterwards.
 
-A call waits when only others' reservations stand in its way, because most of that is given back. It also waits for
-another call of the same model where nobody can say yet what one costs: all that are under way might pass the limit.
+A call waits if only other calls' reservations block it, because most of that is given back. It also waits for another
+call of the same model while the cost of one is unknown: several at once could exceed the limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spending:
     def __init__(
         self, agent: Definition, recorded: Sequence[memory_pb2.Charge] = (), allowance: Allowance | None = None
     ) -> None:
-        """`recorded` is what earlier owners of the run were charged; `allowance` holds it against tenants' budgets."""
+        """`recorded` are the charges of earlier owners of the run; `allowance` enforces tenants' budgets."""
         self._allowance = allowance
         limits, defaults = agent.limits, MODES[agent.mode]
         self.limits: Budget = limits
@@ -38,16 +38,16 @@ class Spending:
         """Answers by sub-agent; None is the run itself."""
         self.clock = Clock((limits.timeout_ms or defaults.timeout_ms) / 1000)
         self.unlogged: list[memory_pb2.Charge] = []
-        """Charges that are not in the run's log yet."""
+        """Charges not yet in the run's log."""
         self._recorded = [*recorded]
         self._charged: list[memory_pb2.Charge] = []
         self._open: dict[Reservation, None] = {}
         self._cost_ratio = 1.0
-        """The greatest ratio of a call's cost to its reservation; 1 unless a call cost more than foreseen."""
+        """The greatest ratio of a call's cost to its reservation; 1 unless a call cost more than estimated."""
         self._priced: set[str] = set()
-        """Models for which a call has reported its cost."""
+        """Models that have reported a call's cost."""
         self._costless: set[str] = set()
-        """Models for which a call has reported no cost."""
+        """Models that have reported a call without cost."""
         self._given_back: asyncio.Event | None = None
 
     @property
@@ -61,7 +61,7 @@ class Spending:
 
     @property
     def is_out_of_calls(self) -> bool:
-        """Whether all model calls are made, not merely reserved."""
+        """Whether all model calls have been made, not just reserved."""
         return self.usage.model_calls >= self.model_calls_max
 
     @property
@@ -74,12 +74,12 @@ class Spending:
 
     @property
     def needs_prices(self) -> bool:
-        """Whether the cost of a call has to be known before it."""
+        """Whether a call's cost must be known in advance."""
         return self.limits_money or (self._allowance is not None and self._allowance.file.current.limit_money)
 
     @asynccontextmanager
     async def covering(self, needs: CallNeeds) -> AsyncGenerator[None]:
-        """Keep a call's part of the tenant's budgets inside the block. Raises QuotaExceeded."""
+        """Hold a call's share of the tenant's budgets inside the block. Raises QuotaExceeded."""
         if self._allowance is None:
             yield
             return
@@ -93,7 +93,7 @@ class Spending:
 
         Raises:
             BudgetExceeded: A limit is reached.
-            PriceUnknown: Money is limited, and the call may cost anything.
+            PriceUnknown: Money is limited, and the call's cost is unknown.
             QuotaExceeded: A budget of the tenant has no room for it.
         """
         async with self.covering(needs):
@@ -107,9 +107,10 @@ class Spending:
     def side_call(
         self, needs: CallNeeds, *, beyond: bool = False, is_whole: bool = False, calls_more: int = 0
     ) -> Generator[Reservation]:
-        """Reserve as `model_call` does, of what is left now; `is_whole` refuses an answer that may be too short.
+        """Reserve like `model_call`, from what is left now, without waiting; `is_whole` refuses an answer that may be
+        too short.
 
-        Of `needs` for several calls all but the first are `calls_more`, each counted when it is charged.
+        If `needs` cover several calls, `calls_more` is the number after the first; each is counted when it is charged.
         """
         if is_whole and self._is_short_of_money(needs):
             raise self._make_too_dear(needs)
@@ -156,12 +157,12 @@ class Spending:
             self._given_back = None
 
     def recall_model_call(self, usage: common_pb2.Usage | None) -> None:
-        """Count a call that an earlier owner was charged; None: the log has no usage of it."""
+        """Count a call that an earlier owner was charged for; None: the log has no usage for it."""
         self.usage.model_calls += 1
         add_cost(self.usage, usage or common_pb2.Usage())
 
     def catch_up(self) -> None:
-        """Count everything that earlier owners were charged: a replay sees only their answers."""
+        """Count everything charged to earlier owners; a replay sees only their answers."""
         if self._recorded:
             replace_cost(self.usage, [*self._recorded, *self._charged])
 
@@ -173,17 +174,17 @@ class Spending:
         self.usage.model_calls -= 1
 
     def reserve_tool_calls(self, count: int) -> bool:
-        """Take all or none; return False when fewer are left."""
+        """Reserve all of the calls or none; return False if fewer are left."""
         if self.usage.tool_calls + count > self.tool_calls_max:
             return False
         self.usage.tool_calls += count
         return True
 
     def reserve_for_tool(self, share: int, needs: CallNeeds) -> Reservation:
-        """Reserve all that is left but one call, divided by `share`; `needs` are those of any of its calls.
+        """Reserve all that is left except one call, divided by `share`; `needs` describe any one of the tool's calls.
 
         Raises:
-            PriceUnknown: Money is limited, and its calls may cost anything.
+            PriceUnknown: Money is limited, and the calls' cost is unknown.
         """
         limits = self.limits
         if limits.max_cost_usd is not None and needs.rates is None and limits.unknown_price == "REFUSE":
@@ -214,7 +215,7 @@ class Spending:
             self.give_back(reservation)
 
     def settle(self, usage: common_pb2.Usage, origin: Origin, reservation: Reservation | None = None) -> None:
-        """Charge what a call has cost; one that was dearer than its reservation makes the following ones larger."""
+        """Charge a call's usage; if it cost more than reserved, later reservations are larger."""
         add_cost(self.usage, usage)
         if (charge := make_charge(usage, origin)) is not None:
             self.unlogged.append(charge)
@@ -277,7 +278,8 @@ class Spending:
         return any(reservation.cost_usd for reservation in self._open) and self._is_short_of_money(needs)
 
     def _is_cost_uncertain(self, needs: CallNeeds) -> bool:
-        """Whether calls of the model may cost what nobody foresees: it has no price, or none that a call has proven."""
+        """Return whether the model's calls have an unpredictable cost: it has no price, or no call has confirmed it
+        yet."""
         if not self.limits_money or needs.model in self._costless:
             return False
         return needs.rates is None or (needs.cost_usd_max > 0 and needs.model not in self._priced)
@@ -289,7 +291,7 @@ class Spending:
         return grant_output(needs, self._measure_free_usd() / self._cost_ratio)
 
     def _measure_free_usd(self) -> float:
-        """Measure what is neither spent nor reserved; only where there is a limit."""
+        """Return the US dollars neither spent nor reserved; call it only with a limit."""
         reserved_usd = sum(reservation.cost_usd for reservation in self._open)
         return (self.limits.max_cost_usd or 0.0) - self.usage.cost_usd - reserved_usd
 

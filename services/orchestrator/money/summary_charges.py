@@ -1,4 +1,4 @@
-"""The model calls of one compaction: reserved together, and charged as memory tells of each."""
+"""The model calls of one compaction: reserved together, and charged as memory reports each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from services.orchestrator.money.spending import Spending
 from services.orchestrator.peers.models import CallNeeds
 
 CALLS_MAX = 32
-"""Model calls of a compaction, where the window of the model that writes the summary is small."""
+"""Maximum calls of a compaction, needed when the summarizing model has a small window."""
 
 CALLS_OF_ONE_REQUEST = 2
-"""A summary that is none is asked for once more."""
+"""A first call, and a second if its output is not a summary."""
 
 CALLS_AT_A_TIME = 4
-"""Calls that memory makes at a time, where one request does not do."""
+"""Calls that memory makes concurrently when one request is not enough."""
 
 
 @dataclass(slots=True)
@@ -37,18 +37,18 @@ class SummaryCharges:
     _moment: str
     """in_run, or between_runs."""
     _told: int = 0
-    """Calls whose cost is charged."""
+    """Number of calls charged."""
 
     @classmethod
     @contextmanager
     def reserve(
         cls, spending: Spending, needs: CallNeeds, window_tokens: int, calls_left: int, agent_key: str, moment: str
     ) -> Generator[SummaryCharges]:
-        """Reserve the calls for a summary of what `needs` are for; one call where the money is too little for more.
+        """Reserve the calls for a summary of the input in `needs`; only one call if the money does not cover more.
 
         Raises:
             BudgetExceeded: A limit is reached.
-            PriceUnknown: Money is limited, and the call may cost anything.
+            PriceUnknown: Money is limited, and the call's cost is unknown.
         """
         calls = max(1, min(calls_left, count_calls(needs.input_tokens, window_tokens)))
         each = replace(needs, input_tokens=min(needs.input_tokens, window_tokens or needs.input_tokens))
@@ -82,7 +82,7 @@ class SummaryCharges:
             self._spending.charge_model_call(usage, self._origin)
 
     def charge_untold(self) -> None:
-        """Charge the calls that may have been billed when memory's stream broke off."""
+        """Charge the calls that may have been billed when memory's stream broke."""
         under_way = 1 if self._calls <= CALLS_OF_ONE_REQUEST else CALLS_AT_A_TIME
         if calls := min(under_way, self._calls - self._told):
             usage = self._needs.multiply(calls).estimate_usage()
@@ -90,15 +90,15 @@ class SummaryCharges:
             self._spending.settle(usage, self._origin)
 
     def give_back_unless_charged(self) -> None:
-        """Give the call back where no model was asked."""
+        """Return the call if no model was called."""
         if self._told == 0:
             self._spending.give_back_model_call()
 
 
 def count_calls(input_tokens: int, window_tokens: int) -> int:
-    """Count the calls for a summary of so many tokens by a model with this window (0: not known)."""
+    """Return the number of calls needed to summarize this many tokens with this window; 0: window unknown."""
     if not window_tokens or input_tokens <= window_tokens:
         return CALLS_OF_ONE_REQUEST
-    # Half a window of each request is conversation, at the least, and then there are summaries of summaries.
+    # At least half of each request's window is conversation; the rest are summaries of summaries.
     chunks = -(-2 * input_tokens // window_tokens)
     return min(CALLS_MAX, chunks + chunks // 2 + CALLS_OF_ONE_REQUEST)

@@ -1,1 +1,1 @@
-"""What those who operate a deployment see of runs, and do about them."""
+"""Operators' RPCs: they inspect runs and act on them."""

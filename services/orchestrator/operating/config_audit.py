@@ -1,4 +1,4 @@
-"""Configuration that is taken or refused, told to the audit log: what a start finds, and each change after it."""
+"""Reports accepted and refused configuration to the audit log, at start and on each change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.files.refused_files import Refusal, collecting_refusals
 
 WAITING_MAX = 1_000
-"""Events that wait for memory; the oldest give way."""
+"""Maximum queued events; the oldest are dropped."""
 
 RETRY_S = 1.0
 
@@ -23,14 +23,14 @@ log = structlog.get_logger()
 
 
 def read_collecting(read: Callable[[], None]) -> frozenset[Refusal]:
-    """Call `read`, which reads a part of the configuration, and return which files of it were refused."""
+    """Call `read`, which reads a part of the configuration, and return its refused files."""
     with collecting_refusals() as refusals:
         read()
     return frozenset(refusals)
 
 
 class ConfigAudit:
-    """What has been read and is not told yet; `run_records` is its task."""
+    """Events not yet recorded; `run_records` must run as a task."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[str, dict[str, str]]] = deque(maxlen=WAITING_MAX)
@@ -38,8 +38,8 @@ class ConfigAudit:
         self._refused: dict[str, frozenset[Refusal]] = {}
 
     def note(self, part: str, refused: frozenset[Refusal]) -> None:
-        """Note what has come of reading a part of the configuration; on the loop."""
-        # What was refused before, and is so still, was told then.
+        """Queue the outcome of reading a part of the configuration; call it on the event loop."""
+        # Files that were refused before have been reported already.
         for refusal in sorted(refused - self._refused.get(part, frozenset()), key=lambda refusal: refusal.file):
             details = {"part": part, "file": refusal.file, "problem": refusal.problem[:PROBLEM_CHARS_MAX]}
             self._waiting.append(("config.refused", details))
@@ -49,7 +49,7 @@ class ConfigAudit:
         self._noted.set()
 
     async def run_records(self, audit: AuditRecords) -> None:
-        """Tell what is noted, in order; until cancelled."""
+        """Record the queued events in order, until cancelled."""
         while True:
             await self._noted.wait()
             self._noted.clear()

@@ -35,12 +35,12 @@ _TEXTS_KEPT = frozenset(
         *("answered_by", "credential", "any_of"),
     }
 )
-"""Fields whose texts are words of ours, of the configuration or of the directory. What is not known here goes: a new
-field is taken for content."""
+"""Fields whose texts are our own words, or come from the configuration or the directory. Other texts are removed, so a
+new field counts as content."""
 
 
 def strip_content(message: Message) -> None:
-    """Clear the texts of `message` and of those in it."""
+    """Clear the texts of `message` and its nested messages."""
     for field, value in message.ListFields():
         if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
             if not (field.name.endswith("_id") or field.name in _TEXTS_KEPT):
@@ -54,13 +54,13 @@ def strip_content(message: Message) -> None:
 
 
 RUNS_MAX = 200
-"""Runs that a request names or ends."""
+"""Maximum runs that a request may list or cancel."""
 
 CANCELS_MAX = 8
-"""Cancels at a time: each may have to find the run's owner first."""
+"""Maximum concurrent cancels; each may have to find the run's owner first."""
 
 CANCEL_TIMEOUT_S = 10.0
-"""Time for one; an owner that has just died is replaced later than that, and the caller told to try again."""
+"""Timeout of one cancel. Replacing an owner that has just died takes longer; the caller is asked to retry."""
 
 _LIVE = ("", "live", State.RUNNING, State.WAITING)
 
@@ -90,7 +90,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         response = operator_pb2.OperatorGetRunResponse(
             run=found.runs[0], without_content="read_content" not in operator.scopes
         )
-        # Its chat is its owner's to read, whoever has asked.
+        # The chat must be read as its owner, whoever called.
         owner = found.runs[0].chat_owner or found.runs[0].user
         with acting_as(Identity.from_stored(operator.tenant, owner)):
             try:
@@ -145,7 +145,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         request = agent_pb2.CancelRequest(run_id=run_id)
         async with places:
             try:
-                # Before it is done: where it cannot be recorded, nobody's run is cancelled.
+                # Recorded first: if recording fails, the run is not cancelled.
                 await self._record("run.cancelled", run, operator)
                 with acting_as(Identity.from_stored(operator.tenant, run.user)):
                     async with asyncio.timeout(CANCEL_TIMEOUT_S):

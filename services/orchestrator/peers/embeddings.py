@@ -1,4 +1,4 @@
-"""Embeddings for callers outside the suite: passed on to the gateway, a bounded number at a time."""
+"""Embeddings for callers outside the suite: forwarded to the gateway, with bounded concurrency."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from headrace.v1 import llm_pb2
 
 CALLS_MAX = 32
-"""Calls at a time, since an answer may have 40 MiB; a tenant has as many of them as it leaves free."""
+"""Maximum concurrent calls, since a response may have 40 MiB; a tenant may use as many as remain free."""
 
 TIMEOUT_S = 120.0
-"""Used without a caller's deadline; a large batch takes some seconds."""
+"""Default deadline; a large batch takes some seconds."""
 
 
 class Embeddings:
@@ -25,10 +25,10 @@ class Embeddings:
         self._capacity = Capacity(CALLS_MAX, is_shared=is_shared)
 
     async def embed(self, request: llm_pb2.EmbedRequest, remaining_s: float | None) -> llm_pb2.EmbedResponse:
-        """Return the gateway's answer.
+        """Return the gateway's response.
 
         Raises:
-            Overloaded, QueueFull: The places are taken, or the tenant's part of them.
+            Overloaded, QueueFull: All places are taken, or the tenant's share of them.
         """
         tenant = identity.require_identity().tenant
         if not self._capacity.has_room_for(tenant):

@@ -1,4 +1,4 @@
-"""Models as the gateway describes them: a context's limits, and the tokens and money that a call may need."""
+"""The gateway's descriptions of models: context limits, and the tokens and money that a call may need."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = structlog.get_logger()
 
 
 OUTPUT_TOKENS = 4096
-"""Reserved when the agent sets no max_tokens; few answers are longer."""
+"""Output tokens reserved if the agent sets no max_tokens; few answers are longer."""
 
 BYTES_PER_TOKEN = 3
-"""This is right for Chinese and too low for English, so that an estimate is never much too small."""
+"""Accurate for Chinese and low for English, so an estimate is never much too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class CallNeeds:
     input_tokens: int
 
     output_tokens: int
-    """Enough for the answer, as far as can be known: the agent's max_tokens, or OUTPUT_TOKENS."""
+    """Expected maximum of the answer: the agent's max_tokens, or OUTPUT_TOKENS."""
 
     output_tokens_max: int
-    """Greatest answer: the agent's max_tokens, or what the model can write."""
+    """Upper bound of the answer: the agent's max_tokens, or the model's maximum output."""
 
     rates: Rates | None
-    """None where the price of the model, or of one it may fall back to, is not known."""
+    """None if the price of the model, or of a fallback, is unknown."""
 
     @property
     def tokens(self) -> int:
@@ -47,11 +47,11 @@ class CallNeeds:
 
     @property
     def cost_usd_max(self) -> float:
-        """Cost of the greatest answer; 0 without a price."""
+        """Cost of the longest answer in US dollars; 0 without a price."""
         return 0.0 if self.rates is None else self.rates.count_cost(self.input_tokens, self.output_tokens_max)
 
     def multiply(self, calls: int) -> CallNeeds:
-        """Return the needs of so many calls like this one."""
+        """Return the needs of this many calls like this one."""
         return replace(
             self,
             input_tokens=calls * self.input_tokens,
@@ -60,12 +60,12 @@ class CallNeeds:
         )
 
     def add_price(self, usage: common_pb2.Usage) -> None:
-        """Put the greatest cost to an estimate that another service made, which knows no prices."""
+        """Add the maximum cost to an estimate from another service, which does not know prices."""
         if usage.estimated and not usage.HasField("cost_usd") and self.rates is not None:
             usage.cost_usd = self.rates.count_cost(usage.input_tokens, usage.output_tokens)
 
     def estimate_usage(self, output_bytes: int = 0) -> common_pb2.Usage:
-        """Estimate what a call has cost that ended before it said so."""
+        """Estimate the usage of a call that ended before reporting it."""
         output_tokens = estimate_tokens(output_bytes)
         usage = common_pb2.Usage(input_tokens=self.input_tokens, output_tokens=output_tokens, estimated=True)
         if self.rates is not None:
@@ -76,7 +76,7 @@ class CallNeeds:
 def make_needs(
     info: llm_pb2.ModelInfo, input_tokens: int, max_tokens: int | None = None, usual_tokens: int = OUTPUT_TOKENS
 ) -> CallNeeds:
-    """Return a call's needs; without `max_tokens` an answer is expected to have at most `usual_tokens`."""
+    """Return a call's needs; without `max_tokens` its expected output is at most `usual_tokens`."""
     answer_tokens_max = max_tokens or info.output_tokens_max
     rates = None
     if info.HasField("input_usd_per_mtok_max") and info.HasField("output_usd_per_mtok_max"):
@@ -95,11 +95,11 @@ def estimate_tokens(size_bytes: int) -> int:
 
 
 async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """Return the description; what the gateway does not say of its limits is the built-in table's."""
+    """Return the model's description; the built-in table supplies limits that the gateway does not know."""
     try:
         found = await peers.models.get_or_ask((provider_key, model), partial(_list_models, peers, provider_key, model))
     except HeadraceError as error:
-        # The turn that follows will say whether the gateway is there; memory has a table of its own.
+        # The next turn will show whether the gateway is up; memory has its own table.
         log.warning("model's limits not known", provider_key=provider_key, model=model, reason=error.reason)
         found = []
     return _name_model(found, provider_key, model)
@@ -108,7 +108,7 @@ async def get_model_info(peers: Peers, provider_key: str, model: str) -> llm_pb2
 async def measure_needs(
     peers: Peers, model: ModelConfig, input_tokens: int, *, is_priced: bool, usual_tokens: int = OUTPUT_TOKENS
 ) -> CallNeeds:
-    """Return the needs of a side call; the gateway is asked only for a price that the run needs.
+    """Return the needs of a side call; the gateway is asked only if the run needs the price.
 
     Raises:
         HeadraceError: The gateway does not answer.
@@ -119,10 +119,10 @@ async def measure_needs(
 
 
 async def get_priced_model(peers: Peers, provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """Return the description, for a call that may not be made without its price.
+    """Return the description for a call that must have a price.
 
     Raises:
-        HeadraceError: The gateway does not answer, nor when it is back.
+        HeadraceError: The gateway does not answer, even after waiting for it.
     """
     ask = partial(_list_models, peers, provider_key, model)
     try:
@@ -134,7 +134,7 @@ async def get_priced_model(peers: Peers, provider_key: str, model: str) -> llm_p
 
 
 def _name_model(found: Sequence[llm_pb2.ModelInfo], provider_key: str, model: str) -> llm_pb2.ModelInfo:
-    """Return the description with the limits that it lacks: of the built-in table, or the smallest in use."""
+    """Return the description, with missing limits from the built-in table, or else the smallest in use."""
     info = llm_pb2.ModelInfo()
     if found:
         info.CopyFrom(found[0])
@@ -151,13 +151,13 @@ async def _list_models(peers: Peers, provider_key: str, model: str) -> Sequence[
 
 
 async def list_capabilities(peers: Peers, agent: Definition) -> list[Sequence[str]]:
-    """Return those of each model that the agent's stages ask; empty where they are not known."""
+    """Return the capabilities of each model that the agent's stages use; empty if unknown."""
     models = {(stage.model.provider_key or "", stage.model.model or "") for stage in agent.stages}
     return [(await get_model_info(peers, *names)).capabilities for names in sorted(models)]
 
 
 def make_limits(info: llm_pb2.ModelInfo, max_tokens: int = 0) -> memory_pb2.ModelLimits:
-    """Limit the answer to `max_tokens`, or to the model's own maximum where it is 0."""
+    """Return limits with `max_tokens` for the answer, or the model's maximum if it is 0."""
     return memory_pb2.ModelLimits(
         provider_key=info.provider_key,
         model=info.model,

@@ -1,4 +1,4 @@
-"""Records a run: every call to its peers with its answer, and every event that people and readers got."""
+"""Records a run: every call to its peers with the answer, and every event that people and readers received."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from services.runtime.auth.identity import Identity, require_identity
 from services.runtime.clock import now_ms
 
 BYTES_MAX = 16 * 1024 * 1024
-"""Of what is noted; a longer run has no recording."""
+"""Maximum bytes of a recording; a longer run has none."""
 
 LINES_MAX = 200_000
 
 TOO_LARGE, TAKEN_OVER, NOT_STORED, ROUTED, REMOTE = "TOO_LARGE", "TAKEN_OVER", "NOT_STORED", "ROUTED", "REMOTE"
-"""Why a run has no recording."""
+"""Reasons why a run has no recording."""
 
 Kind: TypeAlias = Literal["call", "answer", "end", "received", "event"]
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """How a call ended that has failed: as a service said it, by a status alone, or because the run left it."""
+    """How a call failed: with a service's error, with only a status, or because the run abandoned it."""
 
     error: HeadraceError | None = None
     status: str = ""
@@ -52,11 +52,11 @@ class Entry:
 Listener: TypeAlias = Callable[[Entry], None]
 
 LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
-"""Hears what every run of this context notes, whether or not it is to be recorded; a replay compares it."""
+"""Receives the entries of every run in this context, recorded or not; a replay compares them."""
 
 
 class RecordedCall:
-    """A call of the run, while it is open."""
+    """A call of the run while it is open."""
 
     def __init__(self, note: Callable[[Entry], None], number: int, method: str, request: bytes) -> None:
         self._note_entry, self._number, self._method = note, number, method
@@ -64,11 +64,11 @@ class RecordedCall:
         note(Entry(now_ms(), "call", number, method, request))
 
     def note(self, answer: bytes) -> None:
-        """Note a message that has come."""
+        """Record a received message."""
         self._note_entry(Entry(now_ms(), "answer", self._number, self._method, answer))
 
     def end(self, error: BaseException | None = None) -> None:
-        """Note the call's end, with the error where it has failed; later ones change nothing."""
+        """Record the call's end, with the error if it failed; later calls have no effect."""
         if not self._is_over:
             self._is_over = True
             failed = None if error is None else _describe(error)
@@ -76,7 +76,7 @@ class RecordedCall:
 
 
 class Recorder:
-    """Ends by itself when it is full; `problem` then says so."""
+    """Stops when it is full; `problem` then states that."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -90,7 +90,7 @@ class Recorder:
         self._note(Entry(now_ms(), "event", data=event))
 
     def note_received(self, request: Message) -> None:
-        """Note what a person, or another program, tells the run."""
+        """Record a message from a person or another program to the run."""
         by, method = require_identity(), find_method_of(request)
         name = f"{method.containing_service.name}/{method.name}"
         self._note(Entry(now_ms(), "received", method=name, data=request.SerializeToString(), by=by))
@@ -105,7 +105,7 @@ class Recorder:
 
     @contextmanager
     def calling(self, method: str, request: bytes) -> Generator[RecordedCall]:
-        """Note a call, and how it ends."""
+        """Record a call and its outcome."""
         call = self.begin_call(method, request)
         try:
             yield call
@@ -130,11 +130,11 @@ class Recorder:
 
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("RECORDER", default=None)
-"""The recorder of the run that this task works for."""
+"""The recorder of the run that the current task works for."""
 
 
 def has_details(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the service itself has said it, and no connection broke."""
+    """Return whether the service itself sent the error, as opposed to a broken connection."""
     return any(name == "grpc-status-details-bin" for name, _ in error.trailing_metadata() or ())
 
 
@@ -147,11 +147,11 @@ def _describe(error: BaseException) -> Failed:
 
 
 WITHOUT_REQUEST = frozenset({"MemoryService/Append", "MemoryService/BeginRun", "ToolService/UploadFile"})
-"""Calls of which no request is noted: the log has it, or it is a stream."""
+"""Calls recorded without their requests, which are in the log or are streams."""
 
 
 def record_calls(stub: Any, service: ServiceDescriptor) -> None:
-    """Record the stub's calls if their task has a recorder."""
+    """Record the stub's calls whenever the current task has a recorder."""
     for method in service.methods:
         recorder = _record_stream if method.server_streaming else _record_unary
         setattr(stub, method.name, recorder(getattr(stub, method.name), f"{service.name}/{method.name}"))
@@ -182,7 +182,7 @@ def _record_stream(real: Any, method: str) -> Any:
 
 
 class _RecordedStream:
-    """As much of a stream's call as `headrace.streams.reading` uses."""
+    """The part of a streaming call that `headrace.streams.reading` uses."""
 
     def __init__(self, call: Any, recorded: RecordedCall) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""Runs that are not live here, as memory has them, and streams that end when their chat is no longer shared."""
+"""Stored runs that are not live here, and streams that end when their chat is no longer shared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 
 async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    """Return a chat that the caller takes part in. Raises NotFound, also for one that the caller may only read."""
+    """Return a chat in which the caller participates. Raises NotFound, even for a chat that the caller may read."""
     chat = await _load_readable(peers, request)
     if not (_is_own(chat) or chat.access in PARTICIPATING):
         raise make_chat_not_found(chat.chat_id)
@@ -27,8 +27,7 @@ async def get_chat(peers: Peers, request: memory_pb2.GetChatRequest) -> memory_p
 
 
 async def get_run_chat(peers: Peers, user: Identity, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-    """Return the chat of a run of `user`: as its owner sees it where the user takes part in it no more, and the run
-    goes on. Raises NotFound."""
+    """Return the chat of a user's run; if the user no longer participates, as its owner sees it. Raises NotFound."""
     with acting_as(user):
         try:
             return await _load_readable(peers, request)
@@ -40,7 +39,7 @@ async def get_run_chat(peers: Peers, user: Identity, request: memory_pb2.GetChat
 
 
 async def find_run_of_request(peers: Peers, chat_id: str, request_id: str) -> str:
-    """Return the run that the chat has of the query with this request id; empty where the caller reads of none."""
+    """Return the id of the chat's run for this request id; empty if the caller cannot see one."""
     request = memory_pb2.GetChatRequest(chat_id=chat_id, request_id=request_id, without_events=True)
     try:
         return (await _load_readable(peers, request)).request_run_id
@@ -49,10 +48,11 @@ async def find_run_of_request(peers: Peers, chat_id: str, request_id: str) -> st
 
 
 async def check_participant(peers: Peers, chat_id: str) -> None:
-    """Refuse who may not ask in a chat.
+    """Check that the caller may start runs in the chat.
 
     Raises:
-        NotFound: The caller may not read it either. PermissionDenied: The caller may only read it.
+        NotFound: The caller may not read it either.
+        PermissionDenied: The caller may only read it.
     """
     chat = await _load_readable(peers, memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True))
     if not (_is_own(chat) or chat.access in PARTICIPATING):
@@ -62,11 +62,12 @@ async def check_participant(peers: Peers, chat_id: str) -> None:
 async def find_chat_owner(
     peers: Peers, *, chat_id: str = "", run_id: str | None = None, shows_content: bool = False
 ) -> Identity:
-    """Return whose chat it is, where the caller may read it; the caller's own identity where there is none to read.
-    With `shows_content` memory records that the caller reads a chat of another.
+    """Return the owner of a chat that the caller may read; if it does not exist, the caller's own identity.
+
+    With `shows_content` memory records the caller's access to another user's chat.
 
     Raises:
-        NotFound: It is shared with the caller no more, whose own run goes on in it.
+        NotFound: The chat is no longer shared with the caller, who still has a run in it.
     """
     caller = require_identity()
     try:
@@ -92,7 +93,7 @@ def _is_own(chat: memory_pb2.GetChatResponse) -> bool:
 
 
 def make_chat_not_found(chat_id: str) -> NotFound:
-    """Make memory's own error, used for another caller's chat too."""
+    """Create memory's own error, which is also used for other users' chats."""
     return NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
 
@@ -101,17 +102,18 @@ def make_run_not_found(run_id: str) -> NotFound:
 
 
 def make_run_reverted(run_id: str) -> NotFound:
-    """Make the error for a run of which a revert has left nothing to show."""
+    """Create the error for a run that a revert has removed."""
     return NotFound(f"run {run_id} was reverted", runId=run_id)
 
 
 async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
-    """Return an ended run's events.
+    """Return an ended run's events after `last_seq`.
 
     Raises:
-        NotFound: There is no such run, or it was reverted.
+        NotFound: The run does not exist or was reverted.
         OutOfRange: `last_seq` is beyond the run's end.
-        Overloaded: As `check_not_unfinished`. LogDamaged: The run has no end, and nobody can give it one.
+        Overloaded: As in `check_not_unfinished`.
+        LogDamaged: The run has no end, and its log accepts none.
     """
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     if not chat.events:
@@ -126,28 +128,28 @@ async def get_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2
 
 
 async def list_events(peers: Peers, run_id: str, last_seq: int) -> list[agent_pb2.AgentDelta]:
-    """Return the events that history has of a run, also of one whose end was reverted. Raises NotFound."""
+    """Return a run's events after `last_seq` in history, even if its end was reverted. Raises NotFound."""
     chat = await get_chat(peers, memory_pb2.GetChatRequest(run_id=run_id))
     return [event for event in chat.events if event.seq > last_seq]
 
 
 async def check_not_unfinished(peers: Peers, run_id: str) -> None:
-    """Look once more for a run of the caller that nobody was found to have, and of which the log shows no end.
+    """Check again that a run without an end in its log, and without an owner, is not unfinished.
 
     Raises:
-        Overloaded: It goes on: the database had an end of it, and has taken that back in a fail-over.
+        Overloaded: The run continues, because the database lost its end in a fail-over.
     """
     if any(entry.run_id == run_id for entry in await list_unfinished_of_chat(peers, run_id)):
         raise Overloaded(f"run {run_id} has no end any more, and goes on; try again", retry_after_s=1.0)
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
-    """List runs, oldest first; `without_owner` leaves out owned ones."""
+    """List unfinished runs, oldest first; `without_owner` limits them to unowned ones."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
 
 
 async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:
-    """List the chat's runs, oldest first; none when the run is another caller's."""
+    """List the unfinished runs of the run's chat, oldest first; none if the run is another caller's."""
     return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(run_id=run_id))
 
 
@@ -172,7 +174,8 @@ async def get_run(peers: Peers, run_id: str) -> agent_pb2.Run:
 
 
 def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
-    """Fold events into runs, oldest first; one without an end is `waiting` while a gate of it is open, or `running`."""
+    """Fold events into runs, oldest first; a run without an end is `waiting` while one of its gates is open, else
+    `running`."""
     runs: list[agent_pb2.Run] = []
     asked_at, chat_id, user = 0, "", ""
     open_gates: set[str] = set()
@@ -212,14 +215,14 @@ def fold_runs(events: Iterable[agent_pb2.AgentDelta]) -> list[agent_pb2.Run]:
 
 
 LOOK_S = 2.0
-"""Time between looks, one small question to memory for each stream of somebody in a chat of another."""
+"""Time between access checks: one small request to memory per stream of a chat of another user."""
 
 
 @asynccontextmanager
 async def ending_with_access(peers: Peers, *, run_id: str = "", chat_id: str = "") -> AsyncGenerator[None]:
-    """Run the block for as long as the caller may read the chat, or the run's. Raises NotFound.
+    """Run the block as long as the caller may read the chat, or the run's chat; then raise NotFound.
 
-    While memory does not answer nothing is ended.
+    While memory is unavailable, no block is ended.
     """
     ending = asyncio.timeout(None)
     watch = asyncio.create_task(_watch_access(peers, run_id, chat_id, ending))

@@ -1,4 +1,4 @@
-"""Stubs of the peer services. Their calls bring deadlines, metadata, retries and our own errors with them."""
+"""Stubs of the peer services. Their calls include deadlines, metadata, retries and our own errors."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 ANSWERS_MAX = 1000
-"""Most provider files have fewer models."""
+"""Maximum cached answers; most provider files have fewer models."""
 
 
 class TtlCache(Generic[K, V]):
-    """Callers must not change cached answers."""
+    """A cache of answers with a maximum age. Callers must not modify cached answers."""
 
     def __init__(self, age_s: float) -> None:
         self._age_s = age_s
         self._answers: NewestDict[K, tuple[float, V]] = NewestDict(ANSWERS_MAX)
 
     def is_known(self, question: K) -> bool:
-        """Return whether `get_or_ask` has not to wait now."""
+        """Return whether `get_or_ask` can answer without a request now."""
         known = self._answers.get(question)
-        # A run that is recorded asks itself: its recording is to have all that it knows.
+        # A recorded run always asks, so that its recording contains all answers it uses.
         return RECORDER.get() is None and known is not None and monotonic_s() - known[0] < self._age_s
 
     def find_last(self, question: K) -> V | None:
-        """Return the last answer, however old; None if there was none."""
+        """Return the last answer, however old; None without one."""
         known = self._answers.get(question)
         return known and known[1]
 
     async def get_or_ask(self, question: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Return a cached or new answer; an empty one is not cached, as the missing may be on its way."""
+        """Return a cached or new answer; an empty one is not cached, because data may appear at any moment."""
         if self.is_known(question):
             return self._answers[question][1]
         answer = await ask()
@@ -87,10 +87,10 @@ class TtlCache(Generic[K, V]):
 
 
 UNARY_TIMEOUT_S = 30.0
-"""An append waits for a disk."""
+"""Default deadline; an append waits for a disk."""
 
 FRESH_S = 2.0
-"""Changes of models, tools and skills are seen with this delay."""
+"""Maximum delay before changes of models, tools and skills are seen."""
 
 STREAM_CHAT = "/headrace.v1.LlmService/StreamChat"
 
@@ -114,20 +114,20 @@ WAITED_FOR = (
 """Calls that wait for memory, which may be restarting."""
 
 GATEWAY_BACK_S = 10.0
-"""Time in which a gateway restarts or another is found."""
+"""Time for a gateway to restart or another to be found."""
 
 TOOLS_WAITED_FOR = ("ListTools", "ListSkills", "LinkSkill")
-"""Calls that wait for tools, which may be restarting; executions decide by the effect of what was cut off."""
+"""Calls that wait for tools, which may be restarting; an interrupted execution is repeated according to its effect."""
 
 TOOLS_BACK_S = 60.0
-"""Time in which the tools service restarts or another is found."""
+"""Time for the tools service to restart or another to be found."""
 
 DISPENSABLE_S = 2.0
-"""Time to wait for tools that an agent does not name: a run goes on without them."""
+"""Time to wait for tools that an agent does not name; the run continues without them."""
 
 
 def limit_tools_wait(time_left_s: float, *, is_needed: bool) -> float:
-    """Return the time to wait for tools: half of the run's at most, as the rest is for its work."""
+    """Return the time to wait for tools, at most half of the run's time, so that the rest remains for its work."""
     return min(TOOLS_BACK_S, max(DISPENSABLE_S, time_left_s / 2)) if is_needed else DISPENSABLE_S
 
 
@@ -140,10 +140,10 @@ class Peers:
     schedules: ScheduleServiceAsyncStub
     data: DataStoreServiceAsyncStub
     channels: Sequence[grpc.aio.Channel] = ()
-    """The gateway's and that of tools."""
+    """Channels of the gateway and of tools, in this order."""
     models: TtlCache[tuple[str, str], Sequence[llm_pb2.ModelInfo]] = field(default_factory=partial(TtlCache, FRESH_S))
     tool_list: TtlCache[None, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
-    """Those that are listed for everybody."""
+    """Tools that are listed for everyone."""
     user_tools: TtlCache[Identity, Sequence[tools_pb2.Tool]] = field(default_factory=partial(TtlCache, FRESH_S))
     """Tools that an MCP server lists for one user only."""
     skill_list: TtlCache[None, tools_pb2.ListSkillsResponse] = field(default_factory=partial(TtlCache, FRESH_S))
@@ -172,11 +172,11 @@ class Peers:
         await _wait_until_ready(self.channels[:1], GATEWAY_BACK_S)
 
     async def wait_for_tools(self, within_s: float) -> bool:
-        """Return whether the tools service can be asked."""
+        """Wait for the tools service; return whether it is reachable."""
         return await _wait_until_ready(self.channels[1:], within_s)
 
     async def wait_for_peers(self) -> None:
-        """Wait for gateway and tools, which may start together with this process."""
+        """Wait for gateway and tools, which may start along with this process."""
         await _wait_until_ready(self.channels, UNARY_TIMEOUT_S)
 
 

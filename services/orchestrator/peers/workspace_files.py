@@ -1,4 +1,4 @@
-"""The files of a chat's workspace: their list, and whole ones within a bound."""
+"""The files of a chat's workspace: their list, and contents within a bound."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = structlog.get_logger()
 
 
 async def read_file(peers: Peers, chat_id: str, path: str, bytes_max: int) -> bytes | None:
-    """Return None when the file cannot be read or is larger than `bytes_max`."""
+    """Return the file's bytes; None if it cannot be read or exceeds `bytes_max`."""
     data = await read_start(peers, chat_id, path, bytes_max + 1)
     return None if data is None or len(data) > bytes_max else data
 
 
 async def read_start(peers: Peers, chat_id: str, path: str, bytes_max: int) -> bytes | None:
-    """Return the first `bytes_max` bytes; None when the file cannot be read."""
+    """Return the first `bytes_max` bytes; None if the file cannot be read."""
     request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path, length=bytes_max)
     data = bytearray()
     try:
@@ -36,7 +36,7 @@ async def read_start(peers: Peers, chat_id: str, path: str, bytes_max: int) -> b
 
 
 async def list_workspace(peers: Peers, chat_id: str, folder: str = "") -> tools_pb2.ListFilesResponse | None:
-    """List the files, none where there is no workspace, or no such folder; None if the tools service does not say."""
+    """List the files; empty without a workspace or folder; None if the tools service fails."""
     request = tools_pb2.ListFilesRequest(chat_id=chat_id, path=folder)
     try:
         return await peers.tools.ListFiles(request)

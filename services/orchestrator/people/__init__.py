@@ -1,5 +1,5 @@
-"""Gates: a run asks people, or the program that asked it, and waits for the answer.
+"""Gates: a run asks people, or the program that started it, and waits for the answer.
 
-Begin with kind.py, which says how kinds of gates differ. asking.py opens a gate and waits at it, answers.py takes an
-answer. What a run knows of its gates is in run/control/gates.py.
+Begin with kind.py, which defines the kinds of gates. asking.py opens a gate and waits at it; answers.py accepts an
+answer. run/control/gates.py holds the state of a run's gates.
 """

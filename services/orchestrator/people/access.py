@@ -1,6 +1,6 @@
-"""Who may answer a gate, and whether the log has it open.
+"""Who may answer a gate, and whether it is open in the log.
 
-Both may be known better elsewhere: a step is on its way to the log, or another process has the run.
+The log may be behind: a step may not be committed yet, or another process may own the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.runtime.auth.access import REQUESTER, may_answer
 from services.runtime.auth.identity import Identity, require_identity
 
 OPEN = "open"
-"""State of a gate that waits."""
+"""State of a waiting gate."""
 
 
 def check_scope(gate_id: str, caller: Identity) -> None:
@@ -26,17 +26,18 @@ def check_scope(gate_id: str, caller: Identity) -> None:
 
 
 async def check_answerer(gate: Gate, requester: Identity, caller: Identity) -> None:
-    """Raises PermissionDenied, or as `is_answerer`."""
+    """Raises PermissionDenied, or the errors of `is_answerer`."""
     check_scope(gate.gate_id, caller)
     if not await is_answerer(gate, requester, caller):
         check_rule(gate.gate_id, gate.answerers, requester, caller)
 
 
 async def is_answerer(gate: Gate, requester: Identity, caller: Identity) -> bool:
-    """Say whether the caller may answer, once this process knows what the log has: lists may name the caller before.
+    """Return whether the caller may answer, after committing steps that may change that; lists may show the gate
+    earlier.
 
     Raises:
-        Overloaded: That takes too long.
+        Overloaded: Committing takes too long.
         HeadraceError: The log refused the gate's last step.
     """
     if is_named(gate.answerers, requester, caller):
@@ -63,17 +64,17 @@ def check_rule(gate_id: str, rule: common_pb2.Answerers, requester: Identity, ca
 
 
 async def find_requester(run: Run | None, peers: Peers, run_id: str, gate_id: str) -> Identity:
-    """Return whose run it is where the caller may see its gate; the caller's own identity otherwise.
+    """Return the run's user if the caller may see its gate; otherwise the caller's own identity.
 
-    `run` is this process's, of any user of the caller's tenant.
+    `run` is this process's run, of any user of the caller's tenant.
     """
     caller = require_identity()
     if run is not None and run.identity == caller:
         return caller
-    # One that is not known here, or to whom it was passed, may be so by an owner that has the run by now.
+    # If this process does not know the gate or the caller's right to it, a later owner of the run may.
     gate = run.gates.find(gate_id) if run is not None else None
     if run is not None and gate is not None:
-        # Whom four eyes alone keep from it is told so, like the requester.
+        # A caller excluded only by the four-eyes rule may see the gate, like the requester, to get that error.
         names = gate.answerers.any_of
         may_see = await is_answerer(gate, run.identity, caller) or may_answer(
             names, run.identity, caller, not_requester=False
@@ -93,27 +94,28 @@ async def find_requester(run: Run | None, peers: Peers, run_id: str, gate_id: st
 
 
 async def get_stored_gate(peers: Peers, run_id: str, gate_id: str) -> gates_pb2.Gate:
-    """Raises NotFound: There is none that the caller may see."""
+    """Return the gate. Raises NotFound if the caller may not see it or it does not exist."""
     wanted = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
     return (await peers.memory.GetGate(wanted)).gate
 
 
 async def check_not_open(run_id: str, gate_id: str, peers: Peers) -> None:
-    """Return where the log has no such gate that waits: whoever is told so does not come again.
+    """Return if the log has no such open gate, so that the client may be told not to retry.
 
     Raises:
-        Overloaded: It waits: another process has the run, whether this one knows it or not, or the log has not taken
-            the end that the gate has here, which the run's next owner does not know.
+        Overloaded: The gate is open in the log. Another process has the run, perhaps unknown to this one, or the log
+            lacks an end that the gate has here, which the run's next owner would not know.
     """
     with suppress(NotFound):
         await check_closed(run_id, gate_id, peers)
 
 
 async def check_closed(run_id: str, gate_id: str, peers: Peers) -> None:
-    """Return where the log has such a gate, which waits no more.
+    """Return if the log has the gate, closed.
 
     Raises:
-        NotFound: There is none that the caller may see. Overloaded: As `check_not_open`.
+        NotFound: The caller may not see it or it does not exist.
+        Overloaded: As in `check_not_open`.
     """
     if (await get_stored_gate(peers, run_id, gate_id)).state == OPEN:
         raise Overloaded(f"the log has gate {gate_id!r} open: another process has its run, or may have it; try again")

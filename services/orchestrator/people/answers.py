@@ -1,6 +1,6 @@
-"""Answers, as Submit and AnswerGate give them: judged, committed, then given to the run that waits.
+"""Answers from Submit and AnswerGate: judged, committed, then passed to the waiting run.
 
-Each kind of gate says what differs (kind.py).
+Each kind of gate defines its differences (kind.py).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ DETAILS = {
 
 
 def find_kind(gate_id: str) -> Kind:
-    """Return the kind of gate that has such an id; functions of programs, and ids of nothing, are as forms."""
+    """Return the kind of a gate by its id; functions of programs and unknown ids count as forms."""
     return next((kind for kind in KINDS if gate_id.startswith(kind.prefix)), KINDS[-1])
 
 
 def check(request: agent_pb2.SubmitRequest) -> str:
-    """Return the id that the submit is for. Raises InvalidRequest."""
+    """Return the id that the submit addresses. Raises InvalidRequest."""
     if bool(request.tool_id) == bool(request.approval_id):
         raise InvalidRequest.of("toolId", "either toolId or approvalId must be set")
     find_kind(ids.APPROVAL if request.approval_id else request.tool_id).check(request.payload)
@@ -51,7 +51,7 @@ def check(request: agent_pb2.SubmitRequest) -> str:
 
 
 def hide_secrets(request: agent_pb2.SubmitRequest) -> agent_pb2.SubmitRequest:
-    """Return the request as it may be kept: without the secret of an answer that supplies one."""
+    """Return the request without any secret it supplies, so that it may be stored."""
     kept = agent_pb2.SubmitRequest()
     kept.CopyFrom(request)
     kept.payload = find_kind(request.tool_id).hide_secret(request.payload)
@@ -62,12 +62,12 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
     """Return `accepted` once the submit is committed.
 
     Raises:
-        InvalidRequest: The payload is invalid, does not fit what the gate accepts, or has arguments that the tool's
-            schema or a rule refuses.
+        InvalidRequest: The payload is invalid, does not match the gate, or has arguments that the tool's schema or a
+            rule refuses.
         PermissionDenied: The caller may not answer this gate, or not with these arguments.
         Claimed: Another client has claimed it.
-        QueueFull: Too many came before their waits.
-        Overloaded: The run was just taken over, and it is not known yet who may answer, and what.
+        QueueFull: Too many submits came before the run waits for them.
+        Overloaded: The run was just taken over, and its permissions or schema are not known yet.
     """
     gate_id = check(request)
     if request.chat_id and request.chat_id != run.chat_id:
@@ -92,7 +92,7 @@ async def submit(run: Run, request: agent_pb2.SubmitRequest, tasks: asyncio.Task
 async def _submit_unopened(
     run: Run, gate_id: str, request: agent_pb2.SubmitRequest, tasks: asyncio.TaskGroup
 ) -> agent_pb2.SubmitResponse:
-    """Take what a program's function returns, or what comes before its gate; raises as `submit`."""
+    """Accept the result of a program's function, or an answer before its gate opens; raises the errors of `submit`."""
     caller, call = require_identity(), run.scopes.find_waiting_call(gate_id)
     if call is not None and not call.is_programs:
         check_scope(gate_id, caller)
@@ -109,8 +109,11 @@ async def _submit_unopened(
 
 
 def _is_to_be_restored(run: Run, gate_id: str) -> bool:
-    """Say whether an earlier owner has made the call and died before its gate was in the log: the call's tool, which
-    says who may answer, and what, is known when the replay has come to it. Calls of programs have neither."""
+    """Return whether an earlier owner made the call and died before its gate was logged.
+
+    Only when the replay reaches the call is its tool known, which decides who may answer, and how. Calls of programs
+    need neither.
+    """
     if not run.restored.awaits(gate_id):
         return False
     programs = {tool.name for tool in run.query.client_tools}
@@ -143,9 +146,9 @@ async def _take(
         )
         fulfil = partial(gate.fulfil, Submission(request.payload, caller.user, caller.credential))
         beside = () if judgement.grant is None else (judgement.grant,)
-        with acting_as(run.identity):  # the chat is the requester's, whoever answers
+        with acting_as(run.identity):  # the chat belongs to the requester, whoever answers
             gate.answer_commit = live_input.publish(run, event, tasks, fulfil, *beside)
-    if gate.answer_commit is not None:  # nothing is second to what the log has not
+    if gate.answer_commit is not None:  # an answer counts as second only if the log has the first
         await asyncio.shield(gate.answer_commit)
     if outcome == "duplicate":
         return make_response(run.id, gate_id, Judgement(outcome))
@@ -154,10 +157,11 @@ async def _take(
 
 
 async def answer_ended(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> agent_pb2.SubmitResponse:
-    """Return what an answer of the user `by` is to a run that has ended.
+    """Return the response to an answer of the user `by` to a run that has ended.
 
     Raises:
-        NotFound: There is no such run. Overloaded: It goes on.
+        NotFound: The user has no such run.
+        Overloaded: The run is still active.
     """
     gate_id = check(request)
     status = "unmatched"
@@ -188,7 +192,7 @@ async def answer_ended(peers: Peers, request: agent_pb2.SubmitRequest, by: str) 
 
 
 def _find_grant(events: Iterable[agent_pb2.AgentDelta], gate_id: str) -> agent_pb2.GrantMake | None:
-    """Return the grant that the gate's answer has made; None where it has made none."""
+    """Return the grant that the gate's answer created; None without one."""
     made = (event.grant_make for event in events if event.HasField("grant_make"))
     return next((grant for grant in made if grant.gate_id == gate_id), None)
 

@@ -1,4 +1,4 @@
-"""Asks a person to approve a call; no answer in time is a reject. votes.py judges what people answer."""
+"""Asks a person to approve a call; without an answer in time it is rejected. votes.py judges the answers."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.clock import now_ms
 
 PERMISSION = "1"
-"""The question whether a call may run."""
+"""The question of whether a call may run."""
 
 NOTE_CHARS_MAX = 4000
 
 BY_CHARS_MAX = 200
 
 GRANT_MS, GRANT_MS_MIN, GRANT_MS_MAX = 8 * 3_600_000, 60_000, 30 * 86_400_000
-"""How long an approval for the chat lasts."""
+"""Default, minimum and maximum duration of a grant for the chat."""
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True):
     decision: Literal["approve", "edit", "reject"]
     edited: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="arguments")
     arguments_sha256: str | None = msgspec.field(default=None, name="argumentsSha256")
-    """Which arguments an approve is for, in hexadecimal."""
+    """SHA-256 of the arguments that are approved, in hexadecimal."""
     note: str = ""
     grant: Literal["", "run", "chat"] = ""
-    """What an approve is to hold for beside its call; empty: nothing."""
+    """Scope of a grant for later calls; empty for none."""
     granted_ms: int | None = msgspec.field(default=None, name="grantMs")
     by: str = ""
-    """A name that the caller of Submit gave: a remark, as the log has who it was."""
+    """A name given by the caller of Submit; only a remark, because the log has the authenticated user."""
 
     @property
     def arguments(self) -> str:
-        """Changed arguments as JSON text; empty means the call's own."""
+        """Changed arguments as JSON text; empty for the call's own."""
         return bytes(self.edited).decode()
 
     @property
     def grant_ms(self) -> int:
-        """How long a grant for the chat lasts."""
+        """Duration of a grant for the chat, in milliseconds."""
         return GRANT_MS if self.granted_ms is None else self.granted_ms
 
 
@@ -83,7 +83,7 @@ def _check_grant(answer: ApprovalAnswer) -> None:
 
 
 def has_asked(scope: Scope, call: Call, question: str) -> bool:
-    """Return whether an earlier owner of the run has asked this: its question holds, whatever is asked today."""
+    """Return whether an earlier owner of the run asked this; if so, its question stands, even if rules have changed."""
     return _find_asked(scope, ids.approval_id(scope.run.id, call.tool_id, question)) is not None
 
 
@@ -93,9 +93,9 @@ def _find_asked(scope: Scope, approval_id: str) -> agent_pb2.ApprovalAsk | None:
 
 
 async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = PERMISSION) -> ApprovalAnswer:
-    """Ask whether the call is approved; `question` tells what is asked about it."""
+    """Ask a person to approve the call; `question` distinguishes several questions about it."""
     run = scope.run
-    # The same for an owner that takes the run over: it goes on waiting with the time that is left.
+    # Derived, so that an owner that takes the run over waits at the same gate, for the time left.
     approval_id = ids.approval_id(run.id, call.tool_id, question)
     reason, arguments_chars = make_visible(found.reason), len(call.effective)
     timeout_ms = run.rules.answer_timeout_ms
@@ -136,7 +136,7 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
 
 
 def _add_votes(gate: Gate, answer: ApprovalAnswer) -> ApprovalAnswer:
-    """Return the last of several answers with what those before it have brought: arguments, and notes to the model."""
+    """Return the last of several answers, combined with earlier ones' changed arguments and notes to the model."""
     if answer.decision == "reject" or not (votes := gate.votes):
         return answer
     note = "; ".join(filter(None, [*(vote.note for vote in votes), answer.note]))

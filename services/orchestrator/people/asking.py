@@ -1,7 +1,7 @@
-"""Opens a gate, waits at it and closes it. Its opening, its end and what time does between are events in the log.
+"""Opens a gate, waits at it and closes it; its opening, end and timed steps are events in the log.
 
-An answer is committed when somebody gives it. The end tells readers, and an owner that takes the run over finds all of
-it in the log.
+An answer is committed when it is given. The gate's end notifies readers; an owner that takes the run over finds
+everything in the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.runtime.clock import now_ms
 
 
 async def ask(scope: Scope, call: Call, opening: agent_pb2.GateOpen) -> Submission | None:
-    """Ask at a gate, and return the answer; None where nobody answered in time. Takes what `wait_at_gate` does."""
+    """Ask at a gate and return the answer; None if there was none in time. Takes the arguments of `wait_at_gate`."""
     submission, closing = await wait_at_gate(scope, call, opening)
     await scope.record(*closing, is_patient=True)
     return submission
@@ -29,11 +29,11 @@ async def ask(scope: Scope, call: Call, opening: agent_pb2.GateOpen) -> Submissi
 async def wait_at_gate(
     scope: Scope, call: Call, opening: agent_pb2.GateOpen, *beside: Message
 ) -> tuple[Submission | None, list[Message]]:
-    """Open the gate of `call`, record `beside` with it, and wait until it is answered or its time is over.
+    """Open the gate of `call`, record `beside` with it, and wait until it is answered or expires.
 
-    `opening` has what is particular to the gate; without `expires_at` it waits as long as the rules say. A gate that an
-    earlier owner of the run has opened stays as it was, and so does the time that is left. The events that are returned
-    are for the caller to record: none where the gate has closed before, or never opened as its answer came first.
+    `opening` holds the gate's specific fields; without `expires_at` the rules' timeout applies. A gate that an earlier
+    owner opened keeps its fields and its deadline. The caller must record the returned events. There are none if the
+    gate closed before, or never opened because its answer came first.
     """
     run, gate = scope.run, scope.run.gates.get(opening.gate_id)
     if gate.is_closed:
@@ -67,7 +67,7 @@ async def wait_at_gate(
 
 
 def _set_times(opening: agent_pb2.GateOpen) -> None:
-    """Set when the gate, which opens now, is to remind and to escalate: never where it has ended before."""
+    """Set the times of the gate's reminder and escalation, unless it expires before them."""
     rule, now = opening.answerers, now_ms()
     if rule.HasField("remind_after_ms") and now + rule.remind_after_ms < opening.expires_at:
         opening.remind_at = now + rule.remind_after_ms
@@ -76,7 +76,7 @@ def _set_times(opening: agent_pb2.GateOpen) -> None:
 
 
 def _make_texts_visible(opening: agent_pb2.GateOpen) -> None:
-    """Escape what would hide or reorder what people read of the gate: tools' servers write some of it."""
+    """Escape characters that would hide or reorder the text that people read; some of it comes from tool servers."""
     if opening.HasField("reason"):
         opening.reason = make_visible(opening.reason)
     if opening.HasField("need"):
@@ -86,7 +86,7 @@ def _make_texts_visible(opening: agent_pb2.GateOpen) -> None:
 
 
 async def _wait_in_time(scope: Scope, gate: Gate) -> Submission | None:
-    """Wait for the answer, and commit the steps of the gate that are due before it."""
+    """Wait for the answer, and commit the gate's timed steps as they become due."""
     for at, step in gate.list_due():
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0, at - now_ms()) / 1000):

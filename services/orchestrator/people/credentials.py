@@ -1,6 +1,6 @@
 """Asks a person for a credential that a call needs; the call is then executed again with it.
 
-The secret itself is in no answer that is kept: it goes to the run's owner alone (SuppliedCredentials).
+The secret itself is never stored in an answer: only the run's owner holds it (SuppliedCredentials).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.telemetry.masking import MASK, SECRET_CHARS_MIN
 
 ASKS_MAX = 5
-"""Times that one call asks: a secret that is refused again and again is not the user's slip."""
+"""Requests per call; a secret that is refused this often is not a typing error."""
 
 SECRET_CHARS_MAX = 1900
 
@@ -33,7 +33,7 @@ class CredentialAnswer(msgspec.Struct, frozen=True):
 
 
 def parse_credential(payload: str) -> CredentialAnswer:
-    """Parse the payload of a submit. Raises InvalidRequest, which never repeats what was given."""
+    """Parse the payload of a submit. Raises InvalidRequest, which never repeats the payload."""
     try:
         answer = msgspec.json.decode(payload, type=CredentialAnswer)
     except msgspec.DecodeError:
@@ -53,7 +53,7 @@ def parse_credential(payload: str) -> CredentialAnswer:
 
 
 class CredentialKind(Kind):
-    """The log keeps that a secret was supplied, and the run keeps the secret itself."""
+    """The log records that a secret was supplied; the run holds the secret itself."""
 
     prefix = ids.CREDENTIAL
 
@@ -68,15 +68,15 @@ class CredentialKind(Kind):
     async def judge(self, given: Given) -> Judgement:
         judged = await super().judge(given)
         if given.would_be_first and (secret := parse_credential(given.payload).secret):
-            # It is there before the answer is: whoever waits for that then has it.
+            # Stored before the answer is given, so that tasks that wait for the answer find it.
             given.run.credentials.keep(given.gate.opened.need.name, secret)
         return judged
 
 
 async def ask_credential(scope: Scope, call: Call, need: common_pb2.CredentialNeed, used: str) -> str | None:
-    """Ask until somebody supplies it; return why the call does not run where nobody does.
+    """Ask until a person supplies the credential; return the reason why the call does not run, or None.
 
-    `used` is what the call was executed with.
+    `used` is the value with which the call was executed.
     """
     supplied = scope.run.credentials
     supplied.drop(need.name, used)

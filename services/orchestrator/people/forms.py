@@ -1,6 +1,6 @@
-"""Forms and questions, which a person answers, and functions that the program which asked carries out.
+"""Forms and questions, which a person answers, and functions that the calling program performs.
 
-All three are calls of frontend tools. A program's function has no gate.open: its events tell the program.
+All three are calls of frontend tools. A program's function has no gate.open; its own events notify the program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ASK_HUMAN = "ask_human"
 
 
 class Question(msgspec.Struct):
-    """Arguments of ask_human that say what an answer is."""
+    """Arguments of ask_human that determine the answer's form."""
 
     default: str = ""
     required: bool = True
@@ -28,7 +28,7 @@ class Question(msgspec.Struct):
 
 
 async def ask_for_result(scope: Scope, call: Call) -> Submission | None:
-    """Wait for what a person or a program submits as the call's result; None where that does not come in time."""
+    """Wait for a person or program to submit the call's result; None if it does not arrive in time."""
     if call.is_programs:
         with scope.run.waiting():
             return await scope.run.gates.get(call.tool_id).wait(call.wait_left_ms / 1000)
@@ -44,28 +44,28 @@ async def ask_for_result(scope: Scope, call: Call) -> Submission | None:
 
 
 def find_answerers(call: Call) -> common_pb2.Answerers | None:
-    """Return who may answer the call; None: the requester."""
+    """Return the users who may answer the call; None: the requester."""
     return call.tool.answerers if call.tool is not None and call.tool.HasField("answerers") else None
 
 
 def find_result_schema(call: Call) -> str:
-    """Return the JSON Schema of what a person may submit for the call; empty: any JSON."""
+    """Return the JSON Schema of the call's result; empty for any JSON."""
     if call.name.casefold() == ASK_HUMAN and not call.is_programs:
         return _make_question_schema(call)
     return call.tool.result_schema if call.tool is not None else ""
 
 
 def is_schema_known(call: Call) -> bool:
-    """Say whether `find_result_schema` is final: a question's is made of its arguments, which must all be there."""
+    """Return whether `find_result_schema` is final: a question's schema needs its complete arguments."""
     return call.ended or call.name.casefold() != ASK_HUMAN or call.is_programs
 
 
 def _make_question_schema(call: Call) -> str:
-    """Return the schema of text, or of {answer: text}; with choices the text is one of them."""
+    """Return the schema: text, or {answer: text}; with choices, one of them."""
     try:
         question = msgspec.json.decode(call.effective, type=Question)
     except msgspec.DecodeError:
-        return ""  # the call is refused, and nobody is asked
+        return ""  # the call is refused, so no question is asked
     text: dict[str, Any] = {"type": "string"}
     if question.choices:
         others = [question.default] if question.default else [] if question.required else [""]

@@ -1,4 +1,4 @@
-"""GateService, and AgentService's Submit: memory's view of what waits, and what people do to it where the run is."""
+"""GateService and AgentService.Submit: memory's list of waiting gates, and people's actions where the run is."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from services.runtime.rpc.push_stream import Watches, opening_sink
 Answer = TypeVar("Answer")
 
 OVER = frozenset({"unmatched", "expired"})
-"""Statuses of answers to a gate that waits no more, or never did."""
+"""Statuses of answers to a gate that is closed or never existed."""
 
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
-    """Nobody is told that a gate waits no more while the log has it open: that raises Overloaded."""
+    """Never reports a gate as closed while the log has it open; it raises Overloaded instead."""
 
     def __init__(
         self,
@@ -40,7 +40,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         group: asyncio.TaskGroup,
         check_requester: Callable[[Run], None],
     ) -> None:
-        """`group` owns what outlives a call; `check_requester` refuses what would have a run go on that must not."""
+        """`group` owns tasks that outlive a call; `check_requester` refuses actions that would resume a suspended
+        user's run."""
         self._live = live
         self._relays = relays
         self._peers = peers
@@ -63,7 +64,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         response = await self._peers.memory.GetGate(request)
         caller, gate = require_identity(), response.gate
         requester = Identity.from_stored(caller.tenant, gate.requester)
-        # Memory has seen to it that the caller may see the gate; what its call says is for those who decide.
+        # Memory has checked that the caller may see the gate; the call's content is only for those who decide.
         if caller != requester:
             decides = "answer" in caller.scopes and access.is_named(gate.answerers, requester, caller)
             if not decides and "read_content" not in caller.scopes:
@@ -111,7 +112,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         )
 
     async def submit(self, request: agent_pb2.SubmitRequest, context: Context) -> agent_pb2.SubmitResponse:
-        """Answer a gate, wherever its run is; Submit and AnswerGate are two names of this."""
+        """Answer a gate, on whichever replica its run is; Submit and AnswerGate both do this."""
         gate_id = answers.check(request)
         request.request_id = request.request_id or new_uuid()
         requester = await self._find_requester(request.run_id, gate_id)
@@ -162,7 +163,7 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
         take: Callable[[Run, Any, asyncio.TaskGroup], Awaitable[Answer | None]],
         closed: Answer,
     ) -> Answer:
-        """Take a step where the run is; return `closed` where the gate waits no more (None from `take`)."""
+        """Take a step where the run is; return `closed` if the gate is closed (`take` returned None)."""
 
         async def here(run: Run | None) -> Answer:
             if run is None:

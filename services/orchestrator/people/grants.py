@@ -1,8 +1,8 @@
-"""Grants: an approval that holds for later calls of its kind too, in the run or the chat.
+"""Grants: approvals that also cover later calls of the same kind, in the run or the chat.
 
-All who approve make it together, with the last answer. Before a person is asked about a call, memory is asked which
-grants are in force, because other runs make some and people revoke some. The use of one is in the log before the call
-begins, so an owner that takes the run over goes by it.
+All approvers create a grant together, with the last answer. Memory is asked for current grants before a person is
+asked, because other runs create grants and people revoke them. A grant's use is logged before the call begins, so that
+an owner that takes the run over follows it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from services.runtime.clock import now_ms
 FOR_RUN, FOR_CHAT = "run", "chat"
 
 GRANTS_MAX = 64
-"""Grants of a chat that are in force at a time."""
+"""Maximum active grants of a chat."""
 
 log = structlog.get_logger()
 
 
 def has_used_grant(scope: Scope, call: Call) -> bool:
-    """Return whether an earlier owner of the run has let the call run by a grant, whatever has become of that."""
+    """Return whether an earlier owner of the run let the call run by a grant, even if that has since ended."""
     return any(use.tool_id == call.tool_id for use in scope.run.restored.find_payloads("grant_use"))
 
 
 async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
-    """Return whether a grant covers a call that the rules ask about; the log then has which."""
+    """Return whether a grant covers a call that the rules ask about; if so, log the grant's use."""
     if not found.grounds:
         return False
     try:
         grants = await list_grants(scope.run)
-        # What others were granted in the chat is theirs, also where this run's user has approved it.
+        # A grant belongs to the user it was given to, even if this run's user approved it.
         own = (grant for grant in grants if grant.requester == scope.run.identity.user)
         grant = next((grant for grant in own if covers(grant, scope.run.id, call.name, found)), None)
         if grant is None or not await _is_same_tool(scope.run, grant, call):
@@ -59,20 +59,20 @@ async def use_grant(scope: Scope, call: Call, found: Verdict) -> bool:
 
 
 async def list_grants(run: Run) -> list[gates_pb2.Grant]:
-    """List the grants of the run's chat that are in force, the oldest first."""
+    """List the active grants of the run's chat, oldest first."""
     request = gates_pb2.ListGrantsRequest(chat_id=run.chat_id, page_size=GRANTS_MAX)
     with acting_as(run.identity):
         return list((await run.services.peers.memory.ListGrants(request)).grants)
 
 
 def hash_tool(tool: tools_pb2.Tool) -> str:
-    """Return the hash of what the tool is said to be and do, which its server may change behind its name."""
+    """Return the hash of the tool's definition, which its server may change under the same name."""
     said = tools_pb2.Tool(description=tool.description, parameters=tool.parameters, kind=tool.kind, effect=tool.effect)
     return hashlib.sha256(said.SerializeToString(deterministic=True)).hexdigest()
 
 
 async def _is_same_tool(run: Run, grant: gates_pb2.Grant, call: Call) -> bool:
-    """Say whether the tool is the one that was approved, as the model sees it and as its server offers it now."""
+    """Return whether the tool is still the approved one, both as the model sees it and as its server offers it now."""
     if not grant.tool_sha256:  # of an earlier version
         return True
     request = tools_pb2.ListToolsRequest(names=[call.name])
@@ -82,7 +82,7 @@ async def _is_same_tool(run: Run, grant: gates_pb2.Grant, call: Call) -> bool:
 
 
 def covers(grant: gates_pb2.Grant, run_id: str, tool_name: str, found: Verdict) -> bool:
-    """Say whether the grant is for such a call: nothing else asks about it, no graver risk, and the same people."""
+    """Return whether the grant covers the call: no further grounds, no graver risk, and the same answerers."""
     if grant.scope == FOR_RUN and grant.run_id != run_id:
         return False
     if grant.tool_name.casefold() != tool_name.casefold() or not {*found.grounds} <= {*grant.grounds}:
@@ -93,7 +93,7 @@ def covers(grant: gates_pb2.Grant, run_id: str, tool_name: str, found: Verdict) 
 
 
 def _rank(risk: str) -> int:
-    """Return the risk's place, the gravest first; one of a later version is graver than all."""
+    """Return the risk's position, gravest first; unknown risks of later versions are graver than all."""
     risks: tuple[Risk, ...] = RISKS
     return next((place for place, known in enumerate(risks) if known == risk), -1)
 
@@ -103,11 +103,11 @@ def _name_rule(rule: common_pb2.Answerers) -> tuple[frozenset[str], bool, int]:
 
 
 async def check_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> None:
-    """Refuse an answer that grants what it cannot.
+    """Refuse an answer with a grant that the caller may not make.
 
     Raises:
-        InvalidRequest: The approval is for its call alone.
-        PermissionDenied: The gate's own rule does not name the caller, to whom it was passed on.
+        InvalidRequest: This approval covers only its call.
+        PermissionDenied: The gate was delegated to the caller, whom its own rule does not name.
         QueueFull: The chat has too many grants.
     """
     if not answer.grant:
@@ -122,7 +122,7 @@ async def check_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Iden
 
 
 async def make_grant(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> agent_pb2.GrantMake | None:
-    """Make what all who have approved have granted, this answer being the last one; None where one has not."""
+    """Create the grant that all approvers have requested, with this answer as the last; None if one did not."""
     wishes = [(vote.grant, vote.grant_ms) for vote in gate.votes] + [(answer.grant, answer.grant_ms)]
     if answer.decision != "approve" or not all(scope for scope, _ in wishes):
         return None

@@ -1,6 +1,6 @@
-"""Asks a person what the server of a tool wants to know; the call is then executed again with the answers.
+"""Asks a person the questions of a tool's server; the call is then executed again with the answers.
 
-Answers are in the log, and gates are named after what is asked: an owner that takes the run over goes on with them.
+Answers are in the log, and gate ids derive from the questions, so an owner that takes the run over continues with them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from services.orchestrator.run.control.gates import Submission
 from services.orchestrator.run.scope import Scope
 
 ANSWERS_MAX = 64
-"""Questions of one call: a server that asks on and on is ended by it."""
+"""Maximum questions per call, which stops a server that keeps asking."""
 
 CANCELLED = {"cancelled": True}
-"""What is submitted by whoever does not answer."""
+"""Payload of a refusal to answer."""
 
 VISITED = {
     "type": "object",
     "properties": {"done": {"type": "boolean", "title": "Done", "description": "I have finished at that address"}},
     "required": ["done"],
 }
-"""The answer's schema where the person is sent to an address."""
+"""The answer's schema if the person must visit an address."""
 
 
 class InputKind(Kind):
@@ -41,7 +41,7 @@ class InputKind(Kind):
 
 
 async def ask_input(scope: Scope, call: Call, needs: Sequence[common_pb2.InputNeed]) -> list[tools_pb2.InputAnswer]:
-    """Ask one after the other and return the answers, in the same order."""
+    """Ask the questions one by one and return the answers in the same order."""
     return [_make_answer(need, await ask(scope, call, _make_opening(scope, call, need))) for need in needs]
 
 

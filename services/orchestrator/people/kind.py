@@ -1,6 +1,6 @@
-"""How kinds of gates differ. A gate's kind is known by its id; `KINDS` in answers.py has them all.
+"""The differences between kinds of gates; a gate's id determines its kind, and `KINDS` in answers.py lists them.
 
-A new kind is a file here with the call that asks and its `Kind`, a prefix in ids.py, and a line in `KINDS`.
+A new kind is a file here with its asking function and its `Kind`, a prefix in ids.py, and a line in `KINDS`.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from services.runtime.formats.json_schema import compile_schema, describe_violat
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An answer that somebody gives to an open gate."""
+    """An answer to an open gate."""
 
     run: Run
     gate: Gate
     caller: Identity
     request: agent_pb2.SubmitRequest
-    """With the payload as it is kept."""
+    """With the payload in its stored form."""
     payload: str
     tasks: asyncio.TaskGroup
 
     @property
     def would_be_first(self) -> bool:
-        """Whether it would be taken now; another may be meanwhile, or the gate's time end."""
+        """Whether the answer would be accepted now; another may come first, or the gate may expire."""
         return self.gate.foresee(self.request.request_id, self.caller.user) == "accepted"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     status: str = "accepted"
-    """Accepted: the answer may be taken, if it is the first. Any other is the status that the caller is told."""
+    """`accepted` if the answer may be taken, provided it is the first; any other status is returned to the caller."""
     votes_missing: int | None = None
     grant: agent_pb2.GrantMake | None = None
     """Committed together with the answer."""
@@ -53,21 +53,21 @@ class Kind:
     prefix = ids.FRONTEND
 
     def check(self, payload: str) -> None:
-        """Refuse what answers no gate of this kind. Raises InvalidRequest."""
+        """Refuse a payload that fits no gate of this kind. Raises InvalidRequest."""
 
     def hide_secret(self, payload: str) -> str:
-        """Return the payload as logs and cassettes may have it."""
+        """Return the payload in the form that logs and cassettes may contain."""
         return payload
 
     def check_fit(self, opened: agent_pb2.GateOpen, payload: str) -> None:
-        """Refuse what does not answer this gate. Raises InvalidRequest."""
+        """Refuse a payload that does not fit this gate. Raises InvalidRequest."""
         check_payload(opened.result_schema, payload)
 
     async def judge(self, given: Given) -> Judgement:
-        """Judge an answer that fits, of a caller who may answer; the caller holds the gate's `answering`.
+        """Judge a valid answer from an authorized caller; the gate's `answering` must be held.
 
         Raises:
-            HeadraceError: Why it is refused.
+            HeadraceError: The reason why it is refused.
         """
         if given.would_be_first:
             given.gate.find_claim(given.caller.user, given.request.holder)
@@ -75,7 +75,7 @@ class Kind:
 
 
 def check_payload(schema: str, payload: str) -> None:
-    """Raise InvalidRequest with the path and the rule where the payload of a submit does not fit."""
+    """Raise InvalidRequest with the path and the rule if the payload does not match the schema."""
     if not schema:
         return
     validator = compile_schema(schema, mask="it")  # what a person wrote is in no error

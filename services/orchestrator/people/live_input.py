@@ -1,4 +1,4 @@
-"""Input of people for a live run, committed before anybody acts on it."""
+"""Input from people for a live run, committed before it takes effect."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = structlog.get_logger()
 def publish(
     run: Run, payload: Message, tasks: asyncio.TaskGroup, then: Callable[[], None], *beside: Message
 ) -> asyncio.Future[None]:
-    """Publish an event, and those `beside` it, commit them together in one of `tasks`, then call `then`; callers shield
-    the future.
+    """Publish an event and those `beside` it, commit them together in one of `tasks`, then call `then`; callers must
+    shield the future.
 
-    The run may end at any await, so none precedes publishing. When the log refuses the line, the run is ended and the
-    future has the error.
+    The run may end at any await, so none precedes publishing. If the log refuses the line, the run is ended and the
+    future gets the error.
     """
     committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     events = [run.main.publish(one, held=True) for one in (payload, *beside)]
@@ -47,7 +47,7 @@ async def _commit_input(
     except Exception as error:  # every error goes to the caller, who waits for `committed`, and ends the run
         failure = error if isinstance(error, HeadraceError) else ProviderUnavailable("it could not be stored")
         log.warning("what a person told was not committed", run_id=run.id, reason=failure.reason)
-        # Another process has the run by now: it takes what is told again.
+        # Another process now owns the run; the client must repeat its input there.
         moved = Overloaded("the run is being moved to another process; try again")
         _set_failure(committed, moved if isinstance(error, StaleLease) else error)
         run.control.interrupt(failure)

@@ -1,6 +1,6 @@
-"""What people do to an open gate without answering it: claim and release it, delegate it, ask back.
+"""People's actions on an open gate other than answering: claim, release, delegate, ask back.
 
-Each is a line of the log, so an owner that takes the run over, and memory's list of gates, know of it.
+Each is a line of the log, which informs later owners of the run and memory's list of gates.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def check_note(note: str) -> None:
 async def claim_gate(
     run: Run, request: gates_pb2.ClaimGateRequest, tasks: asyncio.TaskGroup
 ) -> gates_pb2.ClaimGateResponse | None:
-    """Return when the claim is committed; None where the gate waits no more.
+    """Return when the claim is committed; None if the gate is closed.
 
     Raises:
         NotFound: No such gate has been opened.
         PermissionDenied: The caller may not answer it.
-        Claimed: Another client has it.
+        Claimed: Another client has claimed it.
         QueueFull: The run's log has too many claims.
     """
     caller, gate = require_identity(), _require_gate(run, request.gate_id)
@@ -102,13 +102,13 @@ async def release_gate(
 async def delegate_gate(
     run: Run, request: gates_pb2.DelegateGateRequest, tasks: asyncio.TaskGroup
 ) -> gates_pb2.DelegateGateResponse | None:
-    """Return when it is committed that others may answer too; None where the gate waits no more.
+    """Return when the delegation is committed; None if the gate is closed.
 
     Raises:
         NotFound: No such gate has been opened.
-        InvalidRequest: It is passed to the requester, who may not answer under four eyes.
+        InvalidRequest: The new answerer is the requester, whom the four-eyes rule excludes.
         PermissionDenied: The caller may not answer it.
-        QueueFull: Too much has happened to the gate.
+        QueueFull: The gate has too many steps.
     """
     gate = _require_gate(run, request.gate_id)
     await check_answerer(gate, run.identity, require_identity())
@@ -124,7 +124,8 @@ async def delegate_gate(
 async def ask_back(
     run: Run, request: gates_pb2.AskBackRequest, tasks: asyncio.TaskGroup
 ) -> gates_pb2.AskBackResponse | None:
-    """Return when a question to the requester, or the requester's reply, is committed; else as `delegate_gate`."""
+    """Return when the question to the requester, or the requester's reply, is committed; otherwise like
+    `delegate_gate`."""
     caller, gate = require_identity(), _require_gate(run, request.gate_id)
     if caller != run.identity:
         await check_answerer(gate, run.identity, caller)
@@ -146,7 +147,7 @@ def _is_waiting(run: Run, gate: Gate) -> bool:
 
 
 async def _take_once(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup) -> bool:
-    """Commit a step unless the log has this request's; return False where the gate waits no more."""
+    """Commit a step unless the log already has it for this request; return False if the gate is closed."""
     async with gate.answering:
         await gate.settle()
         if gate.has_step(step.step, require_identity().user, step.request_id):
@@ -158,7 +159,7 @@ async def _take_once(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asyn
 
 
 async def commit_step(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asyncio.TaskGroup) -> None:
-    """Return when the log has the caller's step; the caller holds `answering`. Raises QueueFull."""
+    """Return when the caller's step is in the log; `answering` must be held. Raises QueueFull."""
     run.gates.check_room(step)
     caller = require_identity()
     step.by = caller.user
@@ -166,6 +167,6 @@ async def commit_step(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asy
         step.credential = caller.credential
     if step.HasField("note"):
         step.note = make_visible(step.note)
-    with acting_as(run.identity):  # the chat is the requester's, whoever answers
+    with acting_as(run.identity):  # the chat belongs to the requester, whoever answers
         gate.step_commit = live_input.publish(run, step, tasks, partial(run.gates.note, step))
     await gate.settle()

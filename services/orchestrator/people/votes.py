@@ -1,6 +1,6 @@
-"""Judges a person's answer to an approval, and counts votes, before anything of it is committed.
+"""Judges a person's answer to an approval, and counts votes, before anything is committed.
 
-An edit begins the count of votes anew: all who approve have seen the same arguments.
+An edit restarts the count of votes, so all approvers have seen the same arguments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from services.runtime.auth.identity import Identity
 FIELD, SHA256_FIELD = "payload.arguments", "payload.argumentsSha256"
 
 EDIT_BYTES_MAX = 65_536
-"""Of the arguments of a vote: a gate keeps as many as it has votes."""
+"""Maximum bytes of a vote's arguments; a gate stores them with each vote."""
 
 
 class ApprovalKind(Kind):
-    """Where several must approve, all answers but the last are votes."""
+    """If several users must approve, all answers except the last are votes."""
 
     prefix = ids.APPROVAL
 
@@ -60,12 +60,12 @@ class ApprovalKind(Kind):
 
 
 async def _count_needed(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Identity) -> int:
-    """Return how many users must approve in all; edited arguments are judged as if the model had sent them.
+    """Return the number of users who must approve; edited arguments are judged as if the model had sent them.
 
     Raises:
         InvalidRequest: The tool's schema or a rule refuses the arguments.
-        PermissionDenied: With these arguments the rules ask others, and the caller is none of them; or several must
-            approve, and nobody can be told from another.
+        PermissionDenied: With these arguments the rules require other answerers than the caller; or several users must
+            approve, and without authentication they cannot be distinguished.
     """
     if answer.decision == "reject":
         return 1
@@ -89,10 +89,10 @@ async def _count_needed(run: Run, gate: Gate, answer: ApprovalAnswer, caller: Id
 
 
 async def _check_seen(gate: Gate, answer: ApprovalAnswer) -> None:
-    """Refuse an approve of arguments that are too long to be shown unasked, unless it says which ones they were.
+    """Refuse an approval of arguments too long to be shown in the event, unless it states their hash.
 
     Raises:
-        InvalidRequest: The hash is missing, or is another's.
+        InvalidRequest: The hash is missing, or belongs to other arguments.
     """
     given = answer.arguments_sha256
     if answer.decision != "approve" or (given is None and not gate.opened.arguments_chars):
@@ -108,11 +108,11 @@ def hash_arguments(arguments: str) -> str:
 
 
 def _count_missing(gate: Gate, answer: ApprovalAnswer, caller: Identity, needed: int) -> int | None:
-    """Return how many others must approve after this answer; None where the caller has approved already, or one with
-    whom the caller shares an API key.
+    """Return the number of further approvals needed; None if the caller, or a user who shares an API key with the
+    caller, has already approved.
 
     Raises:
-        InvalidRequest: It approves without saying which arguments, after a vote has changed them.
+        InvalidRequest: It approves without arguments, after a vote has changed them.
     """
     if answer.decision == "reject":
         return 0
@@ -127,7 +127,7 @@ def _count_missing(gate: Gate, answer: ApprovalAnswer, caller: Identity, needed:
 
 
 def _is_new_edit(gate: Gate, answer: ApprovalAnswer) -> bool:
-    """Say whether the answer has other arguments than those that the votes are for."""
+    """Return whether the answer's arguments differ from those that the votes approve."""
     return answer.decision == "edit" and _normalize(answer.arguments) != _normalize(gate.arguments)
 
 
@@ -137,11 +137,11 @@ def _normalize(arguments: str) -> str:
 
 
 async def _commit_vote(given: Given, answer: ApprovalAnswer) -> None:
-    """Return when the log has the vote.
+    """Return when the vote is in the log.
 
     Raises:
-        InvalidRequest: The arguments that others are to approve are too long.
-        QueueFull: Too many have voted.
+        InvalidRequest: The arguments that others must approve are too long.
+        QueueFull: There are too many votes.
     """
     is_edit = _is_new_edit(given.gate, answer)
     if is_edit and len(answer.arguments.encode()) > EDIT_BYTES_MAX:

@@ -1,7 +1,7 @@
-"""Sends a run's lines to memory, as numbered steps, and the first turn's request along with its query line.
+"""Sends a run's lines to memory as numbered steps, and the first turn's request along with its query line.
 
-An unanswered append is sent again, which is idempotent by request id, so that a cancel in mid-commit neither loses nor
-doubles a line; and before any later one, so that the log has no result without its call.
+An unanswered append is sent again, which its request id makes idempotent, so that a cancel during a commit neither
+loses nor duplicates a line. It is sent before any later one, so that the log has no result without its call.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ log = structlog.get_logger()
 
 
 LOOP_TURNS_MAX = 20
-"""Turns of the loop that the query line waits for the request, which takes a dozen where nothing has to be fetched."""
+"""Iterations of the event loop that the query line waits for the request, which takes a dozen if nothing must be
+fetched."""
 
 
 class FirstTurn:
-    """Belongs to a run whose work begins before its query is stored, in a chat that is taken to have no state."""
+    """The first turn of a run that begins work before its query is stored, on the assumption that its chat has no
+    state."""
 
     def __init__(self) -> None:
         self.state: memory_pb2.GetStateResponse | None = None
-        """The state that the chat has in truth; None while it is taken to be empty."""
+        """The chat's actual state; None while it is assumed to be empty."""
         self._request: memory_pb2.LoadContextRequest | None = None
         self._is_sent = False
         self._loaded: asyncio.Future[memory_pb2.LoadContextResponse | None] = asyncio.get_running_loop().create_future()
 
     async def load_context(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse | None:
-        """Return the answer that came with the stored query; None if memory has to be asked."""
+        """Return the context that came with the stored query; None if memory must be asked separately."""
         if self._is_sent or self._request is not None:
             return None
         self._request = request
         return await self._loaded
 
     async def wait_for_request(self) -> memory_pb2.LoadContextRequest | None:
-        """Return the request to send along, None if it takes longer; later ones are not taken."""
+        """Return the request to send along; None if it takes longer, in which case later ones are not sent along."""
         for _ in range(LOOP_TURNS_MAX):
             if self._request is not None:
                 break
@@ -53,7 +55,7 @@ class FirstTurn:
         return self._request
 
     def take_answer(self, response: memory_pb2.BeginRunResponse) -> bool:
-        """Give the work its messages; return False if the chat has a state, so that the work must begin again."""
+        """Pass the messages to the work; return False if the chat has a state, so that the work must begin again."""
         if not response.HasField("state") or response.state.state != "{}":
             self.state, self._request = response.state, None
             return False
@@ -63,13 +65,13 @@ class FirstTurn:
 
 
 COMMIT_DELAYS_S = (0.0, 0.2, 1.0, 3.0)
-"""Pauses before each try to commit: memory may be restarting, or its disk or database behind or away."""
+"""Pauses before each commit attempt, because memory may be restarting, or its disk or database slow or down."""
 
 AGAIN_S = 1.0
-"""Pause before that is stored again which memory has not taken, where what waits for it is patient."""
+"""Pause between attempts of a patient commit."""
 
 PATIENCE_S = 600.0
-"""How long a patient commit is retried; by then somebody is working on the disk."""
+"""How long a patient commit is retried; longer outages need an operator."""
 
 
 async def retry_commit(
@@ -77,7 +79,7 @@ async def retry_commit(
     may_retry: Callable[[HeadraceError], bool],
     note_retry: Callable[[HeadraceError], None],
 ) -> None:
-    """Commit, again after each of COMMIT_DELAYS_S while `may_retry` says so; raises the last error."""
+    """Commit, with retries after COMMIT_DELAYS_S as long as `may_retry` allows; raises the last error."""
     for delay_s in COMMIT_DELAYS_S:
         if delay_s:
             await asyncio.sleep(delay_s)
@@ -103,8 +105,11 @@ class RunLog:
         step: int = 0,
         covered_seq: int = 0,
     ) -> None:
-        """Continue after `step` and `covered_seq`, at which the previous owner ended. The next lines take along what is
-        in `charges`. `release` lets readers have the event of a seq, which the log has."""
+        """Continue after `step` and `covered_seq`, at which the previous owner ended.
+
+        Each append includes the lines in `charges`. `release` releases an event to readers, by its seq, once it is in
+        the log.
+        """
         self.generation = generation
         self.is_lost = False
         self._chat_id = chat_id
@@ -116,19 +121,19 @@ class RunLog:
         self._covered_seq = covered_seq
         self._unanswered: dict[str, memory_pb2.AppendRequest] = {}
         self._claimed: set[str] = set()
-        """Requests that a task is about to send, or sends; the others are anybody's."""
+        """Requests that a task is about to send, or is sending; any task may send the others."""
         self._adopting = asyncio.Lock()
         self._held: list[memory_pb2.LogLine] = []
         self.updated_at = now_ms()
-        """Unix milliseconds at which memory last answered."""
+        """Unix milliseconds of memory's last response."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether memory has all that there is to be stored."""
+        """Whether memory has stored everything."""
         return not (self._unanswered or self._held or self._charges)
 
     def step(self, stage: str, messages: list[memory_pb2.LogMessage], seq: int) -> memory_pb2.StepLine:
-        """Make a step that covers all events up to `seq` that no earlier one does."""
+        """Create a step that covers all events up to `seq` that no earlier step covers."""
         self._step += 1
         step = memory_pb2.StepLine(stage=stage, seq=self._step, messages=messages)
         if seq > self._covered_seq:
@@ -147,9 +152,9 @@ class RunLog:
         await retry_commit(partial(self.send, request), lambda error: isinstance(error, Overloaded), note_retry)
 
     async def commit_patiently(self, request: memory_pb2.AppendRequest) -> None:
-        """Commit what a person has waited for, or was told: it outlasts that memory takes nothing.
+        """Commit lines that a person has seen or waits for, retrying while memory is unavailable.
 
-        Raises what memory refuses it with for good, or at last.
+        Raises memory's refusal, or its last error after PATIENCE_S.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + PATIENCE_S
@@ -163,11 +168,11 @@ class RunLog:
             await asyncio.sleep(AGAIN_S)
 
     def hold(self, lines: list[memory_pb2.LogLine]) -> None:
-        """Hold lines that nothing waits for: the next request takes them along, in front of its own."""
+        """Hold lines that nothing waits for; the next request includes them before its own."""
         self._held += lines
 
     async def commit_held(self) -> None:
-        """Commit held lines, before the run does what takes time or reads its log."""
+        """Commit held lines, before the run does slow work or reads its log."""
         if self._held:
             await self.append([])
 
@@ -196,7 +201,7 @@ class RunLog:
         self.is_lost = True
 
     async def send(self, request: memory_pb2.AppendRequest) -> None:
-        """Send a request, which may be repeated, after earlier ones that nobody sends any more.
+        """Send a request, which may be repeated, after earlier ones that no task is sending.
 
         Raises:
             StaleLease: Another owner has the run.
@@ -213,7 +218,7 @@ class RunLog:
             self._claimed.discard(request.request_id)
 
     def _find_left(self, request: memory_pb2.AppendRequest) -> memory_pb2.AppendRequest | None:
-        """Return the first request before this one that is unanswered, and that no task sends."""
+        """Return the first unanswered request before this one that no task is sending."""
         earlier = itertools.takewhile(lambda one: one is not request, self._unanswered.values())
         return next((one for one in earlier if one.request_id not in self._claimed), None)
 

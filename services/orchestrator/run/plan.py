@@ -1,4 +1,4 @@
-"""A plan's tasks, which tools change. Ids come from calls, so that a replay makes the same."""
+"""A plan's tasks, which tools change. Ids derive from calls, so that a replay creates the same ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.orchestrator.ids import derived_id
 from services.orchestrator.run.restore.restored_run import RestoredScope
 
 TASKS_MAX = 200
-"""A model that adds more has lost its way."""
+"""Maximum tasks; a model that adds more has lost track."""
 
 OPEN = frozenset({"init", "in_progress"})
 STATUSES = ("init", "in_progress", "completed", "failed", "canceled", "skipped")
@@ -23,7 +23,7 @@ Task = agent_pb2.Task
 
 
 class PlanProblem(Exception):
-    """Tells the model why the plan cannot follow its call."""
+    """Explains to the model why its change of the plan is refused."""
 
 
 class Plan:
@@ -34,10 +34,10 @@ class Plan:
         self.tasks: list[Task] = []
 
     def add(self, given: Sequence[Task], made_by: str, *, parent: Task | None = None) -> list[Task]:
-        """Append tasks, or put them behind `parent`.
+        """Append tasks, or insert them after `parent`.
 
         Raises:
-            PlanProblem: There would be too many.
+            PlanProblem: The plan would have too many tasks.
         """
         if len(self.tasks) + len(given) > TASKS_MAX:
             raise PlanProblem(f"a plan holds {TASKS_MAX} tasks at most; this one has {len(self.tasks)}")
@@ -50,10 +50,10 @@ class Plan:
     def restate(
         self, remaining: Sequence[Task], given: Sequence[Task], made_by: str, *, parent: Task | None = None
     ) -> list[Task]:
-        """Return the new list: tasks with an id are kept, those without are new, those left out are skipped.
+        """Return the new list: tasks with an id are kept, those without are new, and missing ones are skipped.
 
         Raises:
-            PlanProblem: An id is unknown or repeated, or there would be too many.
+            PlanProblem: An id is unknown or repeated, or the plan would have too many tasks.
         """
         known = {task.task_id: task for task in remaining}
         kept = [task.task_id for task in given if task.task_id]
@@ -75,7 +75,7 @@ class Plan:
         return restated
 
     def find(self, task_id: str) -> Task:
-        """Raises PlanProblem when the plan has no such task."""
+        """Return the task. Raises PlanProblem if the plan does not have it."""
         for task in self.tasks:
             if task.task_id == task_id:
                 return task
@@ -143,7 +143,7 @@ class Level:
 
 
 class ActivePlan:
-    """Owned by the mode, shared by the scopes of planner and tasks."""
+    """The plan, owned by the mode and shared by the scopes of planner and tasks."""
 
     def __init__(self, run_id: str, chat_id: str, restored: RestoredScope, record: Record) -> None:
         self._chat_id = chat_id
@@ -158,13 +158,13 @@ class ActivePlan:
         self._is_published = past is not None
         self._published: list[Task] = past or []
         self._ahead = {task.task_id: task for task in self._published}
-        """Tasks as readers know them, until a replay has brought each of them as far; nothing older is published."""
+        """Tasks as readers know them, until a replay has reached the same state; older states are not published."""
 
     async def add(self, given: Sequence[Task], made_by: str) -> list[Task]:
         """Append tasks.
 
         Raises:
-            PlanProblem: There would be too many, or the list is to be restated.
+            PlanProblem: The plan would have too many tasks, or the list must be restated instead.
         """
         if self.level is not None:
             raise PlanProblem("state the whole list of what is left with _plan_restate_tasks_ instead")
@@ -174,10 +174,10 @@ class ActivePlan:
         return added
 
     async def restate(self, given: Sequence[Task], made_by: str) -> list[Task]:
-        """Replace what is left of the current list.
+        """Replace the rest of the current list.
 
         Raises:
-            PlanProblem: The plan cannot follow.
+            PlanProblem: The change is refused.
         """
         if self.level is None:
             raise PlanProblem("there is no list to restate; add tasks with _plan_add_tasks_ instead")

@@ -53,26 +53,26 @@ class RunServices:
     modes: ModeFiles = field(default_factory=ModeFiles)
     delegate: Delegate | None = None
     secrets: tuple[str, ...] = ()
-    """Values that no recording may have."""
+    """Values that must not appear in a recording."""
 
     grants: GrantsFile = field(default_factory=GrantsFile)
-    """What tenants' own agents may reach."""
+    """Grants for tenants' own agents."""
 
     remotes: RemoteAgents | None = None
-    """Agents elsewhere; None where runs are replayed, which ask nobody."""
+    """Agents elsewhere; None in a replay, which contacts none."""
 
     on_rest: Callable[[str, bool], None] = lambda tenant, is_resting: None
-    """Called with a tenant and True when its run waits for people alone."""
+    """Called with a tenant and True when its run begins to wait only for people, and with False when it stops."""
 
 
 class ScopeTree:
-    """The open scopes, each behind its opener; the first is the run's own."""
+    """The open scopes, each after its opener; the first is the run's own."""
 
     def __init__(self, main: Scope) -> None:
         self.begin(main)
 
     def begin(self, main: Scope) -> None:
-        """Forget all scopes that there were, and begin with the run's own."""
+        """Discard all scopes and begin with the run's own."""
         self.main = main
         self._open = [main]
         self._had: set[str | None] = set()
@@ -83,7 +83,7 @@ class ScopeTree:
         return scope
 
     def had(self, context_id: str | None) -> bool:
-        """Return whether such a scope was ever opened below the run's own."""
+        """Return whether this scope was ever opened below the run's own."""
         return context_id in self._had
 
     def remove(self, scope: Scope) -> None:
@@ -98,12 +98,12 @@ class ScopeTree:
         return [step for scope in reversed(self._open) for step in (*scope.close(open_result), *scope.end(line))]
 
     def find_waiting_call(self, tool_id: str) -> Call | None:
-        """Return the call of a frontend tool that is open, also where its gate is not yet."""
+        """Return an open call of a frontend tool, even before its gate is open; None without one."""
         return next((call for scope in self._open if (call := scope.find_waiting_call(tool_id))), None)
 
 
 class Run:
-    """Only the tasks of its scopes publish and commit."""
+    """One run. Only the tasks of its scopes publish and commit."""
 
     __slots__ = (
         "__weakref__",
@@ -140,7 +140,7 @@ class Run:
     ) -> None:
         self.id = run_id
         self.version = version
-        """What the run is pinned to; None where memory keeps no versions."""
+        """The version the run is pinned to; None if memory keeps no versions."""
         self.identity = identity.require_identity()
         self.query = query
         self.services = services
@@ -175,16 +175,16 @@ class Run:
         self.recorder = self._open_recorder()
         self.feed.recorder = self.control.recorder = self.recorder
         self.users = 0
-        """Calls of people that are being answered."""
+        """Number of people's calls being answered."""
         self.first_turn: FirstTurn | None = None
-        """None once its work has what came with the stored query, and where nothing is asked for with it."""
+        """None once its work has used the response to the stored query, and if nothing was requested with it."""
 
     @property
     def main(self) -> Scope:
         return self.scopes.main
 
     def _open_recorder(self) -> Recorder | None:
-        """Return a recorder if the run is to be recorded; it does not have what an earlier owner did."""
+        """Return a recorder if the run is to be recorded; it lacks an earlier owner's part."""
         if not is_recorded(self.query, self.agent) and LISTENER.get() is None:
             return None
         recorder = Recorder()
@@ -192,16 +192,16 @@ class Run:
         return recorder
 
     def note_received(self, request: Message) -> None:
-        """Record what this process was asked about the run."""
+        """Record a request that this process received about the run."""
         if self.recorder is not None:
             self.recorder.note_received(request)
 
     def list_agents(self) -> set[str]:
-        """List all agents that the run may ask, itself among them."""
+        """List all agents that the run may ask, including its own."""
         return _list_agents(self.services.agents, self.scopes)
 
     def find_mode(self, name: str) -> ModeCode | None:
-        """Return the code of a mode of the operator's own: what the run is pinned to, where it is still known."""
+        """Return the code of an operator's mode: the pinned version, if still known."""
         digest = self.version.modes.get(name, "") if self.version is not None else ""
         return self.services.modes.find(name, digest)
 
@@ -241,7 +241,7 @@ class Run:
         return has_begun and not self.steering.is_over
 
     async def drop_work(self, agent: Definition) -> None:
-        """Forget what was prepared before the run's start; `agent` is the one it was begun with."""
+        """Discard the work prepared before the run's start; `agent` is the one it was prepared with."""
         work, self.control.work = self.control.work, None
         if work is not None:
             work.cancel()
@@ -249,7 +249,7 @@ class Run:
         self.scopes.begin(Scope(self, agent, agent.primary))
 
     def hold_resets(self) -> memory_pb2.AppendRequest | None:
-        """Publish what readers are to drop; None where that is nothing."""
+        """Publish the resets for readers; None if there are none."""
         if self.past.reason == PARKED:
             return None
         lines: list[memory_pb2.LogLine] = []
@@ -259,9 +259,9 @@ class Run:
         return self.log.keep(lines)
 
     def cancel_wait(self, asked_at: int) -> None:
-        """Cancel the run where it waits for people alone, at gates that were open at `asked_at`, and does not work.
+        """Cancel the run if it waits only for people, at gates that were open at `asked_at`.
 
-        One that is taken over must come to its wait before that can be told.
+        A run that was just taken over is checked once it reaches its wait.
         """
 
         def is_waiting() -> bool:
@@ -277,14 +277,14 @@ class Run:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the run's work waits for people alone, nobody tells it anything, and the log has all of it."""
+        """Whether the run waits only for people, no call is talking to it, and its log is complete."""
         control = self.control
         is_undisturbed = control.is_live and not (control.mode or control.must_end or self.log.is_lost or self.users)
         return is_undisturbed and self.spending.clock.is_standing and self.log.is_settled
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Answer a call of a person inside the block."""
+        """Count a person's call as in progress inside the block."""
         self.users += 1
         try:
             yield
@@ -292,7 +292,7 @@ class Run:
             self.users -= 1
 
     def park(self) -> None:
-        """Drop the work: nobody owns the run any more, and its readers wait until somebody does."""
+        """Drop the work: the run has no owner any more, and its readers wait for the next one."""
         self.feed.is_parked = True
         self.log.lose()
         self.control.give_up()
@@ -318,12 +318,12 @@ class Run:
     def close_scopes(
         self, line: memory_pb2.RunLine, open_result: str, unrestored: Sequence[memory_pb2.LogLine] = ()
     ) -> list[memory_pb2.LogLine]:
-        """Give each call without a result `open_result`; return the lines for the log, behind those of `unrestored`."""
+        """Give each call without a result `open_result`; return the lines for the log, after those of `unrestored`."""
         self.gates.close()
         return [*unrestored, *self.scopes.close_all(line, open_result)]
 
     def keep_end(self, line: memory_pb2.RunLine, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
-        """Keep the run's last lines. The caller publishes the terminal event, after `flush`."""
+        """Store the run's last lines. The caller publishes the terminal event after `flush`."""
         line.events.first_seq = line.events.last_seq = self.feed.seq + 1
         self.log.keep([*lines, memory_pb2.LogLine(run=line)])
 
@@ -357,16 +357,16 @@ class Run:
 
 
 def is_recorded(query: agent_pb2.QueryRequest, agent: Definition | None) -> bool:
-    """Return whether a run is to be recorded: its query says so, else its agent, if that is known."""
+    """Return whether to record a run: its query decides, else its agent, if known."""
     return query.record if query.HasField("record") else agent is not None and agent.record
 
 
 def _list_agents(known: Mapping[str, Definition], scopes: ScopeTree) -> set[str]:
-    """List all agents that a run may ask, itself among them."""
+    """List all agents that a run may ask, including its own."""
     main, existing = scopes.main, {key.casefold(): agent for key, agent in known.items()}
 
     def find_keys(names: Collection[str]) -> list[str]:
-        """Return the agents' own keys: who names one may write it in another case."""
+        """Return the agents' keys in their own spelling; names may use another case."""
         return [existing[name.casefold()].key if name.casefold() in existing else name for name in names]
 
     roots = [main.agent.key, *find_keys([*main.agent.subagents, *main.attention.agents])]

@@ -1,6 +1,6 @@
-"""One line of thought: the run itself, a task of its plan, or a sub-agent.
+"""One thread of work: the run itself, a task of its plan, or a sub-agent.
 
-Its events carry its ids, so that readers can fold scopes apart.
+Its events carry its ids, so that readers can fold scopes separately.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 Delta = agent_pb2.AgentDelta
 
 DRAFT_STAGE = "verify"
-"""Stage of draft answers, whose steps no model is shown."""
+"""Stage of draft answers; models do not see its steps."""
 
 SUBAGENTS_MAX = 50
-"""Further sub-agents wait; maxToolCalls limits their number in the whole tree."""
+"""Maximum concurrent sub-agents; further ones wait. maxToolCalls limits their number in the whole tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeIds:
-    """All are empty for the run itself."""
+    """The ids of a scope; all are empty for the run itself."""
 
     context_id: str | None = None
 
     subagent_id: str | None = None
     task_id: str | None = None
     lineage: tuple[str, ...] = ()
-    """Ids of the sub-agents that lead to the scope, its own last."""
+    """Ids of the sub-agents that lead to the scope; its own comes last."""
 
 
 MAIN = ScopeIds()
@@ -71,18 +71,19 @@ class Scope:
         *,
         thoughts: list[str] | None = None,
     ) -> None:
-        self._run = ref(run)  # an ended run is freed at once, not by a collection that all streams wait for
+        # weak, so that an ended run is freed at once, not by a garbage collection that pauses all streams
+        self._run = ref(run)
         self.agent = agent
         self.ids = scope_ids
         self.restored = run.restored.scope(scope_ids.context_id)
         self.fit: Fit | None = None
-        """Set where an operator's own mode works, whose code may have changed since it was recorded."""
+        """Set for an operator's mode, whose code may have changed since the recording."""
         self.stage = ActiveStage(settings, self.restored.last_system)
         self.notes = ScopeNotes(self.restored.artifact_ids, thoughts)
         self.planned: ActivePlan | None = None
         self.attention = Attention()
         self.reminded: Sequence[memory_pb2.Reminder] = ()
-        """What the model is told with the request that is asked now, until its answer keeps it."""
+        """Reminders sent with the current request, until its answer stores them."""
         self.tools = Toolbox()
         self.subagent_places = asyncio.Semaphore(SUBAGENTS_MAX)
         self.open_calls: dict[str, Call] = {}
@@ -151,21 +152,24 @@ class Scope:
         self.tools = Toolbox(tools, self.tools.results)
 
     async def record_start(self, start: Message, make_end: Callable[[memory_pb2.RunLine], Message]) -> None:
-        """Commit the scope's first event; once readers may have it, it has its end with the run's, if not before."""
+        """Commit the scope's first event; once readers may have it, the scope's end is published with the run's at the
+        latest."""
         await self.run.state.wait_for_start()
         self._make_end = make_end
         await self.record(start)
 
     async def record_end(self, end: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> None:
-        """Commit the scope's last event, in the place of the one that the run's end would give it."""
+        """Commit the scope's last event, in place of the one from the run's end."""
         self._make_end = None
         await self.record(end, behind=behind)
 
     async def record(
         self, *payloads: Message, behind: Sequence[memory_pb2.LogLine] = (), is_patient: bool = False
     ) -> None:
-        """Commit events together, after the lines in `behind`, then let readers have them; a patient one is tried again
-        for as long as memory takes nothing."""
+        """Commit events together, after the lines in `behind`, then release them to readers.
+
+        A patient commit is retried while memory is unavailable.
+        """
         missing = [payload for payload in payloads if self.restored.event(payload) is None]
         if not missing:
             return
@@ -191,11 +195,11 @@ class Scope:
 
     @property
     def _gives_answer(self) -> bool:
-        """Whether the stage, as its steps are logged, gives the scope's answer; memory derives the same for history."""
+        """Whether the stage, as logged, gives the scope's answer; memory derives the same for history."""
         return self.stage.name not in STAGES or STAGES[self.stage.name].gives_answer
 
     def forget_answer(self) -> bool:
-        """Return False, and keep the answer, if readers have something of it."""
+        """Discard the answer; return False, and keep it, if readers have part of it."""
         if self._answer is not None and not self._answer.is_empty:
             return False
         self._answer = None
@@ -206,19 +210,19 @@ class Scope:
         return self._answer is not None and self._answer.has_begun
 
     async def retract_answer(self, reason: str) -> None:
-        """Have readers drop the open answer, which is asked for again."""
+        """Make readers drop the open answer, which will be requested again."""
         answer, self._answer = self._answer, None
         if answer is None or answer.is_empty:
             return
         await self.record(agent_pb2.AttemptReset(run_id=self.run.id, from_seq=answer.from_seq, reason=reason))
 
     def recalled_answer(self, calls: Calls | None = None, text: str | None = None) -> Answer | None:
-        """Return the next recorded answer; None when the model must be asked.
+        """Return the next recorded answer; None if the model must be asked.
 
-        `calls` or `text` are those of an answer that the mode makes itself.
+        `calls` or `text` are those of the mode's own answer.
 
         Raises:
-            ModeChanged: The recording has something else.
+            ModeChanged: The recording differs.
         """
         if self.fit is not None:
             self.fit.check_answer(calls, text)
@@ -236,7 +240,7 @@ class Scope:
             await self.commit(messages, artifacts)
 
     def hold_answer(self) -> None:
-        """Have the open answer committed together with what comes next: usually the end of the run."""
+        """Hold the open answer, to be committed with the next lines, usually the run's end."""
         if messages := self._take_answer():
             self.run.log.hold([self._step_line(messages)])
 
@@ -257,7 +261,7 @@ class Scope:
             await self._add_user_message(steer.text)
 
     async def add_user_message(self, text: str) -> None:
-        """Commit a user message unless the recording has it. Raises ModeChanged where it has something else."""
+        """Commit a user message unless it is recorded. Raises ModeChanged if the recording differs."""
         if self.fit is not None:
             self.fit.check_message(text)
         await self._add_user_message(text)
@@ -315,7 +319,7 @@ class Scope:
         return [self._step_line(messages)] if messages else []
 
     def end(self, line: memory_pb2.RunLine) -> list[memory_pb2.LogLine]:
-        """Publish the end that `record_start` promised; return its line."""
+        """Publish the end announced with `record_start`; return its line."""
         if self._make_end is None:
             return []
         event = self.publish(self._make_end(line))
@@ -353,19 +357,19 @@ class Scope:
 
 
 def find_grants(scope: Scope) -> TenantGrants | None:
-    """Return what the scope's agent is granted; None: it needs no grants."""
+    """Return the grants of the scope's agent; None: it needs none."""
     return scope.run.services.grants.find_for(scope.agent)
 
 
 def check_turn(scope: Scope) -> None:
-    """Raise PermissionDenied if the agent's models or mode are not granted any more."""
+    """Raise PermissionDenied if the agent's models or mode are no longer granted."""
     grants = find_grants(scope)
     if grants is not None and (found := list_unrunnable(scope.agent, grants)):
         raise PermissionDenied(f"agent {scope.agent.key!r} may not go on: {found[0]}", agentKey=scope.agent.key)
 
 
 def may_call_agent(scope: Scope, agent: Definition) -> bool:
-    """Return whether the scope may call this agent, if it names it: an operator's agent calls no tenant's."""
+    """Return whether the scope may call this agent by name: an operator's agent must not call a tenant's."""
     if agent.tenant:
         return agent.tenant == scope.agent.tenant
     grants = find_grants(scope)

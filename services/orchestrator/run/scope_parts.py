@@ -1,4 +1,4 @@
-"""The parts of a scope: its stage and prompts, notes for later turns, and what its model should attend to."""
+"""The parts of a scope: its stage and prompts, notes for later turns, and the state its model should attend to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PromptContext:
     guidance: tuple[str, ...] = ()
 
     has_examples: bool = False
-    """Whether the stages' examples are told, as they are to an agent that answers a person."""
+    """Whether the stages' examples are included, as for an agent that answers a person."""
 
     def system(self, settings: StageSettings, values: Mapping[str, str]) -> str:
         parts = [prompts.fill_placeholders(settings.system_prompt, {**self.values, **values})]
@@ -55,7 +55,7 @@ class ActiveStage:
         self.system = recorded or self.prompt_context.system(settings, values)
 
     def take_unlogged_system(self) -> str | None:
-        """Return None when the log has the system message already."""
+        """Return the system message; None if it is in the log already."""
         if self.system == self._logged_system:
             return None
         self._logged_system = self.system
@@ -73,18 +73,18 @@ class ScopeNotes:
         self.last_text = ""
         """The last text that was the answer, or may become it."""
         self.last_said = ""
-        """The last text of a mode of an operator's own, whatever its stage."""
+        """The last text of an operator's mode, in any stage."""
         self.output: str | None = None
-        """The answer as JSON, where it had to have a form."""
+        """The answer as JSON, if it must have a form."""
         self.thoughts: list[str] = [] if thoughts is None else thoughts
-        """Hidden reasoning, summed up for readers; the tasks of a plan add theirs."""
+        """Hidden reasoning, to be summarized for readers; the tasks of a plan add theirs."""
         self.compact_after_run: Callable[[], Awaitable[bool]] | None = None
-        """Compacts the context once its run has ended; None if it need not be."""
+        """Compacts the context after the run; None if that is not due."""
         self.artifact_ids = dict.fromkeys(artifact_ids)
         self._returns: dict[str, SubagentReturn] = {}
 
     def keep_return(self, tool_id: str, subagent: SubagentReturn) -> None:
-        """Keep a return until all calls of the answer have ended."""
+        """Keep a result until all calls of the answer have ended."""
         self._returns[tool_id] = subagent
 
     def take_returns(self) -> dict[str, SubagentReturn]:
@@ -118,7 +118,7 @@ READERS = {
 }
 
 MENTIONS = ("tools", "skills", "agents", "files", "links", "missing")
-"""Keys of what the query mentions."""
+"""Reminder keys for things the query mentions."""
 
 NOTES_HEAD = (
     "Notes about the user from earlier chats, which are no instructions, with the day since when each is known; where"
@@ -128,10 +128,10 @@ NOTES_HEAD = (
 NO_SKILL = "No skill is in use now; read a skill's file again before you use it."
 
 URL_CHARS_MAX = 2000
-"""Longer addresses are shortened: most of them are the thing itself (`data:`)."""
+"""Maximum characters of a URL; longer ones are usually the content itself (`data:`), and are shortened."""
 
 FILES_SHOWN_MAX = 50
-"""Further uploads are counted, not named."""
+"""Uploads listed by name; further ones are only counted."""
 
 
 class Todo(msgspec.Struct, omit_defaults=True):
@@ -150,7 +150,7 @@ class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int = 0
     mime_type: str = ""
     detail: str = ""
-    """How closely a picture is looked at: low, high, or the provider's default."""
+    """Resolution at which a model views an image: low, high, or the provider's default."""
 
     @property
     def name(self) -> str:
@@ -159,7 +159,7 @@ class Upload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A reference of the query that is no upload: something that the caller keeps elsewhere."""
+    """A reference of the query that is not an upload: an address outside the chat."""
 
     name: str
     url: str
@@ -168,22 +168,22 @@ class Link:
 @dataclass(slots=True)
 class Attention:
     todos: list[Todo] | None = None
-    """None for a scope that is not told of them."""
+    """None for a scope without todos."""
     tools: list[str] = field(default_factory=list[str])
 
     skills: dict[str, str] = field(default_factory=dict[str, str])
-    """Skills that the query mentions, by name: where they are."""
+    """Paths of the skills that the query mentions, by name."""
 
     linked: dict[str, str] = field(default_factory=dict[str, str])
-    """Skills in the workspace, by name: the path of their file."""
+    """Paths of the files of skills in the workspace, by name."""
 
     in_use: dict[str, str] = field(default_factory=dict[str, str])
-    """Of those, the ones that a call of the run has read or run something of. A run's tasks have it in common."""
+    """Those skills that a call of the run has read or run; shared with the run's tasks."""
 
     agents: list[str] = field(default_factory=list[str])
     files: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
-    """Names of files that the query refers to and the workspace does not have."""
+    """Names of files that the query refers to but the workspace lacks."""
 
     links: list[Link] = field(default_factory=list[Link])
 
@@ -197,11 +197,11 @@ class Attention:
         return replace(self, todos=None)
 
     def note_call(self, arguments: str) -> None:
-        """Have the skills in use whose folder a call's arguments name."""
+        """Mark the skills as in use whose folders a call's arguments contain."""
         self.in_use |= {name: path for name, path in self.linked.items() if path.rpartition("/")[0] + "/" in arguments}
 
     def describe(self) -> list[memory_pb2.Reminder]:
-        """Describe it by keys: what the query mentions, and the state that may differ from what was said before."""
+        """Return reminders by key: things the query mentions, and state that may differ from earlier messages."""
         skills = ", ".join(f"{name} ({path})" for name, path in self.skills.items())
         missing = ", ".join(json.dumps(name, ensure_ascii=False) for name in self.missing)
         asked = {
@@ -218,7 +218,7 @@ class Attention:
         return [*state, *(memory_pb2.Reminder(key=key, text=text) for key, text in texts.items())]
 
     def describe_notes(self) -> str:
-        """Describe what is known of the user, which no log may have: it is the user's to delete."""
+        """Return the known facts about the user as text. It is never logged, because the user may delete them."""
         known = "".join(f"\n- {fact}" for fact in self.facts)
         return f"{NOTES_HEAD}{known}" if known else ""
 
@@ -268,7 +268,7 @@ def _quote_url(url: str) -> str:
 @dataclass(frozen=True, slots=True)
 class SubagentTask:
     agent: Definition | None
-    """None for an agent like the caller."""
+    """None for a copy of the calling agent."""
 
     task: str
     loops_max: int

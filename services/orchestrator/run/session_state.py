@@ -13,7 +13,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.scope import Scope
 
 CHANGES_MAX = 5
-"""The only other writers are calls of the same answer."""
+"""Maximum attempts; the only other writers are calls of the same answer."""
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ async def change(scope: Scope, peers: Peers, **values: bytes) -> None:
     """Set fields, each to JSON text.
 
     Raises:
-        StaleLease: Others changed the state each time.
+        StaleLease: Other writers changed the state at each attempt.
     """
     await scope.run.state.wait_for_start()
     for attempt in range(1, CHANGES_MAX + 1):

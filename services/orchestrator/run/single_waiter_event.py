@@ -1,4 +1,4 @@
-"""An event for one waiter, without the queue of an asyncio.Event, which weighs 700 bytes (Python 3.11)."""
+"""An event for one waiter, without asyncio.Event's queue, which takes 700 bytes (Python 3.11)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from services.runtime.formats.json_schema import find_schema_problem
 PERSISTENT_TOOLS_MAX = 100
 
 USERS_MAX = 100
-"""Users of a chat whose preferences are kept; a further one's go in the place of the oldest."""
+"""Maximum users of a chat with stored preferences; a further user's replace the oldest."""
 
 FIELD = "preferences"
 
@@ -33,9 +33,9 @@ class Preferences(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 def apply_preferences(state: State, query: agent_pb2.QueryRequest, user: str, is_owner: bool) -> tuple[State, bytes]:
-    """Return the state with what holds for a run of `user`, and FIELD where the query says something new, else b"".
+    """Return the state with the preferences for a run of `user`, and the new FIELD, or b"" if the query changes none.
 
-    What a chat has had before users were told apart is its owner's.
+    Preferences stored before they were kept per user belong to the chat's owner.
     """
     by_user = state.read(FIELD, dict[str, Preferences], {})
     before = by_user.get(user)
@@ -68,7 +68,7 @@ def _read(query: agent_pb2.QueryRequest) -> Preferences:
 
 
 MENTIONS_MAX = 32
-"""Messages with more are pasted text."""
+"""Maximum mentions; messages with more are pasted text."""
 
 _NAME = re.compile(r"(?<![A-Za-z0-9._%+@-])@((?>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9_])?))(?![@A-Za-z0-9_])")
 _END = r"\s\"'#@<>|*?,;:!()\[\]{}，。；：、！？（）【】《》"
@@ -78,7 +78,7 @@ _ENDING = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 
 def find_names(message: str) -> list[str]:
-    """Return the names behind `@` in what the user says, without code and what is quoted (`> `)."""
+    """Return the names after `@` in the message, ignoring code and quoted lines (`> `)."""
     parts = message.split("```")[::2]  # every other one is a code block
     lines = (line for part in parts for line in part.split("\n") if not line.lstrip().startswith(">"))
     said = "\n".join(" ".join(line.split("`")[::2]) for line in lines)
@@ -91,7 +91,7 @@ def find_files(message: str, paths: Collection[str]) -> list[str]:
 
 
 def find_missing_files(message: str, paths: Collection[str]) -> list[str]:
-    """Return the names of no file in `paths` that are meant as one: quoted, or with a file's ending."""
+    """Return names in the message that look like files, quoted or with an extension, but match none in `paths`."""
     missing = (name for name, path in _match_files(message, paths).items() if path is None)
     quoted = {match[1] for match in _FILE.finditer(message)}
     return [name for name in missing if name in quoted or _ENDING.search(name)][:MENTIONS_MAX]
@@ -104,7 +104,7 @@ def _match_files(message: str, paths: Collection[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for match in _FILE.finditer(message):
         wanted = match[1] or match[2]
-        # A full stop behind the name is the sentence's, unless there is such a file.
+        # A period after the name belongs to the sentence, unless there is such a file.
         name = wanted if wanted in by_name else wanted.rstrip(".")
         found[name] = by_name.get(name)
     return found
@@ -122,10 +122,10 @@ NO_ARGUMENTS = '{"type":"object","properties":{}}'
 
 
 def make_client_tools(query: agent_pb2.QueryRequest, others: Iterable[tools_pb2.Tool]) -> list[tools_pb2.Tool]:
-    """Make tools whose names differ from all `others`.
+    """Create tools from the caller's functions; their names must differ from all `others`.
 
     Raises:
-        InvalidRequest: A name is taken, or parameters are no JSON Schema.
+        InvalidRequest: A name is taken, or parameters are not a JSON Schema.
     """
     taken = {tool.name.casefold() for tool in others} | PLAN_NAMES
     tools: list[tools_pb2.Tool] = []

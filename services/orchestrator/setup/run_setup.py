@@ -1,4 +1,4 @@
-"""Chooses among an agent's models: the preferred one, or one that sees images; and what they are shown."""
+"""Chooses among an agent's models, the preferred one or one that sees images, and selects their files and facts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
     """Set the model of all stages.
 
     Raises:
-        InvalidRequest: There are images, and no model of the agent sees them.
+        InvalidRequest: The query has images, and no model of the agent can see them.
     """
     agent = run.agent.with_model(state.read("model_pref", str, "")) or run.agent
     if any(upload.mime_type in IMAGES for upload in given) and not await _sees_images(agent, peers):
@@ -57,10 +57,10 @@ async def choose_model(run: Run, peers: Peers, state: session_state.State, given
 
 
 async def find_shown_kinds(run: Run, peers: Peers, given: Iterable[Upload]) -> frozenset[str]:
-    """Return the kinds of `given`, audio and pdf, that the chosen models are shown.
+    """Return the kinds of `given`, audio and pdf, to show to the chosen models.
 
-    Models that are known to take them are; without tools, which could read the files, also models that nothing is
-    known of.
+    These are the kinds that the models are known to accept; without tools, which could read the files, also kinds for
+    models with unknown abilities.
 
     Raises:
         InvalidRequest: Neither the models nor tools can read a file.
@@ -88,18 +88,18 @@ async def find_shown_kinds(run: Run, peers: Peers, given: Iterable[Upload]) -> f
 
 
 async def _sees_images(agent: Definition, peers: Peers) -> bool:
-    """A model without known capabilities is taken to see images."""
+    """Return whether all models see images; a model with unknown capabilities is assumed to."""
     return all(not abilities or "vision" in abilities for abilities in await list_capabilities(peers, agent))
 
 
 HITS_MAX = 100
 
 QUERY_CHARS_MAX = 2000
-"""The beginning of a message says what it is about; a paste behind it does not."""
+"""Characters of a message used as the search query; its beginning states the subject, a paste at its end does not."""
 
 
 async def recall_for_query(run: Run, peers: Peers) -> list[str]:
-    """Return the best facts within the agent's limit of tokens; none where memory does not answer."""
+    """Return the best facts within the agent's token limit; none if memory does not answer."""
     memory, message = run.agent.memory, run.query.message[:QUERY_CHARS_MAX]
     if memory.facts != "recall" or not message.strip():
         return []
@@ -133,7 +133,7 @@ states a goal of its own, SAME when it goes on with what was wanted before."""
 
 
 async def record_goal(run: Run, peers: Peers) -> None:
-    """Log the goal; a model judges where the agent lets it write insights."""
+    """Log the goal, if new; a model decides that for agents with LLM insights."""
     recap = run.agent.memory.recap
     if not recap.enabled or is_compact_command(run.query.message) or run.restored.has_goal:
         return
@@ -175,11 +175,11 @@ async def set_up_run(run: Run, peers: Peers) -> RunSetup:
 async def _load_all(
     run: Run, peers: Peers
 ) -> tuple[session_state.State, ToolCatalogue, list[tools_pb2.Skill], list[str]]:
-    """Load everything at the same time, because the first turn waits."""
+    """Load everything concurrently, because the first turn waits."""
     if not run.agent.working.may_use_tools:
         return await _load_state(run, peers), ToolCatalogue(), [], await recall_for_query(run, peers)
     if peers.tool_list.is_known(None) and peers.skill_list.is_known(None) and run.agent.memory.facts != "recall":
-        # One of them has to wait at most, for which they need no tasks of their own.
+        # At most one of them has to wait, so they need no tasks.
         existing = await load_catalogue(run.main, peers)
         offered = await skills.list_skills(run, peers) if existing.has_any else []
         return await _load_state(run, peers), existing, offered, []
@@ -222,10 +222,10 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
 
 
 async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> list[Upload]:
-    """Keep the query's files for the chat, and show them to the model.
+    """Store the query's files for the chat, and show them to the model.
 
     Raises:
-        InvalidRequest: No model of the agent takes what they are.
+        InvalidRequest: No model of the agent accepts these files.
     """
     attention = run.main.attention
     earlier = state.read("uploaded_files", list[Upload], [])
@@ -245,7 +245,7 @@ async def _take_uploads(run: Run, peers: Peers, state: session_state.State) -> l
 
 
 async def _find_mentioned_files(run: Run, peers: Peers, missing: list[str]) -> None:
-    """Find the files that the message names, also those that tools have made; say what is missing."""
+    """Find the files named in the message, including those that tools created; report missing ones."""
     attention, message = run.main.attention, run.query.message
     paths = [upload.path for upload in attention.uploads]
     if (
@@ -265,7 +265,10 @@ async def _find_mentioned_files(run: Run, peers: Peers, missing: list[str]) -> N
 
 
 async def _resolve_mentions(run: Run, existing: ToolCatalogue, offered: list[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
-    """Read whom and what the user asks for, of what the agent allows; what a program wrote asks for nothing."""
+    """Resolve the tools, skills and agents that the user mentions, as far as the agent allows.
+
+    Mentions in text from a program are ignored.
+    """
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     if run.query.from_program:
         return found

@@ -1,4 +1,4 @@
-"""Skills linked into a run's workspace: listed by the agent, mentioned, or claiming an upload."""
+"""Skills linked into a run's workspace: listed by the agent, mentioned, or registered for an upload's type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.orchestrator.run.scope import find_grants
 from services.orchestrator.run.scope_parts import Upload
 
 LINK_TIMEOUT_S = 120.0
-"""A first link installs the skill's requirements."""
+"""Timeout of a link; the first one installs the skill's requirements."""
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ async def fetch_skills(peers: Peers, wait_s: float) -> tools_pb2.ListSkillsRespo
 
 
 def pin_skills(pinned: Iterable[tools_pb2.Skill], existing: Iterable[tools_pb2.Skill]) -> list[tools_pb2.Skill]:
-    """Return the skills of a version, each with whether it can be had now."""
+    """Return the skills of a version, each with its current availability."""
     why_not = {skill.id: skill.unavailable for skill in existing if skill.HasField("unavailable")}
     found: list[tools_pb2.Skill] = []
     for skill in pinned:

@@ -1,4 +1,4 @@
-"""Fills a run's prompts with values found at its start, or when a stage begins."""
+"""Fills a run's prompts with values determined at its start, or when a stage begins."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from services.runtime.clock import now_utc
 NAMES = ("file_names", "files")
 
 FILES_SHOWN_MAX = 200
-"""Further files are counted, not named."""
+"""Files listed by name; further ones are only counted."""
 
 SKILLS = "skills/"
-"""Folder of the skills' own files, which nobody has made here."""
+"""Folder of the skills' own files, which were not created in the chat."""
 
 
 async def load_file_values(scope: Scope, peers: Peers, settings: StageSettings) -> dict[str, str]:
-    """Return the placeholders' values; none for a prompt without them, or one that the log has already."""
+    """Return the placeholders' values; none for a prompt without them, or one already in the log."""
     if not any(prompts.uses_placeholder(settings.system_prompt, name) for name in NAMES):
         return {}
     run = scope.run
@@ -35,7 +35,7 @@ async def load_file_values(scope: Scope, peers: Peers, settings: StageSettings) 
         known = (tools_pb2.FileInfo(path=upload.path) for upload in run.main.attention.uploads)
         listed = tools_pb2.ListFilesResponse(files=known)
     files = [file for file in listed.files if not file.path.startswith((SKILLS, "."))]
-    # What the caller keeps elsewhere has a name and no file here.
+    # References outside the chat have a name but no file here.
     elsewhere = [reference.name for reference in run.query.references if reference.name and not reference.meta]
     return {
         "file_names": _join([*map(_quote, (file.path for file in files)), *map(_quote, elsewhere)]),
@@ -49,7 +49,7 @@ def _describe(file: tools_pb2.FileInfo) -> str:
 
 
 def _quote(name: str) -> str:
-    """Keep a name, which is anybody's text, on its line."""
+    """Keep a name on one line, because it may contain any text."""
     return name if name.isprintable() else json.dumps(name, ensure_ascii=False)
 
 

@@ -21,16 +21,16 @@ from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.auth.identity import require_identity
 
 SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
-"""What a version decides: which tools a model is shown, and as what."""
+"""Fields that a version pins: the tools that a model sees, and their definitions."""
 
 log = structlog.get_logger()
 
 
 class ToolCatalogue:
-    """All usable tools by name, without regard to case, except the plan tools, which only stages have.
+    """All usable tools by name, case-insensitive, except the plan tools, which only stages have.
 
-    Where a version is given, tools that its agents may see are as it has them, and no others are listed for them but
-    those that MCP servers list for the run's user alone.
+    With a version, its agents' tools are as pinned, and the only others are those that MCP servers list for the run's
+    user.
     """
 
     def __init__(
@@ -41,8 +41,10 @@ class ToolCatalogue:
         is_resumed: bool = False,
         grants: TenantGrants | None = None,
     ) -> None:
-        """`is_resumed` keeps tools of the version that cannot be had any more: a call says so to the model. Of others
-        there are only those of `grants`; None grants all."""
+        """`is_resumed` keeps tools of the version that are no longer available, so that a call reports it to the model.
+
+        Other tools are limited to `grants`; None grants all.
+        """
         tools = [*tools]
         self._per_user = {f"{tool.per_user_server}__".casefold() for tool in tools if tool.HasField("per_user_server")}
         existing = {tool.name.casefold(): tool for tool in tools if grants is None or grants.allows_tool(tool.name)}
@@ -61,7 +63,7 @@ class ToolCatalogue:
         return len(self._tools) > len(OWN) or bool(self._live)
 
     def find_mentioned(self, name: str) -> tools_pb2.Tool | None:
-        """Return a tool that the agent may see, or any other that there is now."""
+        """Return a tool that the agent may see, or any other that exists now."""
         live = self._live.get(name.casefold()) if name.casefold() not in PLAN_NAMES else None
         return self.find_tool(name) or live
 
@@ -69,7 +71,7 @@ class ToolCatalogue:
         return self._tools.get(name.casefold())
 
     def find_connecting(self, name: str) -> tools_pb2.Tool | None:
-        """Return the tool with which a user gets to see the tool `name` of an MCP server, if it lists them apart."""
+        """Return the tool that connects a user to the MCP server of `name`, if that server lists tools per user."""
         found = (self._live.get(f"{server}connect") for server in self._per_user if name.casefold().startswith(server))
         return next(found, None)
 
@@ -88,10 +90,10 @@ class ToolCatalogue:
 
 
 async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """List the tools; an agent that lists none can go on without the tools service.
+    """List the tools; an agent that lists none can run without the tools service.
 
     Raises:
-        ProviderUnavailable: The service has not come back within half of the run's time.
+        ProviderUnavailable: The service did not come back within half of the run's time.
     """
     wait_s = limit_tools_wait(scope.run.spending.time_left_s, is_needed=bool(scope.agent.working_tools))
     is_resumed = bool(scope.run.past.reason)  # its calls that wait want the tools that they are of
@@ -107,7 +109,7 @@ async def load_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
 
 
 async def find_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
-    """List the tools; none where the tools service does not answer soon."""
+    """List the tools; empty if the tools service does not answer soon."""
     try:
         tools = await list_tools(peers, DISPENSABLE_S, DISPENSABLE_S)
     except ProviderUnavailable:
@@ -116,10 +118,10 @@ async def find_catalogue(scope: Scope, peers: Peers) -> ToolCatalogue:
 
 
 async def list_tools(peers: Peers, wait_s: float, user_wait_s: float) -> Sequence[tools_pb2.Tool]:
-    """List the tools that there are for the current user; those of the user alone are left out after `user_wait_s`.
+    """List the current user's tools; those that exist only for this user are left out after `user_wait_s`.
 
     Raises:
-        ProviderUnavailable: The others are not listed within `wait_s`.
+        ProviderUnavailable: The common tools are not listed within `wait_s`.
     """
     tools = await peers.tool_list.get_or_ask(None, partial(fetch_tools, peers, wait_s))
     for_all = {tool.name for tool in tools if tool.HasField("per_user_server")}
@@ -136,7 +138,7 @@ async def list_tools(peers: Peers, wait_s: float, user_wait_s: float) -> Sequenc
 
 
 async def fetch_tools(peers: Peers, wait_s: float, *, common: bool = True) -> Sequence[tools_pb2.Tool]:
-    """Ask for the tools; those that are `common` are the same for everybody."""
+    """Request the tools; with `common` only those that are the same for all users."""
     request = tools_pb2.ListToolsRequest(common_only=common)
     return (await peers.tools.ListTools(request, timeout=wait_s)).tools
 
@@ -147,7 +149,7 @@ async def _fetch_user_tools(peers: Peers, wait_s: float, for_all: Collection[str
 
 
 async def select_tools(scope: Scope, existing: ToolCatalogue, named: Iterable[str]) -> list[tools_pb2.Tool]:
-    """Select tools; those `named` in message or chat that are missing are reported to the user."""
+    """Select the tools; those `named` in the message or chat but missing are reported to the user."""
     usable, problems = find_usable_tools(scope, existing, named)
     for problem in problems:
         await scope.notice("TOOL_UNAVAILABLE", problem)
@@ -157,7 +159,7 @@ async def select_tools(scope: Scope, existing: ToolCatalogue, named: Iterable[st
 def find_usable_tools(
     scope: Scope, existing: ToolCatalogue, named: Iterable[str]
 ) -> tuple[list[tools_pb2.Tool], list[str]]:
-    """Return the tools, and why others cannot be had."""
+    """Return the usable tools, and problems with the others."""
     may_name = find_nameable(scope.agent, existing)
     others = {name.casefold(): name for name in named}
     problems = [describe_unnameable(name) for key, name in others.items() if key not in may_name]
@@ -182,7 +184,7 @@ def find_usable_tools(
 
 
 def find_nameable(agent: Definition, existing: ToolCatalogue) -> set[str]:
-    """Return the names, without regard to case, of the tools that a user may ask for."""
+    """Return the names, in lower case, of the tools that a user may request."""
     listed = _expand((*agent.working_tools, *agent.mentionable), existing)
     return {name.casefold() for name in (*listed, *existing.list_core())}
 
@@ -192,15 +194,15 @@ def describe_unnameable(name: str) -> str:
 
 
 def _expand(names: Iterable[str], existing: ToolCatalogue) -> list[str]:
-    """Return the names with those of the tools that a tier has in its place."""
+    """Return the names with each tier replaced by its tools."""
     tiers = ((name, TIERS.get(name.casefold())) for name in names)
     return [each for name, tier in tiers for each in ([name] if tier is None else existing.list_tier(tier))]
 
 
 def _pin_tool(pinned: tools_pb2.Tool, live: tools_pb2.Tool | None, is_resumed: bool) -> tools_pb2.Tool:
-    """Return what a model is to see of `pinned`, with what protects people as it is now.
+    """Return the tool as pinned for the model, with the current safety settings.
 
-    Approvals, answerers, effect and time limits that an operator has changed hold at once, also for runs on their way.
+    An operator's changes of approvals, answerers, effects and timeouts apply at once, even to active runs.
     """
     if live is None:
         return pinned
@@ -226,7 +228,7 @@ def _copy_seen(pinned: tools_pb2.Tool) -> tools_pb2.Tool:
 
 
 def find_problem(tool: tools_pb2.Tool) -> str:
-    """Return why the tool cannot be used; empty when it can."""
+    """Return why the tool cannot be used; empty if it can."""
     if tool.HasField("unavailable"):
         return tool.unavailable
     return "" if tool.kind in KINDS else f"its kind {tool.kind!r} is not known"

@@ -1,4 +1,4 @@
-"""Files that a query refers to: kept for the chat, and shown in a user message when small."""
+"""Files that a query refers to: stored for the chat, and shown in a user message if small."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ UPLOADS = "uploads"
 """Their folder in the workspace."""
 
 UPLOADS_MAX = 1000
-"""The oldest are dropped first."""
+"""Maximum uploads of a chat; the oldest are dropped."""
 
 TEXT_BYTES_MAX = 10 * 1024
 """Tools read larger files."""
 
 SHOWN_BYTES_MAX = 24 * 1024 * 1024
-"""One query's images, sounds and documents go to the provider in one request."""
+"""Maximum bytes of a query's images, audio and documents, which go to the provider in one request."""
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -40,13 +40,13 @@ def read_references(references: Iterable[common_pb2.Reference]) -> list[Upload]:
 
 
 def read_links(references: Iterable[common_pb2.Reference]) -> list[Link]:
-    """Return what the caller keeps elsewhere: it has an address and no file here."""
+    """Return the references to addresses outside the chat, which have no file here."""
     found = (reference for reference in references if reference.url and not parse_path(reference))
     return [Link(reference.name or reference.id, reference.url) for reference in found]
 
 
 def parse_path(reference: common_pb2.Reference) -> str:
-    """Return the path; empty unless UploadFile made the reference."""
+    """Return the path; empty unless UploadFile created the reference."""
     path = _parse_meta(reference).get("path")
     return path if isinstance(path, str) and path.startswith(f"{UPLOADS}/") else ""
 
@@ -67,8 +67,8 @@ def _parse_meta(reference: common_pb2.Reference) -> dict[str, Any]:
 async def find_uploads(
     run: Run, peers: Peers, given: list[Upload], earlier: list[Upload]
 ) -> tuple[list[Upload], list[Upload], list[str]]:
-    """Return the uploads of both that are there, and the names of those given that are not; all are where that cannot
-    be known."""
+    """Return the existing uploads of both lists, and the names of missing given ones; if existence is unknown, all
+    exist."""
     listed = await list_workspace(peers, run.chat_id, UPLOADS) if given or earlier else None
     if listed is None or listed.has_more:
         return given, earlier, []
@@ -85,7 +85,7 @@ def merge_uploads(before: Iterable[Upload], now: Iterable[Upload]) -> list[Uploa
 
 
 async def announce_uploads(scope: Scope, known: Iterable[Upload], given: Iterable[Upload]) -> None:
-    """Record each of the query's uploads `given`, unless the chat knows it."""
+    """Record each of the query's uploads `given` that is new to the chat."""
     given_paths = {upload.path for upload in given}
     known_paths, query = {upload.path for upload in known}, scope.run.query
     for reference in query.references:
@@ -106,12 +106,12 @@ async def announce_uploads(scope: Scope, known: Iterable[Upload], given: Iterabl
 
 
 def is_shown_kind(upload: Upload) -> bool:
-    """Return whether it is a sound or document of a type that there are models for."""
+    """Return whether the file is audio or a document of a type that some models accept."""
     return upload.mime_type in SOUND_TYPES or upload.kind == "pdf"
 
 
 async def show_uploads(scope: Scope, peers: Peers, given: Iterable[Upload], kinds: Collection[str]) -> None:
-    """Commit a message with what the model is shown: small texts, images, and files of these `kinds`."""
+    """Commit a message with the files that the model sees: small texts, images, and files of these `kinds`."""
     parts: list[llm_pb2.ContentPart] = []
     room = SHOWN_BYTES_MAX
     for upload in given:

@@ -1,4 +1,4 @@
-"""Keeps pictures and sounds of an answer as artifacts of the chat."""
+"""Stores images and audio of an answer as artifacts of the chat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE_BYTES = 256 * 1024
 """Size of a message to UploadFile, which accepts 1 MiB."""
 
 SUFFIXES = {"audio/mpeg": "mp3", "image/jpeg": "jpg"}
-"""Of other types the second word is the suffix."""
+"""For other types the subtype is the suffix."""
 
 log = structlog.get_logger()
 
@@ -29,11 +29,11 @@ log = structlog.get_logger()
 class AnswerFiles:
     artifacts: list[agent_pb2.ArtifactPublish] = field(default_factory=list[agent_pb2.ArtifactPublish])
     problems: list[str] = field(default_factory=list[str])
-    """What is missing from the answer, for its reader."""
+    """Descriptions of the answer's missing files, for its reader."""
 
 
 async def keep_media(scope: Scope, peers: Peers, answer: Answer, *, linked: bool) -> AnswerFiles:
-    """Store the files, and link them at the end of the answer's text unless it has a form of its own."""
+    """Store the files, and link them at the end of the answer's text unless it has a form."""
     files = AnswerFiles()
     for media in answer.media:
         if media.problem:

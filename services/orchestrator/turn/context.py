@@ -1,7 +1,7 @@
-"""Loads the messages of a scope's requests, with reminders, insights, and what its sub-agents have returned.
+"""Loads the messages of a scope's requests, with reminders, insights, and its sub-agents' results.
 
-A turn compacts at most once when due, and once when the provider refused it as too long. A run's first turn waits for
-no summary while its request fits: the chat is compacted once the run has ended, or before a later turn.
+A turn compacts at most once when due, and once if the provider refused it as too long. A run's first turn does not wait
+for a summary while its request fits: the chat is compacted after the run, or before a later turn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 THOUGHT_CHARS = 200
 
 RETURN_CHARS_MAX = 500
-"""The model has the whole as the call's own result."""
+"""Maximum characters; the model has the whole text as the call's own result."""
 
 
 class ParentContext(msgspec.Struct, rename="camel"):
@@ -57,7 +57,7 @@ async def push(scope: Scope, parent: Scope, peers: Peers, task: str) -> None:
 
 
 async def restore(scope: Scope, answer: Answer) -> None:
-    """Show the returns; the results of all calls of `answer` are stored before."""
+    """Show the results of sub-agents; the results of all calls of `answer` are stored first."""
     returns = scope.notes.take_returns()
     if not returns:
         return
@@ -80,7 +80,7 @@ ENDED = ("compaction_complete", "compaction_fallback", "compaction_fail")
 
 
 def is_compact_command(message: str) -> bool:
-    """Return whether the message is this command, which memory shows to no model."""
+    """Return whether the message is the compact command, which memory shows to no model."""
     return message.split(maxsplit=1)[:1] == [COMPACT_COMMAND]
 
 
@@ -93,7 +93,7 @@ async def run_compaction(conversation: Conversation) -> str:
 
 
 OF_RUN = ("time", *MENTIONS)
-"""Keys of what belongs to a query, which is told once in its run."""
+"""Keys of reminders that belong to a query and are sent once in its run."""
 
 
 def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
@@ -106,7 +106,7 @@ def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
 
 
 def make_asides(scope: Scope) -> list[str]:
-    """Make what the model is told with each request, and no log keeps: notes, and the draft that it is to check."""
+    """Create the unlogged texts of each request: notes, and the draft to verify."""
     draft = scope.attention.draft
     check = prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft}) if draft else ""
     return [text for text in (scope.attention.describe_notes(), check) if text]
@@ -140,7 +140,7 @@ _LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
 
 
 async def write_insights(scope: Scope, peers: Peers, results: Sequence[llm_pb2.Message]) -> None:
-    """Have a model write the insights of results that a request is about to show by them."""
+    """Have a model write the insights that will replace results in the next request."""
     text = "\n\n".join(
         f"{number}. {result.name}:\n{text_of(result)[:RESULT_CHARS_MAX]}"
         for number, result in enumerate(results, start=1)
@@ -155,7 +155,7 @@ async def write_insights(scope: Scope, peers: Peers, results: Sequence[llm_pb2.M
 
 
 NEARLY_FULL_SHARE = 0.9
-"""Share of the threshold of compaction from which the user is warned."""
+"""Share of the compaction threshold at which the user is warned."""
 
 
 class Context:
@@ -166,13 +166,13 @@ class Context:
         tools: Sequence[llm_pb2.ToolSchema],
         history_tools: Sequence[llm_pb2.ToolSchema],
     ) -> None:
-        """`history_tools` are counted with the others once something has left the window."""
+        """`history_tools` are counted with the others once messages have left the window."""
         self._scope = scope
         self._peers = peers
         self._tools = tools
         self._history_tools = history_tools
         self.has_left = False
-        """Whether the last request lacks something that was said."""
+        """Whether the last request omits earlier messages."""
         self._recap = make_recap_settings(scope.agent, scope.settings.steps_max)
         self._frame: RequestFrame | None = None
         self._framed_for = scope.settings
@@ -180,7 +180,7 @@ class Context:
         self.model = llm_pb2.ModelInfo()
         """The model of the last request."""
         self.tokens = 0
-        """Tokens of the last request; 0 where memory could not count them."""
+        """Tokens of the last request; 0 if memory could not count them."""
         self._turn = 0
         self._has_noticed = False
         self._has_warned = False
@@ -228,7 +228,7 @@ class Context:
         await self._compaction.compact_by_hand(await self._make_frame(), loaded, hint)
 
     def add_history_tools(self) -> None:
-        """Have the history tools among the others from the next request on."""
+        """Include the history tools from the next request on."""
         self._tools, self._history_tools, self._frame = [*self._tools, *self._history_tools], (), None
 
     async def _compact_after_run(self) -> bool:
@@ -291,7 +291,7 @@ def make_load_request(
     history_tools: Sequence[llm_pb2.ToolSchema],
     recap_settings: memory_pb2.RecapSettings | None,
 ) -> memory_pb2.LoadContextRequest:
-    """Make the request for what a scope's model is shown next; without `limits` nothing is counted."""
+    """Create the request for the messages that a scope's model sees next; without `limits` nothing is counted."""
     return memory_pb2.LoadContextRequest(
         chat_id=scope.run.chat_id,
         run_id=scope.run.id,

@@ -28,10 +28,10 @@ from services.orchestrator.turn.output_form import Output, OutputForm
 from services.runtime.rpc.peer_calls import was_broken_connection
 
 JSON_SCHEMA = "json_schema"
-"""Capability of models that keep to a schema while they write."""
+"""Capability of models that enforce a schema during generation."""
 
 CUT = ("length", "content_filter")
-"""Finish reasons of answers that are not whole."""
+"""Finish reasons of incomplete answers."""
 
 log = structlog.get_logger()
 
@@ -39,20 +39,20 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class _Turn:
     request: bytes
-    """Serialized; replaced when refused as too long."""
+    """Serialized; replaced if refused as too long."""
 
     hidden: Collection[str]
     form: OutputForm | None = None
-    """The form that the answer is held to."""
+    """The form required of the answer."""
 
     counted_bytes: int = 0
-    """Size of what memory has counted."""
+    """Size of the part of the request that memory has counted, in bytes."""
 
     cut: str = ""
-    """Notice for readers of an answer that money has cut."""
+    """Notice to readers that the money limit has cut the answer."""
 
     def limit_output(self, tokens_max: int | None) -> bytes:
-        """Return the request with another max_tokens, if any: of a field that stands there twice, the last counts."""
+        """Return the request, with another max_tokens if given; for a repeated field the last value counts."""
         if tokens_max is None:
             return self.request
         return self.request + llm_pb2.ChatRequest(max_tokens=tokens_max).SerializeToString()
@@ -65,7 +65,7 @@ class Conversation:
         self.peers = peers
         self.tools = tools
         self._history_tools = select_history_tools(scope, tools)
-        """What joins the tools once something has left the window."""
+        """Tools added once messages have left the window."""
         scope.offer_tools(tools)
         self.context = Context(scope, peers, scope.tools.schemas, Toolbox(self._history_tools).schemas)
 
@@ -83,8 +83,8 @@ class Conversation:
     ) -> Answer:
         """Stream one turn and commit it.
 
-        `tool_choice` is none, auto, required or a tool's name; `reasoning` None means the stage's own. Tools stay in
-        requests that may not call them, for the provider's prefix cache.
+        `tool_choice` is none, auto, required or a tool's name; `reasoning` None uses the stage's setting. Requests keep
+        their tools even if none may be called, for the provider's prefix cache.
         """
         run = self.run
         run.control.check()
@@ -131,7 +131,7 @@ class Conversation:
             self._history_tools = []
 
     async def _stream_within_budget(self, turn: _Turn, *, beyond: bool) -> Answer:
-        """Stream the answer, beginning once more if the gateway goes away."""
+        """Stream the answer, again from the beginning if the connection to the gateway breaks."""
         spending = self.run.spending
         needs = await self._measure_needs(turn)
         async with spending.model_call(needs, beyond=beyond) as reservation:
@@ -147,8 +147,8 @@ class Conversation:
         if not was_heard:
             spending.give_back_model_call()
         async with AsyncExitStack() as stack:
-            # What had come was paid for: another answer is another model call, and without one readers keep what they
-            # have.
+            # The partial answer was paid for, so another attempt counts as a further call; without one, readers keep
+            # the part they have.
             try:
                 again = spending.model_call(needs, beyond=beyond and not was_heard)
                 reservation = await stack.enter_async_context(again)
@@ -163,22 +163,22 @@ class Conversation:
         model, info = self.scope.settings.model, self.context.model
         if self.run.spending.needs_prices:
             info = await get_priced_model(self.peers, model.provider_key or "", model.model or "")
-        # What memory has not counted: the form, and an answer to be mended.
+        # Memory has not counted the form, nor an answer to be repaired.
         uncounted = estimate_tokens(max(0, len(turn.request) - turn.counted_bytes))
         tokens = (self.context.tokens or estimate_tokens(turn.counted_bytes)) + uncounted
         return make_needs(info, tokens, model.max_tokens)
 
     async def _is_held_by_provider(self) -> bool:
-        """Whether the model keeps to a schema by itself, so that readers may have its text at once."""
+        """Return whether the model enforces a schema itself, so that readers may receive its text immediately."""
         model = self.scope.settings.model
         info = await get_model_info(self.peers, model.provider_key or "", model.model or "")
         return not info.capabilities or JSON_SCHEMA in info.capabilities
 
     async def _hold_to_form(self, turn: _Turn, form: OutputForm, answer: Answer) -> Answer:
-        """Return the answer in its form, asked for once more if need be; calls and cut answers stay as they are.
+        """Return the answer in its form, requesting it again if necessary; calls and cut answers are unchanged.
 
         Raises:
-            OutputMismatch: The second answer does not have the form either.
+            OutputMismatch: The second answer does not match the form either.
         """
         output = self._read_output(form, answer)
         if output is not None and output.problem:
@@ -192,7 +192,7 @@ class Conversation:
         return answer
 
     def _read_output(self, form: OutputForm, answer: Answer) -> Output | None:
-        """Return None for an answer that is held to no form: with calls, cut or empty."""
+        """Return the answer's output; None if no form applies because it has calls, is cut or empty."""
         text = answer.end_text()
         if answer.calls or not text.strip() or answer.finish_reason in CUT:
             return None
@@ -218,14 +218,14 @@ class Conversation:
         return answer
 
     def _select_hidden(self, tool_choice: str) -> list[str]:
-        """Return the deltas to hide: reasoning summed up later, an answer verified first."""
+        """Return the kinds of deltas to hide: reasoning to be summarized, an answer to be verified."""
         settings = self.scope.settings
         is_draft = settings.verify != "NONE" and tool_choice in ("none", "auto") and not self.scope.attention.draft
         hidden = ["content"] if is_draft else []
         return [*hidden, "reasoning"] if settings.output != "PLAIN" else hidden
 
     async def execute_calls(self, answer: Answer, *, parallel: bool, warn: executor.Warn | None = None) -> None:
-        """Give every call a result, committed as it comes, with what `warn` says appended.
+        """Produce a result for every call, committed as it arrives, with the note from `warn` appended.
 
         Raises:
             BudgetExceeded: Calls beyond the budget were refused.
@@ -267,7 +267,7 @@ class Conversation:
         reasoning: bool | None,
         form: OutputForm | None,
     ) -> bytes:
-        """Serialize the request, as a message object would weigh more while the model answers."""
+        """Serialize the request, because a message object would use more memory while the model answers."""
         model, schemas = self.scope.settings.model, self.scope.tools.schemas
         self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(
@@ -292,7 +292,7 @@ class Conversation:
         return request.SerializeToString()
 
     async def _stream_fitting(self, turn: _Turn, answer: Answer, output_tokens_max: int | None) -> None:
-        """Compact and try again, as the same call of the budget, when the turn is too long."""
+        """If the turn is too long, compact and try again within the same budgeted call."""
         try:
             await stream_model(self.peers, self.run.spending, turn.limit_output(output_tokens_max), answer)
         except ContextLengthExceeded:
@@ -315,7 +315,7 @@ def select_history_tools(scope: Scope, tools: Collection[tools_pb2.Tool]) -> lis
 
 
 def _add_repair(request: bytes, text: str, problem: str) -> bytes:
-    """Add an answer that has another form, and the wish for a better one, to its request; the log has neither."""
+    """Append an answer with the wrong form, and a request for a better one; the log has neither."""
     again = llm_pb2.ChatRequest.FromString(request)
     again.messages.add(role="assistant").content.add(text=text)
     again.messages.add(role="user").content.add(text=output_form.REPAIR_PROMPT.format(problem=problem))

@@ -1,6 +1,6 @@
-"""Calls of models: the streamed one of a turn, and short, optional side questions, charged to the run.
+"""Calls of models: the streamed call of a turn, and short, optional side questions charged to the run.
 
-A turn's call is bounded by the run's time as a whole and by `modelTimeoutMs` of silence.
+A turn's call is bounded by the run's time, and by `modelTimeoutMs` of silence.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ log = structlog.get_logger()
 METHOD = "LlmService/StreamChat"
 
 CHECKS = 4
-"""Silent checks in a row that mean a stall, in the limit's time; one may mean that this process stood still. A timer
-that looks now and then costs nothing per delta."""
+"""Consecutive silent checks, within the limit's time, that mean a stall; a single one may mean that this process was
+paused. Checking on a timer costs nothing per delta."""
 
 
 async def stream_model(peers: Peers, spending: Spending, request: bytes, answer: Answer) -> None:
-    """Ask the model and let `answer` take what it streams.
+    """Call the model and pass its stream to `answer`.
 
     Raises:
-        StreamStalled: Nothing came for too long.
-        BudgetExceeded: The run's time is over.
+        StreamStalled: Nothing arrived for too long.
+        BudgetExceeded: The run's time is used up.
         HeadraceError: The gateway's error.
     """
     with noting_chat(request, answer.take) as take:
@@ -77,7 +77,7 @@ async def _push_answer(
             raise spending.make_exceeded("timeoutMs") from error
         raise
     except grpc.aio.AioRpcError as error:
-        # The gateway's own errors arrive as ours; what is left is our deadline, or a bug of the gateway.
+        # The gateway's errors arrive as HeadraceErrors; others are our own deadline, or a bug of the gateway.
         if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
             raise
         raise spending.make_exceeded("timeoutMs") from error
@@ -87,7 +87,7 @@ async def _push_answer(
 
 @contextmanager
 def noting_chat(request: bytes, take: Callable[[bytes], None]) -> Generator[Callable[[bytes], None]]:
-    """Yield `take`, or where the run is recorded what notes each delta before it takes it."""
+    """Yield `take`; if the run is recorded, a function that records each delta first."""
     recorder = RECORDER.get()
     if recorder is None:
         yield take
@@ -102,7 +102,7 @@ def noting_chat(request: bytes, take: Callable[[bytes], None]) -> Generator[Call
 
 
 class _SilenceWatch:
-    """Lets `silence` expire when there is no progress for so long."""
+    """Lets `silence` expire after that long without progress."""
 
     def __init__(self, silence: asyncio.Timeout, answer: Answer, limit_s: float) -> None:
         self._silence = silence
@@ -135,7 +135,7 @@ OUTPUT_TOKENS = 500
 
 
 async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) -> str:
-    """Return an empty text when the call fails, or the next turn needs the last call."""
+    """Return the answer; empty if the call fails, or if only one call is left, which the next turn needs."""
     if run.spending.model_calls_left <= 1:
         return ""
     answer: list[str] = []
@@ -172,7 +172,7 @@ async def stream_charged(
     reservation: Reservation,
     take: Callable[[llm_pb2.LlmDelta], None],
 ) -> None:
-    """Let `take` have the answer's deltas, within what is reserved, and charge the run whatever happens."""
+    """Pass the answer's deltas to `take`, within the reservation, and charge the run in any case."""
     if reservation.output_tokens_max is not None:
         request.max_tokens = reservation.output_tokens_max
     timeout_s = min(TIMEOUT_S, run.spending.time_left_s)

@@ -26,16 +26,16 @@ REPAIR_PROMPT = (
 @dataclass(frozen=True, slots=True)
 class Output:
     json: str
-    """The answer's JSON as the model wrote it, without a fence around it."""
+    """The answer's JSON as the model wrote it, without a code fence."""
 
     problem: str
-    """Why it does not fit, for the model; empty when it does."""
+    """Why it does not match, for the model; empty if it does."""
 
     def require_json(self) -> str:
         """Return the JSON.
 
         Raises:
-            OutputMismatch: It does not fit.
+            OutputMismatch: It does not match the form.
         """
         if self.problem:
             raise OutputMismatch(f"the model's answer does not fit the schema: {self.problem}")
@@ -57,9 +57,9 @@ class OutputForm:
 
 
 def find_form(scope: Scope) -> OutputForm | None:
-    """Return the form of what the scope's stage answers; None where any text will do.
+    """Return the form of the answer in the scope's stage; None for any text.
 
-    The query's holds for the run's own answer, an agent's for the answers of that agent.
+    The query's form applies to the run's own answer, an agent's form to that agent's answers.
     """
     run = scope.run
     if scope.ids.task_id is not None or not STAGES[scope.settings.stage].gives_answer:
@@ -72,7 +72,7 @@ def find_form(scope: Scope) -> OutputForm | None:
 
 
 def check_output_format(query: agent_pb2.QueryRequest) -> None:
-    """Raise InvalidRequest when the query's schema is none."""
+    """Raise InvalidRequest if the query's schema is not a JSON Schema."""
     if query.HasField("output_format") and (problem := find_schema_problem(query.output_format.schema)):
         raise InvalidRequest.of("outputFormat.schema", f"must be a JSON Schema: {problem}")
 

@@ -21,7 +21,7 @@ Access: TypeAlias = Literal["", "read", "take_part", "own"]
 PARTICIPATING = frozenset({"own", "take_part"})
 
 RUN_ONLY = "run"
-"""What is left to a user whose chat it is not any more, while a run of theirs goes on: that run's name."""
+"""Scope left to a user who has lost their chat while their run continues: that run's name."""
 
 
 def find_access(user: Identity, owner: Identity, shared_with: Collection[str], participants: Collection[str]) -> Access:
@@ -40,14 +40,15 @@ USER, ROLE = "user:", "role:"
 
 
 def list_names(caller: Identity) -> list[str]:
-    """Return the names by which rules of the caller's tenant mean the caller, whoever has asked."""
+    """Return the names that match the caller in rules of their tenant, whoever makes the request."""
     return [TENANT, USER + caller.user, *(ROLE + role for role in sorted(caller.roles))]
 
 
 def may_answer(any_of: Collection[str], requester: Identity, caller: Identity, *, not_requester: bool) -> bool:
-    """Say whether `caller`, of the requester's tenant, may answer by this rule; an empty one means the requester.
+    """Return whether `caller`, of the requester's tenant, may answer under this rule; an empty rule means the
+    requester.
 
-    Who has made the key of one of them counts as that one, too: for two eyes they are the same.
+    For four eyes, the creator of an API key and the key's holder are the same person.
     """
     if not_requester and not caller.persons.isdisjoint(requester.persons):
         return False

@@ -1,4 +1,4 @@
-"""Who may answer, as files say it: `answerers` of approvals.yaml and of tools' definitions."""
+"""Rules for who may answer: `answerers` in approvals.yaml and in tool definitions."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class AnswererRule(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
     any_of: Annotated[tuple[Name, ...], Field(max_length=NAMES_MAX)] = ()
-    """Any of these may answer: `requester` (whose run it is), `tenant` (every user of the tenant), `user:NAME`,
-    `role:NAME`; 32 at most. Left out, the requester; with `notRequester`, every other user of the tenant."""
+    """Any of these may answer: `requester` (the user of the run), `tenant` (every user of the tenant), `user:NAME`,
+    `role:NAME`; 32 at most. By default the requester; with `notRequester`, every other user of the tenant."""
 
     not_requester: bool = False
-    """Four eyes: the requester may not answer, whatever `anyOf` says. It needs authentication: without it everybody is
-    the requester, and nobody can answer."""
+    """Four eyes: the requester may not answer, whatever `anyOf` contains. Requires authentication: without it all
+    callers are the requester, and no answer is accepted."""
 
     count: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1
     """Approvals: how many different users must approve before the call runs, 16 at most; one reject rejects. It needs
     authentication: without it everybody is the same user, and more than one cannot be reached."""
 
     remind_after_ms: Annotated[int, Field(ge=1)] | None = None
-    """How long a gate waits before a reminder, in milliseconds: a `gate.step` `reminded`, once, told to webhooks as
-    `headrace.gate.reminded`. Left out, or not before the gate's own end, there is none."""
+    """How long a gate waits before its one reminder, in milliseconds: a `gate.step` `reminded`, sent to webhooks as
+    `headrace.gate.reminded`. By default, or if the gate ends earlier, no reminder is sent."""
 
     escalate_after_ms: Annotated[int, Field(ge=1)] | None = None
     """How long a gate waits before those in `escalateTo` may answer too, in milliseconds: a `gate.step` `escalated`,
     once, told to webhooks as `headrace.gate.escalated`."""
 
     escalate_to: Annotated[tuple[OtherName, ...], Field(max_length=NAMES_MAX)] = ()
-    """Who may answer too then: `user:NAME`, `role:NAME`; 32 at most. `notRequester` holds for them as well."""
+    """Who may also answer then: `user:NAME`, `role:NAME`; 32 at most. `notRequester` applies to them as well."""
 
     @model_validator(mode="after")
     def _check_escalation(self) -> AnswererRule:

@@ -97,7 +97,7 @@ class ApiKeys:
         return any((who.tenant, who.user) == (tenant, user) for who in self._identities.values())
 
     def has(self, who: Identity) -> bool:
-        """Whether the file still has the key that `who` has shown, as that user's."""
+        """Return whether the file still has the key that `who` presented, for the same user."""
         return self._by_credential.get(who.credential) == who
 
 

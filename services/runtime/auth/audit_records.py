@@ -1,6 +1,6 @@
-"""Events that services record in memory's audit log, refused sign-ins among them.
+"""Events that services record in memory's audit log, including refused sign-ins.
 
-Refused sign-ins of one address within a minute are one line, however many there are.
+Refused sign-ins from one address within a minute become one line, however many they are.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Record: TypeAlias = Callable[[str, int], Awaitable[None]]
 MINUTE_S = 60.0
 
 ADDRESSES_MAX = 1_000
-"""Addresses that are told apart in a minute; all others are counted together."""
+"""Maximum addresses counted separately in a minute; all others share a count."""
 
 OTHERS = "others"
 
 EVENT = "sign_in.refused"
 
 CLIENT_ADDRESS = "x-headrace-client-address"
-"""Header in which a facade that passes credentials on (deploy/gateway) says who has shown them."""
+"""Header in which a facade that forwards credentials (deploy/gateway) sends the address of its client."""
 
 LAST_S = 2.0
 """Time to record what is left when the service stops."""
@@ -54,7 +54,7 @@ class RefusedSignIns:
         self._counts[address if known else OTHERS] += 1
 
     async def record_all(self, record: Record) -> None:
-        """Record what was counted; what cannot be recorded now is counted on."""
+        """Record all counts; those that cannot be recorded now are kept for the next time."""
         counts, self._counts = self._counts, Counter()
         while counts:
             address, count = counts.popitem()
@@ -95,7 +95,7 @@ async def _record_regularly(refused: RefusedSignIns, record: Record, every_s: fl
 
 
 def find_client_address(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """Return the address of whoever a facade calls for; empty where it tells none."""
+    """Return the address of the facade's client; empty if the facade sent none."""
     return next((str(value) for key, value in metadata if key == CLIENT_ADDRESS), "")
 
 
@@ -113,7 +113,7 @@ RECORD_TIMEOUT_S = 10.0
 
 
 class AuditRecords:
-    """The audit log of the memory service behind a channel, for a service of the suite."""
+    """Client of memory's audit log, for the services of the suite."""
 
     def __init__(self, memory: grpc.aio.Channel, service: str) -> None:
         # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
@@ -121,7 +121,7 @@ class AuditRecords:
         self._service = service
 
     async def record(self, event: str, who: Identity | None, **details: str | int | bool) -> None:
-        """Have a line stored; None: nobody is known. Raises HeadraceError."""
+        """Store a line in the audit log; `who` is None if the user is unknown. Raises HeadraceError."""
         request = audit_pb2.RecordAuditRequest(event=event, details=msgspec.json.encode(details).decode())
         if who is not None:
             request.tenant, request.by, request.credential = who.tenant, who.user, who.credential

@@ -1,8 +1,8 @@
-"""Authenticates and authorizes each call before anything else is done with it, and ends calls with their credentials.
+"""Authenticates and authorizes each call before anything else, and ends calls when their credentials end.
 
-A service proves itself by its certificate (spiffe://<trust domain>/<service>) or the suite's token, and says for whom
-it calls. Everybody else is a client with a credential. If nothing is configured, all callers are one user who may do
-all.
+A service proves its identity by its certificate (spiffe://<trust domain>/<service>) or the suite's token, and names the
+user it calls for. All other callers are clients with a credential. If nothing is configured, all callers are one user
+with all permissions.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 
 AUTHORIZATION, API_KEY = "authorization", "x-api-key"
 CALLER, TOKEN = "x-headrace-caller", "x-headrace-token"
-"""Headers in which a service without a certificate names itself and proves it."""
+"""Headers with which a service without a certificate names and proves itself."""
 
 WHO_ASKS = "/headrace.v1.AgentService/GetIdentity"
-"""A call that takes none of its key's: deploy/gateway asks it before it reads a body, and then makes the call."""
+"""Method that does not count against a key's calls: deploy/gateway calls it before it reads a body, and then makes the
+real call."""
 
 _HEADERS = frozenset({AUTHORIZATION, API_KEY, CALLER, TOKEN, TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS})
 
@@ -79,13 +80,15 @@ class Authenticator:
         is_foreign_user: Callable[[], bool] = lambda: False,
         note_service: Callable[[], None] = lambda: None,
     ) -> Identity | None:
-        """Return the identity that the RPC is for; None if it is the calling service itself. `is_foreign_user` says
-        whether another user of this machine calls; `note_service` is called when a service has proven itself, which
-        may call for somebody who is refused, or where nothing is to be proven and the call is admitted.
+        """Return the identity that the RPC is for; None if it is the calling service itself. `is_foreign_user` returns
+        whether another user of this machine calls. `note_service` is called when a service has proved itself, even if
+        the user it calls for is then refused, or when no proof is needed and the call is admitted.
 
         Raises:
-            Unauthenticated: The caller is not known. CredentialEnded: Its API key is of no use any more.
-            PermissionDenied: It may not call this. QuotaExceeded: Its API key has had its calls for now.
+            Unauthenticated: The caller is unknown.
+            CredentialEnded: Its API key is no longer valid.
+            PermissionDenied: It may not call this method.
+            QuotaExceeded: Its API key has used up its calls for now.
             Overloaded: Its credential cannot be checked now.
         """
         headers = _collect_headers(metadata)
@@ -145,7 +148,7 @@ class Authenticator:
         return await self._find_key_holder(credential, is_call=is_call)
 
     def ending_with_credential(self, who: Identity | None) -> AbstractAsyncContextManager[None]:
-        """Run the block for as long as what `who` has shown to this process is good; raises CredentialEnded."""
+        """Run the block until the credential that `who` presented to this process ends; raises CredentialEnded."""
         return self.open_calls.ending(who) if who is not None and (who.key_id or who.ends_at) else nullcontext()
 
     def _check_credential(self, who: Identity) -> None:
@@ -216,7 +219,7 @@ class OpenCalls:
 
     @asynccontextmanager
     async def ending(self, who: Identity) -> AsyncGenerator[None]:
-        """Run the block for as long as the credential of `who` is good; raises CredentialEnded."""
+        """Run the block until the credential of `who` ends; raises CredentialEnded."""
         ending = asyncio.timeout(None)
         try:
             async with ending:
@@ -231,13 +234,13 @@ class OpenCalls:
             self._open.pop(ending, None)
 
     async def watch(self) -> None:
-        """Look at all calls every second, until cancelled."""
+        """Check all calls every second, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()
 
     def look(self) -> None:
-        """End the calls whose credentials have ended."""
+        """End the calls for which the credential has ended."""
         now = asyncio.get_running_loop().time()
         for ending, who in [*self._open.items()]:
             try:

@@ -21,7 +21,7 @@ _A2A = (
     *("GetExtendedAgentCard", "ListTaskPushNotificationConfigs", "CreateTaskPushNotificationConfig"),
     *("GetTaskPushNotificationConfig", "DeleteTaskPushNotificationConfig"),
 )
-"""Another protocol's RPCs, which have no options of ours: those that they call have scopes."""
+"""RPCs of another protocol, which has no scopes: the RPCs that they call check them."""
 
 CALLERS = {path: rpc.callers for path, rpc in RPCS.items()} | {f"/lf.a2a.v1.A2AService/{name}": PUBLIC for name in _A2A}
 """Callers by the RPC's name on the wire; `client` is every caller outside the suite."""

@@ -22,8 +22,8 @@ MAKERS = "x-headrace-makers"
 """Names separated by spaces: users' names may have commas."""
 
 ALL_SCOPES = frozenset({"ask", "answer", "operate", "read_content", "publish", "admin"})
-"""What a credential can be good for: asking agents, answering gates, seeing and ending other users' runs, reading what
-is said in them, publishing agents, managing keys and budgets."""
+"""Scopes of a credential: ask agents, answer gates, see and end other users' runs, read their content, publish agents,
+manage keys and budgets."""
 
 DEFAULT_SCOPES = frozenset({"ask", "answer"})
 """Scopes of a credential that names none."""
@@ -34,7 +34,8 @@ ROLES_MAX = 64
 MAKERS_MAX = 16
 """Users who have made keys with each other's keys, and so know a key's text."""
 IDENTITIES_MAX = 1024
-"""Identities of services' headers that are kept: each run is some calls of the same user, whose streams share it."""
+"""Maximum identities kept from services' headers: a run makes several calls for one user, and their streams share the
+object."""
 
 _ROLE = re.compile(r"[!-+\--~]{1,64}")
 _NAME = re.compile(r"[!-~]{1,128}")
@@ -49,16 +50,17 @@ class Identity:
     """How the user was proven (`api_key:` or `jwt:` and a name of the credential); empty: by nothing. The same user
     with another credential is the same identity."""
     roles: frozenset[str] = field(default=frozenset(), compare=False)
-    """Names by which rules mean this user among others: groups of the directory, or what the key's file says."""
+    """Names of groups that match this user in rules: groups of the directory, or roles in the key's file."""
     scopes: frozenset[str] = field(default=DEFAULT_SCOPES, compare=False)
-    """What the credential is good for."""
+    """The credential's scopes."""
     key_id: str = field(default="", compare=False)
-    """The stored API key that was shown to this process, FILED for one of its file; empty: none was, or to another."""
+    """Id of the stored API key presented to this process, FILED for a key of its file; empty if none was presented to
+    it."""
     ends_at: int = field(default=0, compare=False)
-    """When the token or session that was shown to this process ends, Unix milliseconds; 0: it has no end of its own."""
+    """End of the token or session presented to this process, in Unix milliseconds; 0: it does not expire."""
 
     makers: frozenset[str] = field(default=frozenset(), compare=False)
-    """Users who know the API key's text, as they have made it: whatever it does may be done by one of them."""
+    """Users who created the API key and so know its text: each of them may be the one who uses it."""
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
@@ -67,7 +69,7 @@ class Identity:
 
     @property
     def persons(self) -> frozenset[str]:
-        """Users of the tenant of whom each may be the one who acts."""
+        """Users of the tenant who may be behind this identity."""
         return self.makers | {self.user}
 
     @property
@@ -82,7 +84,7 @@ DEFAULT = Identity("default", "default", scopes=ALL_SCOPES)
 """Every caller, if credentials are not checked."""
 
 _identity: ContextVar[Identity | None] = ContextVar("identity", default=DEFAULT)
-"""The current identity; None for a service on its own account. Outside of calls there is the default."""
+"""The current identity; None for a service on its own account. Outside of calls, the default identity."""
 
 
 def get_identity() -> Identity | None:
@@ -180,7 +182,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 TENANTS_MAX = 100
-"""Tenants with a label of their own; later ones share one."""
+"""Maximum tenants with their own label; later ones share one."""
 
 OTHERS = "(others)"
 

@@ -101,7 +101,7 @@ class FetchedKeys:
     async def find_keys(self, key_id: str | None) -> list[Key]:
         if not self._has_key(key_id):
             async with self._fetching:
-                # Who waited finds what the one before has fetched.
+                # A task that waited finds the keys that the previous one fetched.
                 if not self._has_key(key_id) and monotonic_s() - self._tried_at >= self._interval_s:
                     await self._fetch_keys()
         if not self._keys:
@@ -130,7 +130,7 @@ class FetchedKeys:
 
 
 def parse_keys(data: bytes) -> list[Key]:
-    """Return the usable keys of a JWKS or PEM file; raises ValueError if there is none."""
+    """Return the usable keys of a JWKS or PEM file; raises ValueError if it has none."""
     if data.lstrip().startswith(b"-----BEGIN"):
         found = [
             Key(None, public, algorithms)
@@ -189,7 +189,7 @@ class JwtVerifier:
     audience: str
     algorithms: frozenset[str]
     tenant_claim: str
-    """The claim that names the tenant; empty if there is one tenant."""
+    """Claim with the tenant's name; empty if there is only one tenant."""
 
     roles_claim: str
     scopes_claim: str
@@ -197,7 +197,7 @@ class JwtVerifier:
 
     leeway_s: float
     role_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Scopes that a role gives beside those of the token."""
+    """Scopes that a role gives in addition to the token's."""
 
     @classmethod
     def from_settings(cls, settings: AuthSettings, keys: KeySource, issuer: str, audience: str) -> JwtVerifier:
@@ -218,10 +218,11 @@ class JwtVerifier:
         return (await self.verify_claims(token))[0]
 
     async def verify_claims(self, token: str) -> tuple[Identity, dict[str, Any]]:
-        """Return the identity of the token's user, and all that the token says.
+        """Return the identity of the token's user, and all claims.
 
         Raises:
-            Unauthenticated: The token is not valid. Overloaded: The issuer's keys cannot be had.
+            Unauthenticated: The token is not valid.
+            Overloaded: The issuer's keys are not available.
         """
         try:
             header = jwt.get_unverified_header(token)
@@ -232,7 +233,7 @@ class JwtVerifier:
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired; get a new one") from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
-            # Which of its parts is wrong is for the operator, not for who tries.
+            # The cause is logged for the operator and not shown to the caller.
             log.info("token refused", problem=type(error).__name__)
             raise Unauthenticated("the token is not valid here") from error
 
@@ -277,7 +278,7 @@ def _read_words(claim: Any) -> frozenset[str]:
 
 
 def _name_token(token: str, claims: dict[str, Any]) -> str:
-    """Name a token in logs: by its own id, or where that is none that fits by the beginning of its hash."""
+    """Return a token's name for logs: its id, or the beginning of its hash if the id is missing or unsuitable."""
     own = claims.get("jti")
     if isinstance(own, str) and _OWN_ID.fullmatch(own):
         return f"jwt:{own}"

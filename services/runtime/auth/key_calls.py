@@ -27,10 +27,10 @@ LOTS_PER_MINUTE = 60
 """A lot is a second's worth of calls: what a replica that is not asked any more has taken in vain is a sixtieth."""
 
 LOT_GOOD_S = 5.0
-"""How long what was taken may be used: what is left of it then would add to the calls of another minute."""
+"""How long a lot of calls may be used; if kept longer, its rest would add to the calls of another minute."""
 
 REFUSED_S_MIN = 0.02
-"""How long memory is not asked again that has given nothing, whatever it says."""
+"""Minimum wait before the next request to memory after it granted no calls."""
 
 ALONE_S = 1.0
 """How long memory is not asked again that has not answered."""
@@ -44,12 +44,12 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class _Bucket:
     full_at_s: float = 0.0
-    """When the key will have used up none of its calls, as far as this process knows."""
+    """Time at which all calls of the key are available again, as far as this process knows."""
     calls: int = 0
-    """What is left of the lot that was taken last."""
+    """Calls left of the last lot."""
     good_until_s: float = 0.0
     refused_until_s: float = 0.0
-    """Until when memory has said that there are none."""
+    """Time until which memory has refused further calls."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while memory is asked: others wait for the same lot."""
 
@@ -63,11 +63,11 @@ class KeyCalls:
         self._alone_until_s = 0.0
 
     def take_from(self, take: TakeCalls | None) -> None:
-        """Take calls there; None: what is counted here is all."""
+        """Set where calls are taken; None: only this process counts them."""
         self._take = take
 
     def forget(self, key_id: str) -> None:
-        """Forget a key that has no limit of its calls any more."""
+        """Forget a key that no longer has a limit on its calls."""
         self._buckets.pop(key_id, None)
 
     async def count(self, key_id: str, per_minute: int) -> None:
@@ -90,7 +90,7 @@ class KeyCalls:
                 await self._take_lot(self._take, key_id, bucket, per_minute)
 
     def measure(self, key_id: str, per_minute: int) -> tuple[int, float]:
-        """Return the calls that count now, of those in a minute, and the seconds until there is one more."""
+        """Return the calls that count now, of those in a minute, and the seconds until the next one is available."""
         if not per_minute:
             return 0, 0.0
         gap_s, bucket = MINUTE_S / per_minute, self._buckets.get(key_id) or _Bucket()
@@ -101,7 +101,7 @@ class KeyCalls:
         try:
             taken = await take(key_id, max(1, per_minute // LOTS_PER_MINUTE))
         except (HeadraceError, grpc.aio.AioRpcError) as error:
-            # Keys serve on while memory is away, and their limits with them, each replica by itself.
+            # Keys and their limits remain in force while memory is unavailable; each replica counts alone.
             log.warning("calls of api keys are counted here alone", problem=type(error).__name__)
             self._alone_until_s = monotonic_s() + ALONE_S
             return
@@ -117,7 +117,7 @@ def _has_lot(bucket: _Bucket) -> bool:
 
 
 def _use_lot(bucket: _Bucket, per_minute: int) -> bool:
-    """Return False where there is no call in the lot. Raises QuotaExceeded."""
+    """Use a call of the lot; return False if it has none. Raises QuotaExceeded."""
     if _has_lot(bucket):
         bucket.calls -= 1
         return True

@@ -31,12 +31,12 @@ def _setting(default: Any, name: str, *, secret: bool = False) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
     auth: str = _setting(NONE, "AUTH")
-    """The credential of clients: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` lets only services in. `none`
-    makes everybody one user, and is refused at addresses that other machines reach."""
+    """The credential of clients: `jwt`, `api_key`, or `jwt,api_key` for either; `peers` admits only services. `none`
+    makes all callers one user, and is refused at addresses that other machines can reach."""
 
     allow_unauthenticated: bool = _setting(False, "ALLOW_UNAUTHENTICATED")
-    """Whether `none` may listen at addresses that other machines reach, and serves other users of this machine: for
-    networks where everybody may do everything."""
+    """Whether `none` may listen at addresses that other machines can reach, and serve other users of this machine: for
+    networks in which everyone may do everything."""
 
     internal_token: str = _setting("", "INTERNAL_TOKEN", secret=True)
     """A secret of 32 ASCII characters or more, the same for all services, by which they know each other where they have
@@ -44,18 +44,18 @@ class AuthSettings:
 
     api_keys_file: Path | None = _setting(None, "AUTH_API_KEYS_FILE")
     """File with the SHA-256 of each API key, its tenant and its user; changes take effect within a second. `api_key`
-    alone needs it: a key of the file makes the first one that is stored; beside `jwt` a token may."""
+    without `jwt` needs it: a key of the file creates the first stored key; with `jwt`, a token can do that."""
 
     keys_poll_s: float = _setting(1.0, "AUTH_KEYS_POLL_S")
     """Seconds between looks at memory for API keys that were made, changed or revoked there, 3 at most, so that a
     revoked one is of no use after 5."""
 
     keys_good_s: float = _setting(60.0, "AUTH_KEYS_GOOD_S")
-    """Seconds for which API keys from memory stay good as they were last read while memory is away; after that they are
-    refused with OVERLOADED until it is back."""
+    """How long, in seconds, API keys read from memory remain valid while memory is unavailable; after that they are
+    refused with OVERLOADED until it returns."""
 
     jwks_url: str = _setting("", "AUTH_JWKS_URL")
-    """Where the issuer of tokens publishes its keys. `jwt` needs this or HEADRACE_AUTH_JWT_KEYS_FILE, not both."""
+    """URL of the keys of the tokens' issuer. `jwt` needs this or HEADRACE_AUTH_JWT_KEYS_FILE, not both."""
 
     jwt_keys_file: Path | None = _setting(None, "AUTH_JWT_KEYS_FILE")
     """The issuer's keys as a file: a JWKS, or one public key in PEM."""
@@ -78,12 +78,12 @@ class AuthSettings:
     64 are taken, of 64 visible ASCII characters without commas; others are left out."""
 
     jwt_scopes_claim: str = _setting("scope", "AUTH_JWT_SCOPES_CLAIM")
-    """The claim with what the token is good for, in the same forms: `ask`, `answer`, `operate`, `read_content`,
-    `publish`, `admin`. Other words are other programs'; a token with none of these has `ask` and `answer`."""
+    """The claim with the token's scopes, in the same forms: `ask`, `answer`, `operate`, `read_content`, `publish`,
+    `admin`. Other words are ignored; a token with none of these has `ask` and `answer`."""
 
     jwt_role_scopes: str = _setting("", "AUTH_JWT_ROLE_SCOPES")
-    """Scopes that a role gives beside those that the token names:
-    `platform-team: operate read_content; security: admin`. For directories that know groups and no scopes."""
+    """Scopes that a role gives in addition to the token's: `platform-team: operate read_content; security: admin`. For
+    directories that have groups but no scopes."""
 
     jwt_leeway_s: float = _setting(30.0, "AUTH_JWT_LEEWAY_S")
     """Seconds by which the issuer's clock may be wrong."""
@@ -150,7 +150,7 @@ class AuthSettings:
     def _check_jwt(self) -> None:
         if bool(self.jwks_url) == (self.jwt_keys_file is not None):
             raise ValueError("HEADRACE_AUTH_JWKS_URL, HEADRACE_AUTH_JWT_KEYS_FILE: jwt needs exactly one of them")
-        # A token that somebody else issued, or that is for somebody else, would be taken without them.
+        # Without them, a token of another issuer, or for another audience, would be accepted.
         for name in _NEEDED_BY_JWT:
             if not getattr(self, name.removeprefix("AUTH_").lower()):
                 raise ValueError(f"HEADRACE_{name}: jwt needs it")

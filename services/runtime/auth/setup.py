@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 async def open_authenticator(
     settings: AuthSettings, keys: StoredKeys | None = None, *, has_certificates: bool
 ) -> AsyncGenerator[Authenticator]:
-    """Yield an authenticator whose files are read again when they change; raises OSError if one cannot be used.
+    """Yield an authenticator that reads its files again when they change; raises OSError if one is unusable.
 
-    It takes `keys` beside those of its file.
+    It accepts `keys` in addition to those of its file.
     """
     api_keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file and words.API_KEY in settings.methods else None
     tokens, file_keys = _make_jwt_verifier(settings) if words.JWT in settings.methods else (None, None)
@@ -51,8 +51,8 @@ async def open_authenticator(
 async def following_keys(
     settings: AuthSettings, read: ReadChanges, take: TakeCalls | None = None
 ) -> AsyncGenerator[StoredKeys]:
-    """Yield the API keys that memory has and who is suspended, as `read` tells them; nothing where nobody shows a
-    credential. Calls of keys are taken by `take`, or counted here alone."""
+    """Yield the API keys and suspended users that memory has, read with `read`; nothing if clients present no
+    credentials. Calls of keys are taken with `take`, or counted only in this process."""
     keys = StoredKeys(settings.keys_good_s)
     keys.calls.take_from(take)
     if not settings.methods & {words.API_KEY, words.JWT}:
@@ -75,7 +75,7 @@ def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | 
 
 
 READ_TIMEOUT_S = 1.5
-"""With the longest time from look to look, a memory that just answers in time leaves nobody in for over 5 s."""
+"""With the longest poll interval, and a memory that answers just in time, no ended key is accepted for over 5 s."""
 
 
 TAKE_TIMEOUT_S = 1.0
@@ -84,7 +84,7 @@ TAKE_TIMEOUT_S = 1.0
 
 @asynccontextmanager
 async def following_memory_keys(settings: AuthSettings, memory: grpc.aio.Channel) -> AsyncGenerator[StoredKeys]:
-    """Yield the API keys that the memory service behind `memory` has."""
+    """Yield the API keys of the memory service at the channel `memory`."""
     # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
     stub: Any = KeyServiceStub(memory)
 

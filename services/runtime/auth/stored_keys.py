@@ -1,7 +1,7 @@
-"""API keys that memory has, and who is suspended, as a service knows them: all of them, read again and again.
+"""A service's copy of all API keys and suspended users that memory has, read again and again.
 
-So a call costs no question to memory, whatever it shows. Only a text of our own form that is unknown waits for the next
-look, for it may be a key that was just made; looks have a rate, so that strangers cannot make load.
+So a call needs no request to memory, whatever it presents. Only an unknown text in our own format waits for the next
+read, because its key may be new; reads are limited in rate, so that strangers cannot cause load.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from services.runtime.clock import monotonic_s, now_ms
 from services.runtime.newest import NewestDict
 
 LOOK_GAP_S = 0.2
-"""Shortest time between looks: texts that nobody knows make no more than five in a second."""
+"""Minimum time between reads: unknown texts cause at most five a second."""
 
 WAITING_MAX = 256
-"""Calls with unknown texts that wait for a look; the next is told to try again."""
+"""Maximum calls with unknown texts that wait for a read; further ones are asked to try again."""
 
 UNKNOWN_MAX, UNKNOWN_S = 4096, 30.0
 """Texts that a look has not found, and how long they are refused without another one."""
@@ -37,7 +37,7 @@ PAGES_MAX = 1000
 """Pages of one look: more than all keys have."""
 
 ReadChanges: TypeAlias = Callable[[int], Awaitable[keys_pb2.ReadKeyChangesResponse]]
-"""Reads the keys that were changed behind a revision; raises HeadraceError or AioRpcError."""
+"""Read the keys that were changed after a revision; raises HeadraceError or AioRpcError."""
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ class KnownKey:
     sha256: bytes
     runs_max: int
     requests_per_minute: int
-    """0: no limit of its own."""
+    """0: no limit for this key."""
 
     def check(self) -> None:
         """Raises CredentialEnded if it is of no use."""
@@ -81,9 +81,9 @@ class StoredKeys:
         self._revision = 0
         self._read_at = float("-inf")
         self._is_complete = False
-        """Whether every look since the one that read all keys has succeeded."""
+        """Whether every read since the one of all keys has succeeded."""
         self._is_away = False
-        """Whether the last look failed."""
+        """Whether the last read failed."""
         self._unknown: NewestDict[bytes, float] = NewestDict(UNKNOWN_MAX)
         """When each may be looked for again."""
         self._asked = asyncio.Event()
@@ -99,8 +99,10 @@ class StoredKeys:
         """Return the holder of the key, and count a call if this `is_call`.
 
         Raises:
-            Unauthenticated: There is no such key. CredentialEnded: It is of no use any more.
-            Overloaded: Memory has been away for too long. QuotaExceeded: The key has had its calls for now.
+            Unauthenticated: There is no such key.
+            CredentialEnded: The key is no longer valid.
+            Overloaded: Memory has been unavailable for too long.
+            QuotaExceeded: The key has used up its calls for now.
         """
         sha256 = hashlib.sha256(text.encode()).digest()
         key = self._by_hash.get(sha256)
@@ -121,7 +123,8 @@ class StoredKeys:
         return self._by_credential.get(credential)
 
     def measure_calls(self, key: KnownKey) -> tuple[int, float]:
-        """Return the calls of the key that count now, of those in a minute, and the seconds until there is one more."""
+        """Return the key's calls that count now, of those in a minute, and the seconds until the next one is
+        available."""
         return self.calls.measure(key.identity.key_id, key.requests_per_minute)
 
     def listen(self, act: Callable[[], None]) -> None:
@@ -136,7 +139,7 @@ class StoredKeys:
         key.check()
 
     async def check_user(self, who: Identity) -> None:
-        """Raise as `check_not_suspended`, and Overloaded where memory has not yet said who is suspended."""
+        """Raise like `check_not_suspended`; raise Overloaded if memory has not yet sent the suspended users."""
         if self._is_followed and self._read_at < 0:
             await self._wait_for_look()
             if self._read_at < 0:
@@ -144,18 +147,18 @@ class StoredKeys:
         self.check_not_suspended(who)
 
     def check_not_suspended(self, who: Identity) -> None:
-        """Raise CredentialEnded for a user who is suspended, or who shows a key whose text such a one knows."""
+        """Raise CredentialEnded for a suspended user, or for a key that a suspended user knows."""
         if user := self.find_suspended(who):
             raise CredentialEnded(f"user {user!r} is suspended; an admin of the tenant may release them")
 
     def find_suspended(self, who: Identity) -> str:
-        """Return who of the persons that may be `who` is suspended; empty: nobody."""
+        """Return a suspended user among those who may be `who`; empty if there is none."""
         if not self._suspended:
             return ""
         return min((user for user in who.persons if (who.tenant, user) in self._suspended), default="")
 
     async def follow(self, read: ReadChanges, poll_s: float) -> None:
-        """Look for changes every `poll_s` seconds, for ever; the time that a look takes is part of them."""
+        """Read changes every `poll_s` seconds, forever; the time of the read counts towards them."""
         loop = asyncio.get_running_loop()
         self._is_followed = True
         try:
@@ -164,7 +167,7 @@ class StoredKeys:
                 await self._look(read)
                 await asyncio.sleep(min(LOOK_GAP_S, poll_s))
                 with suppress(TimeoutError):
-                    # What is answered may have been read before a key has ended, and the next look has to tell.
+                    # The answer may have been read before a key ended; the next read will include it.
                     async with asyncio.timeout_at(next_s):
                         await self._asked.wait()
         finally:
@@ -224,7 +227,8 @@ class StoredKeys:
             record.requests_per_minute,
         )
         before = self._by_id.get(record.key_id)
-        if before is not None and before.sha256 != record.sha256:  # its user has a new text, and nobody the old one
+        # the user's key has a new text, and the old one is invalid
+        if before is not None and before.sha256 != record.sha256:
             self._by_hash.pop(before.sha256, None)
             self._by_credential.pop(before.identity.credential, None)
         self._by_hash[record.sha256] = self._by_id[record.key_id] = self._by_credential[credential] = key

@@ -1,4 +1,4 @@
-"""gRPC calls over any connection: what callers and handlers see of them, and a channel's choice among connections.
+"""gRPC calls over any connection: the interfaces for callers and handlers, and a channel's choice of connections.
 
-`http2` has connections over sockets, `local` those inside the process.
+`http2` implements connections over sockets, `local` those inside the process.
 """

@@ -28,14 +28,14 @@ class Target:
     host: str
     port: int
     is_spread: bool
-    """Whether calls go to all addresses in turn."""
+    """Whether calls are spread over all addresses in turn."""
 
     several: tuple[Target, ...] = ()
     """The targets of a list; empty for a single one."""
 
     @property
     def is_local(self) -> bool:
-        """Whether no socket leads there, or to some of the list."""
+        """Whether the target, or a part of it, is reached without a socket."""
         return self.path.startswith(LOCAL) or any(part.is_local for part in self.several)
 
     @property
@@ -73,7 +73,7 @@ def parse_target(target: str) -> Target:
 
 
 def describe_address(address: Address) -> str:
-    """Return an address as servers and channels are told it."""
+    """Return an address in the form that servers and channels accept."""
     if isinstance(address, str):
         return address if address.startswith(LOCAL) else f"unix:{address}"
     host, port = address

@@ -103,13 +103,13 @@ class _Push:
 
     @property
     def is_over(self) -> bool:
-        """Whether no message is left, and none will come."""
+        """Whether all messages were read and no more will arrive."""
         stream = self._call.stream
         has_message = stream is not None and bool(stream.inbox)
         return self.failure is not None or (self._call.status is not None and not has_message)
 
     def resume(self) -> None:
-        """Pass on what has come meanwhile, and then what comes."""
+        """Deliver the messages that arrived in the meantime, then those that arrive."""
         self.is_paused = False
         self._call.on_message = self._deliver_message
         if (stream := self._call.stream) is None:

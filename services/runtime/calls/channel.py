@@ -1,6 +1,7 @@
 """grpc.aio.Channel over the connections that a dialer opens.
 
-Calls wait while the channel connects; in the pause after a failure they fail at once, unless they wait for ready.
+Calls wait while the channel connects; in the pause after a failure they fail at once, unless they have
+`wait_for_ready`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ CONNECTIVITY = grpc.ChannelConnectivity
 
 
 class DialingChannel(grpc.aio.Channel):
-    """A channel to one target, on the loop of its first call."""
+    """A channel to one target, on the event loop of its first call."""
 
     def __init__(self, dialer: Dialer) -> None:
         self._pool = ConnectionPool(dialer)
         self._calls: dict[Call, None] = {}
-        """Calls that have not ended, in the order in which they began."""
+        """Calls that have not ended, in the order of their start."""
 
     # Kinds of calls, as generated stubs ask for them.
 
@@ -59,7 +60,7 @@ class DialingChannel(grpc.aio.Channel):
             wait_for_ready: bool | None = None,
             compression: Any = None,
         ) -> Any:
-            """Start a call with its one request, or with an iterator of its many."""
+            """Start a call with a single request, or with an iterator of requests."""
             headers = to_headers(metadata)
             if timeout is not None:
                 headers.insert(0, (TIMEOUT, to_timeout(timeout)))

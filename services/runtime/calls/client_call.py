@@ -25,12 +25,12 @@ class Method:
     serialize: Callable[[Any], bytes] | None
     deserialize: Callable[[bytes], Any] | None
     repeat: Callable[[Call], bool]
-    """Repeats a refused call on another connection; False if there is none."""
+    """Repeats a refused call on another connection; returns False if no other is available."""
 
 
 class Call(grpc.aio.Call):
     is_repeatable = False
-    """Whether the whole request is held and was not repeated yet."""
+    """Whether the whole request is kept and has not been repeated yet."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Call(grpc.aio.Call):
         self._callbacks: list[Callable[[Any], None]] = []
         self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._abandon_call(LATE))
 
-    # What the connection says.
+    # Callbacks of the connection.
 
     def on_opened(self, connection: ClientEnd, stream: CallStream) -> None:
         self._connection, self.stream = connection, stream
@@ -73,10 +73,10 @@ class Call(grpc.aio.Call):
         return self._headers is not None
 
     def on_headers(self, headers: Headers, refusal: Status | None = None) -> None:
-        """Take the answer's headers; `refusal` is the status of an answer that is none of gRPC."""
+        """Process the answer's headers; `refusal` is the status of an answer that is not gRPC."""
         self._headers = headers
         if refusal is not None:
-            # What follows are no messages.
+            # The body of such an answer contains no messages.
             self._abandon_call(refusal)
             return
         self._trailers = from_trailers(headers, are_all=True)
@@ -94,7 +94,7 @@ class Call(grpc.aio.Call):
         self.finish_call(said)
 
     def on_reset(self, status: Status) -> None:
-        # A server whose client is behind cannot say that the deadline has passed.
+        # A server with a slow client cannot report that the deadline has passed.
         self.finish_call(LATE if status.code is grpc.StatusCode.CANCELLED and self.time_remaining() == 0 else status)
 
     def finish_call(self, status: Status) -> None:
@@ -128,7 +128,7 @@ class Call(grpc.aio.Call):
             connection.drop_stream(stream.id)
         return True
 
-    # What the caller asks.
+    # Methods for the caller.
 
     def cancel(self) -> bool:
         return self._abandon_call(CANCELLED)
@@ -173,7 +173,7 @@ class Call(grpc.aio.Call):
         assert self.status is not None, "the call is over"
         return self.status
 
-    # What the kinds need.
+    # Methods for the kinds of calls.
 
     async def wait_until_open(self) -> None:
         while self.stream is None and self.status is None:

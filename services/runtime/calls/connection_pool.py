@@ -48,7 +48,7 @@ class ConnectionPool:
         """Whether some address has no connection."""
 
     def assign_call(self, call: Call) -> None:
-        """Open the call on the next connection with room, let it wait, or fail it."""
+        """Open the call on the next connection with room, queue it, or fail it."""
         if call.done():
             return
         if self.state is State.SHUTDOWN:
@@ -76,7 +76,7 @@ class ConnectionPool:
             self.start_connecting()
 
     def repeat_call(self, call: Call) -> bool:
-        """Open a refused call on another connection soon; False if there is none."""
+        """Open a refused call on another connection soon; return False if there is none."""
         if call.refused_by not in self._order or len(self._order) > 1:
             asyncio.get_running_loop().call_soon(self.assign_call, call)
             return True
@@ -124,7 +124,7 @@ class ConnectionPool:
         self._set_state(State.TRANSIENT_FAILURE)
         self._fail_waiting(self._why, all_of_them=False)
         if self._waiting or self._change_waiters:
-            # Somebody waits for ready: go on trying.
+            # A call waits for ready: continue to try.
             self.start_connecting()
 
     async def _connect_missing(self) -> None:
@@ -166,7 +166,7 @@ class ConnectionPool:
         for call in refused:
             self.assign_call(call)
 
-    # What connections say.
+    # Callbacks of connections.
 
     def _on_free(self) -> None:
         while self._waiting and any(connection.has_room for connection in self._order):

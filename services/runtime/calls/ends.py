@@ -34,7 +34,7 @@ class CallStream(Protocol):
     def wake_reader(self) -> None: ...
 
     def lift_bound(self) -> None:
-        """Take as much as of any caller, since somebody has admitted this one."""
+        """Accept as much data as from any caller: the call has been admitted."""
         ...
 
     def send(self, message: bytes) -> bool:
@@ -46,11 +46,11 @@ class CallStream(Protocol):
         ...
 
     def end_local(self, trailers: Headers) -> None:
-        """End our side after what was sent."""
+        """End our side after the messages sent."""
         ...
 
     async def wait_until_drained(self) -> None:
-        """Wait, in one task, until there is room for more or the stream is closed."""
+        """Wait until there is room for more or the stream is closed; only one task may wait."""
         ...
 
 
@@ -84,9 +84,9 @@ class Dialer(Protocol):
     async def open_connection(
         self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientEnd, str], None]
     ) -> ClientEnd:
-        """Return a connection that calls may be opened on; raises OSError with address and reason.
+        """Return a connection on which calls may be opened; raises OSError with address and reason.
 
-        It calls `on_free` when there is room for another call, `on_gone` when it takes no more, with the reason.
+        It calls `on_free` when it has room for another call, and `on_gone`, with the reason, when it accepts no more.
         """
         ...
 
@@ -104,7 +104,7 @@ class ServerEnd(Protocol):
 
     @property
     def is_foreign_user(self) -> bool:
-        """Whether another user of this machine is at the other end."""
+        """Whether the peer is another user of this machine."""
         ...
 
     def read_peer_identity(self) -> Mapping[str, Iterable[bytes]]:
@@ -114,7 +114,7 @@ class ServerEnd(Protocol):
     def send_headers(self, stream_id: int, headers: Headers) -> None: ...
 
     def cancel_stream(self, stream_id: int) -> None:
-        """End both sides of a stream, with what still waits in it."""
+        """End both sides of a stream and discard its unsent data."""
         ...
 
     def note_admitted(self) -> None:
@@ -144,7 +144,7 @@ class Inbox:
         self.take: Callable[[bytes], None] | None = None
         """Receives each message at once, in the connection's callback; must not raise."""
         self.is_ended = False
-        """Whether nothing more will arrive."""
+        """Whether no more messages will arrive."""
         self._waiting: asyncio.Future[None] | None = None
 
     def put_message(self, message: bytes) -> None:
@@ -161,7 +161,7 @@ class Inbox:
         return message
 
     async def wait_for_message(self) -> None:
-        """Wait, in one task, until there is a message or none will come."""
+        """Wait until a message arrives or none will; only one task may wait."""
         while not self.inbox and not self.is_ended:
             self._waiting = asyncio.get_running_loop().create_future()
             try:

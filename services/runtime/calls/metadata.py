@@ -30,18 +30,18 @@ KEYS_MAX = 256
 
 _KEY = re.compile(r"[0-9a-z_.-]+")
 _OUTER_SPACE = re.compile(r"^ | $")
-"""Outer space, for which a peer may end the connection."""
+"""Leading or trailing space, for which a peer may end the connection."""
 
 _HALF_BYTE = re.compile(r"%.?$")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-# What stays as it is in a status message: printable ASCII but the percent sign.
+# Characters that a status message leaves unchanged: printable ASCII except the percent sign.
 _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 
 def measure_headers(headers: Headers) -> int:
-    """Return a list's size in bytes by HPACK's count: 32 beside each header (RFC 7541, 4.1)."""
+    """Return a list's size in bytes by HPACK's count, which adds 32 for each header (RFC 7541, 4.1)."""
     return sum(len(name) + len(value) for name, value in headers) + 32 * len(headers)
 
 
@@ -110,7 +110,7 @@ def from_timeout(text: bytes) -> float | None:
 
 
 def to_message(text: str) -> bytes:
-    # No character takes less than a byte: what is cut off here would be cut off below.
+    # Each character takes at least a byte, so this cut removes only text that the next one would remove.
     header = quote(text[:STATUS_MESSAGE_BYTES_MAX], safe=_MESSAGE_SAFE, errors="replace")
     cut = _HALF_BYTE.sub("", header[:STATUS_MESSAGE_BYTES_MAX])
     return _OUTER_SPACE.sub("%20", cut).encode()
@@ -128,7 +128,7 @@ CODES = {b"%d" % code.value[0]: code for code in grpc.StatusCode}
 STATUS, MESSAGE = b"grpc-status", b"grpc-message"
 
 PUSHBACK = b"grpc-retry-pushback-ms"
-"""Trailer that, with 0, asks for another server at once
+"""Trailer with which a server asks the client to try another one at once, if the value is 0
 (https://github.com/grpc/proposal/blob/master/A6-client-retries.md)."""
 
 

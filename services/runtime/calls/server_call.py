@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class ServerCall(grpc.aio.ServicerContext[Any, Any]):
-    """One RPC, whose task runs the handler and sends the status."""
+    """One RPC: its task runs the handler and sends the status."""
 
     _handler: grpc.RpcMethodHandler[Any, Any]
 
@@ -47,13 +47,13 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._has_ended = False
         self._callbacks: list[Callable[[Any], None]] = []
         self.has_begun = False
-        """Whether anything was sent to the client."""
+        """Whether anything has been sent to the client."""
         self.sent = 0
         """Messages sent."""
         self._turn_messages = 0
         """Messages written since the handler last waited."""
         self._task: asyncio.Task[None] | None = None
-        """None before the handler begins, and when it has ended: what ended it may hold all of its frames."""
+        """None before the handler begins and after it ends: the exception that ended it may hold all of its frames."""
         self._is_done = False
 
     # Its life.
@@ -100,7 +100,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._has_ended:
-            # Cancelled by somebody else than the client or the deadline: the server is stopping.
+            # Neither the client nor the deadline cancelled it: the server is stopping.
             self._status.code, self._status.details = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
             self._send_status()
         self._connection.on_call_end(self._stream.id)
@@ -123,7 +123,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if not self._has_ended:
             self._status.code, self._status.details = code, details
             self._send_status()
-            # What waits behind a window that may never open is not for a call that has failed.
+            # A failed call does not wait for a window that may never open.
             if self._stream.is_local_open:
                 self._connection.cancel_stream(self._stream.id)
         self.cancel_handler()
@@ -150,7 +150,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the caller may not call this, or nobody serves it."""
+        """Whether the call was refused: not permitted, or no such method."""
         return self._status.code in REFUSALS
 
     def note_admitted(self) -> None:
@@ -159,7 +159,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._stream.lift_bound()
 
     def is_foreign_user(self) -> bool:
-        """Whether another user of this machine calls."""
+        """Whether the caller is another user of this machine."""
         return self._connection.is_foreign_user
 
     # Messages in.
@@ -234,7 +234,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         if self._stream.is_local_open:
             self._connection.send_headers(self._stream.id, RESPONSE_HEADERS + to_headers(self._initial))
 
-    # What handlers ask and say.
+    # Methods for handlers.
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         if not self._is_aborted:  # the first one counts, as grpcio has it

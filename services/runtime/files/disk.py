@@ -15,14 +15,14 @@ from services.runtime.ending import CannotServe
 from services.runtime.randomness import new_uuid
 
 UMASK = 0o077
-"""What is made is for this process's user alone."""
+"""New files and folders are accessible only to this process's user."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 FULL_RETRY_AFTER_S = 5.0
-"""Wait that callers are told: somebody has to make room, which is noticed within a second or two."""
+"""Wait that callers are asked for: an operator must free space, which is noticed within a second or two."""
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def make_full_error(what: str, **metadata: str) -> DiskFull:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents where they are missing, with durable names."""
+    """Create a folder and missing parents; their names are durable on return."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o777 & ~UMASK, exist_ok=True)
@@ -53,12 +53,13 @@ def make_folder(folder: Path) -> None:
 
 
 def make_private_folder(folder: Path, *, is_volume: bool = False) -> None:
-    """Make a folder where it is missing, and close it to other users.
+    """Create a folder if it is missing, and close it to other users.
 
-    A volume's root may be another user's, such as of Kubernetes: it is left then, as the folders in it are closed.
+    The root of a volume may belong to another user, for example on Kubernetes; it is then left alone, because the
+    folders in it are closed.
 
     Raises:
-        CannotServe: Other users may use it, and this one cannot change that.
+        CannotServe: Other users may use the folder, and this one cannot change that.
     """
     make_folder(folder)
     status = folder.stat()
@@ -75,7 +76,7 @@ def make_private_folder(folder: Path, *, is_volume: bool = False) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Make or replace a file, which is there whole or not at all, and durable when this returns."""
+    """Create or replace a file in one step; it is durable on return."""
     unfinished = path.with_name(f".{new_uuid()}")
     try:
         with open(unfinished, "xb") as file:
@@ -90,14 +91,14 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def sync_file_system(fd: int) -> None:
-    """Make everything durable that anybody has written to the file system of `fd`."""
+    """Flush the whole file system of `fd` to disk, including other programs' writes."""
     if _libc.syncfs(fd):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 
 
 def sync_folder(folder: Path, sync: Callable[[int], None] | None = None) -> None:
-    """Make names in the folder durable, without which a synced file may be lost."""
+    """Make the names in the folder durable; without this a synced file may be lost."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         (sync or os.fsync)(fd)

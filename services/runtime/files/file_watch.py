@@ -30,7 +30,8 @@ P = ParamSpec("P")
 
 
 REFRESH_INTERVAL_MS = 300
-"""Time between looks at folders; at their files, when a folder has changed, and else as often as LOOK_SHARE lets."""
+"""Time between checks of folders; files are checked when a folder has changed, and otherwise as often as LOOK_SHARE
+permits."""
 
 LOOK_SHARE = 0.0025
 """Share of a core for looking at files, 2 to 5 µs each: a change within one of 1,000 is seen some 2 s later."""
@@ -45,7 +46,7 @@ READ_TIMEOUT_S = 10.0
 """Time for files to be read at the start; later ones that take longer are reported and waited for."""
 
 UNREAD_WAIT_S = 2.0
-"""Time before files are read again of which the machine could not read one (PASSING)."""
+"""Wait before files are read again after a transient read error (PASSING)."""
 
 Seen: TypeAlias = frozenset[tuple[str, int, int]]
 
@@ -87,7 +88,7 @@ async def watching_paths(
         # Looked at before it is read, so that no change between the two is missed.
         watched = _WatchedPaths(paths)
         seen = await read_in_time(thread.call(watched.look_at_all), where)
-        # An error that passes may have passed already; what would be lacking until the next look is read at once.
+        # A transient error may be over already, so one more attempt is made at once.
         is_whole = await read_in_time(load(), where) or await read_in_time(load(), where)
         interval_s = max(interval_ms, INTERVAL_MS_MIN) / 1000
         watching = guard_task(
@@ -119,7 +120,7 @@ async def _follow_changes(
     load: Callable[[], Coroutine[Any, Any, bool]],
     interval_s: float,
 ) -> None:
-    """Follow changes to what was loaded; None: not all of it could be read."""
+    """Follow changes to the loaded files; `loaded` is None if some could not be read."""
 
     async def wait_and_look(look: Callable[[], Seen]) -> Seen:
         await asyncio.sleep(interval_s)
@@ -139,7 +140,7 @@ async def _follow_changes(
 
 
 async def _report_delay(reading: Coroutine[Any, Any, T], where: str) -> T:
-    """Return what is read, however long it takes; what was read before stays in force meanwhile."""
+    """Return what is read, however long it takes; the previous content remains in force in the meantime."""
     task = asyncio.create_task(reading)
     try:
         if not (await asyncio.wait({task}, timeout=READ_TIMEOUT_S))[0]:
@@ -159,12 +160,12 @@ class _WatchedPaths:
         self._look_again_s = 0.0
 
     def look(self) -> Seen:
-        """Look at the folders, and at the files when one has changed or when it is time."""
+        """Check the folders, and the files if a folder has changed or a check is due."""
         is_due = monotonic_s() >= self._look_again_s
         return self.look_at_all() if is_due or self._stamp_folders() != self._folders else self._seen
 
     def look_at_all(self) -> Seen:
-        # Folders first, so that a file that comes meanwhile is seen the next time.
+        # Folders first, so that a file that arrives in the meantime is found the next time.
         self._folders = self._stamp_folders()
         began_s, began_cpu_s = monotonic_s(), thread_time_s()
         self._seen = frozenset(
@@ -218,7 +219,7 @@ class DaemonThread(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the thread as `close` does, whatever is asked for: nobody waits for it, and no call is dropped."""
+        """End the thread like `close`, whatever the arguments: it waits for no calls and drops none."""
         self.close()
 
     def close(self) -> None:

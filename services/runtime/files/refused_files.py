@@ -37,7 +37,7 @@ class Refusal:
     """The file as its reader names it: a path, or a name within its folder."""
 
     problem: str
-    """What is wrong, with field and rule; one problem a line."""
+    """Problems with field and rule, one per line."""
 
 
 _refusals: ContextVar[list[Refusal] | None] = ContextVar("refusals", default=None)
@@ -55,7 +55,7 @@ def collecting_refusals() -> Generator[list[Refusal]]:
 
 
 def report_refusal(event: str, *, file: str, problem: str, **facts: object) -> None:
-    """Log that a file is refused as `event`, with what else is known of it."""
+    """Log `event` for a refused file, with further facts."""
     log.error(event, file=file, problem=problem, **facts)
     if (refusals := _refusals.get()) is not None:
         refusals.append(Refusal(file, problem))

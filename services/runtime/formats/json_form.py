@@ -17,7 +17,7 @@ import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2, common_pb2
 
 Encode: TypeAlias = Callable[[Any], bytes]
@@ -81,7 +81,7 @@ class _Payload:
     type: bytes
     members: Encode
     in_subagent: bool
-    """Whether the envelope's subagentId is written, as the payload has none."""
+    """Whether to write the envelope's subagentId, because the payload has none."""
     in_task: bool
     is_terminal: bool
 

@@ -31,13 +31,13 @@ MESSAGE_CHARS_MAX = 400
 """Length of a message, which repeats the value."""
 
 VIOLATIONS_SHOWN_MAX = 5
-"""Enough for a model to correct all at once."""
+"""Maximum violations shown: enough for a model to correct them all at once."""
 
 LISTED_EVALUATIONS_MAX = 1000
-"""Cost of a check of which all violations are told: the library makes them all at once, 10 to 40 µs each."""
+"""Maximum cost of a check that lists all violations: the library creates them all together, 10 to 40 µs each."""
 
 FOUND_EVALUATIONS_MAX = 5000
-"""Cost of a check of which the first violation is told, where it holds those of each alternative."""
+"""Maximum cost of a check that reports the first violation; its error holds those of each alternative."""
 
 SCHEMAS_KEPT = 256
 """Installations have fewer tools."""
@@ -51,7 +51,7 @@ OLDER_FORMS: dict[str, type[Validator]] = {
 """Keywords that have another form in an older draft, which schemas without `$schema` have, too."""
 
 PARTS_LEFT_OUT_MAX = 100
-"""Parts of a schema that are left out one by one; what has more is not checked at all."""
+"""Maximum parts of a schema that are left out one by one; schemas with more are not checked."""
 
 
 class NotChecked(Exception):
@@ -68,10 +68,10 @@ class CompiledSchema:
     """Why its text is a schema in no draft; empty: it is one."""
 
     def find_errors(self, value: Any) -> list[ValidationError]:
-        """Return what is wrong with a parsed value, all of it where that is cheap, else the first; empty: nothing.
+        """Return the errors of a parsed value: all if that is cheap, otherwise the first; empty if there are none.
 
         Raises:
-            NotChecked: The value, or what is wrong with it, is too large.
+            NotChecked: The value, or the list of its errors, is too large.
         """
         if measure_json_depth(value) > JSON_DEPTH_MAX:
             raise NotChecked(f"nested too deeply, more than {JSON_DEPTH_MAX} levels")
@@ -91,14 +91,14 @@ class CompiledSchema:
 
 @lru_cache(SCHEMAS_KEPT)
 def compile_schema(schema: str, mask: str | None = None) -> CompiledSchema:
-    """Return a JSON Schema of any draft, which fetches nothing and whose patterns run in linear time.
+    """Compile a JSON Schema of any draft; it fetches nothing, and its patterns run in linear time.
 
-    What it cannot apply it does not check, and it refuses nothing for that: a pattern that has no linear form, as a
-    look-ahead, a reference to nowhere, a keyword of a wrong form, all of a schema that is too large. Its messages
-    repeat the value, or have `mask` in its place.
+    Parts that cannot be applied are not checked, and never a reason to refuse: patterns without a linear form (such as
+    look-aheads), dangling references, malformed keywords, and all of a schema that is too large. Messages repeat the
+    value, or show `mask` in its place.
 
     Raises:
-        ValueError: The text is no JSON, or nested too deeply.
+        ValueError: The text is not JSON, or nested too deeply.
     """
     parsed = json.loads(schema)
     if measure_json_depth(parsed) > JSON_DEPTH_MAX:
@@ -188,7 +188,7 @@ def format_path(error: ValidationError) -> str:
 def format_violation(error: ValidationError) -> str:
     message = error.message
     if len(message) > MESSAGE_CHARS_MAX:
-        # The value stands first, what was expected of it last.
+        # A message begins with the value and ends with the expectation.
         message = f"{message[: MESSAGE_CHARS_MAX // 2]}…{message[-MESSAGE_CHARS_MAX // 2 :]}"
     return f"{format_path(error)}: {message} (rule: {error.kind.name})"
 
@@ -223,11 +223,11 @@ IDENTIFIERS = frozenset({"$id", "id", "$schema"})
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 DATA = frozenset({"const", "enum", "default", "examples"})
-"""Keywords whose values are no schemas, whatever they look like."""
+"""Keywords with values that are never schemas."""
 
 
 def leave_out_part(schema: Node, path: Sequence[str | int]) -> None:
-    """Take out the part at `path`: the least that is a keyword, or a schema, which becomes `true`."""
+    """Remove the smallest part at `path` that is a keyword, or a schema, which becomes `true`."""
     _leave_out_inverted_references(schema)
     _leave_out_unevaluated(schema)
     while (below := _descend(schema, path)) is not None:
@@ -235,7 +235,7 @@ def leave_out_part(schema: Node, path: Sequence[str | int]) -> None:
         _leave_out_unevaluated(schema)
     keyword = str(path[0])
     schemas = _find_schemas(schema, keyword)
-    if schemas is None or len(path) == 1 or keyword == "patternProperties":  # whose name is the pattern
+    if schemas is None or len(path) == 1 or keyword == "patternProperties":  # its name is the pattern
         _drop(schema, keyword)
     else:
         schemas[path[1]] = True
@@ -261,7 +261,7 @@ def _find_schemas(schema: Node, keyword: str) -> Any:
 
 
 def leave_out_references(schema: Node) -> None:
-    """Take out references to other documents and what names this one; where there is none of these, all references."""
+    """Remove references to other documents and identifiers of this one; if there are none, remove all references."""
     _leave_out_inverted_references(schema)
     nodes = list(_walk(schema))
     foreign = [(node, name) for node in nodes for name in node.keys() & IDENTIFIERS]
@@ -285,7 +285,7 @@ def _leave_out_unevaluated(node: Node) -> None:
 
 
 def _leave_out_inverted_references(schema: Node) -> None:
-    # What they refer to may be what allows more.
+    # The target of a reference may be a part that allows more.
     for node in _walk(schema):
         for keyword in INVERTING & node.keys():
             if any(below.keys() & REFERENCES for below in _walk({"not": node[keyword]})):

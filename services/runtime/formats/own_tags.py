@@ -1,6 +1,6 @@
-"""Marks in text: tags that only the server may write, and the fences that models put around an answer.
+"""Marks in text: tags reserved for the server, and the fences that models put around an answer.
 
-In text from elsewhere, the `<` of such a tag is written `&lt;`.
+In text from outside, the `<` of such a tag is written `&lt;`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def has_tag(text: str, name: str) -> bool:
 
 
 def neutralise_tag(text: str, name: str) -> str:
-    """Return a text from outside in which nothing looks like our tag of that name."""
+    """Escape our tag of that name in a text from outside."""
     return _TAGS[name].sub(r"&lt;\1", text) if "<" in text else text
 
 

@@ -1,4 +1,4 @@
-"""Messages made of records that give their fields the same names."""
+"""Copying between messages whose fields have the same names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What it costs to check a value against a JSON Schema, known before it is done.
+"""Cost of checking a value against a JSON Schema, estimated before the check.
 
-The library has no budget and holds the interpreter. A schema of 2 kB whose references fan out is evaluated 10^9 times
-at each value, and one that also refers to itself grows with each level of the value.
+The library has no budget and holds the interpreter. A schema of 2 kB with references that fan out is evaluated 10^9
+times at each value, and one that also refers to itself grows with each level of the value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Counts: TypeAlias = "Counter[int]"
 
 
 class SchemaCost:
-    """Measures a parsed schema, which is not changed as long as this is used."""
+    """Measures a parsed schema, which must not change while this is used."""
 
     def __init__(self, schema: _Node) -> None:
         self._root = schema
@@ -114,7 +114,7 @@ class SchemaCost:
                 node = node[int(name)]
             else:
                 node = node.get(name) if isinstance(node, dict) else None
-        # What we cannot find is taken for the whole.
+        # An unresolved reference counts as the whole schema.
         return node if isinstance(node, dict) else self._root if node is None else {}
 
     def _list_targets(self, node: _Node) -> list[_Node]:

@@ -1,4 +1,4 @@
-"""One HTTP/2 connection, the same at both ends: it handles the events that `h2` makes of frames.
+"""One HTTP/2 connection, the same at both ends: handles the events that `h2` derives from frames.
 
 `FrameReader` cuts the input into frames, `FrameWriter` collects the output.
 """
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
         self.idle_frames = RateLimit("frames without effect", limits.IDLE_FRAMES_BURST, limits.IDLE_FRAMES_PER_S)
         self._next_turn: asyncio.Handle | None = None
-        """Set while input is left for a later turn; nothing is read meanwhile."""
+        """Set while input waits for a later turn; nothing is read in the meantime."""
         self.is_made = False
         self.is_lost = False
         self._is_gone = asyncio.Event()
@@ -65,14 +65,14 @@ class Connection(asyncio.Protocol):
         self._abort_timer: asyncio.TimerHandle | None = None
 
     def _forgive(self) -> None:
-        """Let the peer answer DATA: by a ping, with which it measures the bandwidth, and by two window updates.
+        """Credit the peer for its answer to DATA: a ping, with which it measures the bandwidth, and two window updates.
 
         https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md: pings after DATA are no strikes.
         """
         self.control.earn(1)
         self.idle_frames.earn(2)
 
-    # What the two ends do differently.
+    # Differences between the two ends.
 
     @property
     def may_ping(self) -> bool:
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def accept_headers(self, stream_id: int, block: bytes, *, is_end: bool) -> bool:
-        """Take a header block of our own form; False leaves it to `h2`."""
+        """Process a header block in our own format; return False to leave it to `h2`."""
         raise NotImplementedError
 
     # The transport.
@@ -151,15 +151,15 @@ class Connection(asyncio.Protocol):
         self.out.resume_writing()
 
     def eof_received(self) -> None:
-        # No client of gRPC ends its side alone; nobody would hear of a stream that it ends later.
+        # No gRPC client closes only its side, and a stream that ended later would go unnoticed.
         self.close_gracefully()
 
     def data_received(self, data: bytes) -> None:
         if self.is_lost:
-            return  # what TLS had still in hand
+            return  # data that TLS still held
         self._watch.reads += 1
         if self._next_turn is not None:
-            self.incoming.rest += data  # what TLS had still in hand
+            self.incoming.rest += data  # data that TLS still held
         else:
             self.handle_input(data)
 
@@ -176,7 +176,8 @@ class Connection(asyncio.Protocol):
         return self._next_turn is not None
 
     def wait_for_turn(self, wait_s: float) -> None:
-        """Read nothing for `wait_s` seconds, one turn of the loop at least; then go on with the input that is left."""
+        """Pause reading for `wait_s` seconds, at least one turn of the loop; then continue with the rest of the
+        input."""
         if self.is_lost or self.transport.is_closing():
             return
         if self._next_turn is not None:
@@ -194,12 +195,12 @@ class Connection(asyncio.Protocol):
 
     def refuse_peer(self, error: ProtocolError) -> None:
         log.info("connection refused", peer=self.peer, error=str(error), code=int(error.error_code))
-        # For an error of its own h2 has said so already; another GOAWAY behind it changes nothing.
+        # h2 has already written a GOAWAY for its own errors; another one after it has no effect.
         self.out.write_h2()
         self.out.write(frames.encode_goaway(self.h2.highest_inbound_stream_id, error.error_code))
         self.close_gracefully(error)
 
-    # What h2 makes of frames.
+    # Events from h2.
 
     def dispatch_event(self, event: Event) -> None:
         match event:

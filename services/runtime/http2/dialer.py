@@ -28,9 +28,9 @@ class SocketDialer:
     async def open_connection(
         self, address: Address, on_free: Callable[[], None], on_gone: Callable[[ClientConnection, str], None]
     ) -> ClientConnection:
-        """Return a connection whose peer has sent its settings; raises OSError with address and reason."""
+        """Return a connection after its peer has sent its settings; raises OSError with address and reason."""
         settled: asyncio.Future[ClientConnection] = asyncio.get_running_loop().create_future()
-        # Nobody waits for it when the channel is closed meanwhile; asyncio would log the loss as an error.
+        # If the channel is closed in the meantime, the future is never awaited; asyncio would log the loss as an error.
         settled.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def report_ready(connection: ClientConnection) -> None:

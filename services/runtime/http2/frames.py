@@ -34,7 +34,7 @@ unpack_prefix = struct.Struct(">BL").unpack_from
 PREFIX_BYTES = 5
 
 _PADDED_PRIORITY_BYTES = HEAD_BYTES + 1 + 5
-"""Where a header block begins behind both."""
+"""Where a header block begins if both are present."""
 
 _data_with_prefix = struct.Struct(">BHBBLBL").pack
 _head = struct.Struct(">BHBBL").pack
@@ -73,10 +73,10 @@ def encode_goaway(last_stream_id: int, error_code: int = 0) -> bytes:
 
 
 def correct_frame(kind: int, flags: int, frame: bytes) -> bytes:
-    """Return a frame as h2 is to get it: of a window's increment it reads a reserved bit.
+    """Return a frame in the form that h2 needs: h2 reads the reserved bit of a window's increment.
 
     Raises:
-        ProtocolError: Padding takes from a priority, which h2 lets pass.
+        ProtocolError: The padding overlaps the priority, which h2 does not detect.
     """
     first = int.from_bytes(frame[HEAD_BYTES : HEAD_BYTES + 1])
     if kind == HEADERS and flags & PADDED and flags & HAS_PRIORITY and first + _PADDED_PRIORITY_BYTES > len(frame):

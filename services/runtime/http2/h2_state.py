@@ -27,7 +27,7 @@ class H2State(H2Connection):
             H2Configuration(
                 client_side=client_side,
                 header_encoding=None,
-                # Done by `header_blocks.check_headers`: h2 looks at every byte by itself.
+                # `header_blocks.check_headers` does this: h2 examines every byte in Python.
                 validate_inbound_headers=False,
                 normalize_inbound_headers=False,
             )
@@ -39,7 +39,7 @@ class H2State(H2Connection):
         self.local_settings = Settings(
             client=client_side,
             initial_values={
-                # The peer may use the table of 4 KiB that it had at first until it knows this.
+                # Until it knows this, the peer may use the initial table of 4 KiB.
                 SettingCodes.HEADER_TABLE_SIZE: 0,
                 SettingCodes.INITIAL_WINDOW_SIZE: limits.WINDOW_BYTES,
                 SettingCodes.MAX_FRAME_SIZE: limits.FRAME_BYTES_MAX,
@@ -57,7 +57,7 @@ class H2State(H2Connection):
         self._table_blocks_left -= 1
 
     def forget_table(self) -> None:
-        """Take no more header blocks that refer to earlier ones."""
+        """Accept no more header blocks that refer to earlier ones."""
         self.decoder.header_table_size = self.decoder.max_allowed_table_size = 0
 
     def send_headers_of(self, stream_id: int, block: bytes, *, is_end: bool) -> bytes:
@@ -96,7 +96,7 @@ class H2State(H2Connection):
         state.process_input(StreamInputs.RECV_END_STREAM)
 
     def _open_streams(self, remainder: int) -> int:
-        # h2 would look at every open stream for each that is opened, and end the connection where one is to be refused.
+        # h2 would examine all open streams each time one opens, and end the connection instead of refusing a stream.
         return 0
 
     def take_length(self, stream_id: int) -> int | None:

@@ -108,7 +108,7 @@ def read_trailers(block: bytes) -> Headers | None:
 
 
 def is_oversized(block: bytes, bytes_max: int) -> bool:
-    """Whether a list of headers that `encode_block` made is larger than `bytes_max`, by HPACK's count."""
+    """Return whether a list of headers encoded by `encode_block` is larger than `bytes_max`, by HPACK's count."""
     if len(block) * _GROWTH_MAX <= bytes_max:
         return False
     if (headers := _decode_block(block)) is not None:
@@ -145,13 +145,13 @@ def _decode_block(block: bytes, bytes_max: int = limits.HEADERS_BYTES_TAKEN_MAX)
             headers.append((name, block[start:at]))
     except (IndexError, KeyError, HPACKDecodingError):
         return None
-    # As HPACK counts a list; what is too much is for h2 to say.
+    # HPACK's count of a list; h2 handles lists that are too long.
     is_too_long = end + len(headers) * 32 > bytes_max
     return headers if at == end and not is_too_long else None
 
 
 def _are_plain(headers: Headers, pseudo: int) -> bool:
-    """Whether HTTP has rules for none of `headers`; the first `pseudo` names are known."""
+    """Return whether HTTP has no rules for any of `headers`; the first `pseudo` names are known."""
     for number, (name, value) in enumerate(headers):
         if not _VALUE.fullmatch(value) or (number >= pseudo and not _is_plain(name)):
             return False

@@ -1,7 +1,7 @@
-"""Frames in: DATA goes to its stream, header blocks of our own form to the connection, the rest to `h2`, in order.
+"""Reads frames: DATA goes to its stream, header blocks in our own format to the connection, the rest to `h2`, in order.
 
-Frames are handled for one turn of the loop; what is left waits for the next, so that a connection which sends what is
-dear to handle delays itself and no other.
+Frames are handled for one turn of the loop, and the rest waits for the next, so that a connection with expensive frames
+delays only itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FrameReader:
             ProtocolError: The peer breaks a rule.
         """
         if self._preface_left:
-            # h2 compares what has come of the preface, however few bytes.
+            # h2 compares the received part of the preface, however short.
             size = min(self._preface_left, len(data))
             self._preface_left -= size
             self._connection.h2.receive_data(data[:size])
@@ -53,7 +53,7 @@ class FrameReader:
         return self._handle_frames(data)
 
     def _handle_frames(self, data: bytes) -> bool:
-        """Handle complete frames and keep what is left; return whether there may be others in it."""
+        """Handle complete frames and keep the rest; return whether the rest may contain more."""
         connection = self._connection
         start, size, streams = 0, len(data), connection.streams
         until_s, next_look = 0.0, PIECE_BYTES
@@ -125,7 +125,7 @@ class FrameReader:
     # Headers.
 
     def _accept_headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
-        """Whether the connection took the header block, which must be whole."""
+        """Pass a complete header block to the connection; return whether it was accepted."""
         if flags & ~frames.END_STREAM != frames.END_HEADERS or self._is_in_headers or not self._has_settings:
             return False
         if not self._connection.accept_headers(stream_id, data[start:end], is_end=bool(flags & frames.END_STREAM)):
@@ -148,7 +148,7 @@ class FrameReader:
             self._handle_goaway(stream_id, data, payload, end - payload)
 
     def _is_for_h2(self, kind: int, flags: int, stream_id: int) -> bool:
-        """Whether h2 gets the frame; at a GOAWAY it would end streams that may go on."""
+        """Return whether h2 gets the frame; a GOAWAY would make it end streams that may continue."""
         if not self._has_settings and (kind != frames.SETTINGS or flags & frames.ACK):
             raise ProtocolError("the first frame is not SETTINGS")
         self._has_settings = True
@@ -167,7 +167,7 @@ class FrameReader:
             self._connection.idle_frames.spend_one()
             if kind == frames.RST_STREAM and self._connection.h2.is_idle(stream_id):
                 raise ProtocolError("a RST_STREAM frame of a stream that was never opened")
-            # Frames of kinds that nobody knows are ignored, but not between those of a header block.
+            # Frames of unknown kinds are ignored, except within a header block.
             return kind <= frames.CONTINUATION or self._is_in_headers
         return True
 

@@ -1,6 +1,6 @@
-"""Bounds on what a peer may make us hold or do, and what holds it to them: rates of frames, and time to answer.
+"""Limits on the memory and work that a peer may cause, and their enforcement: rates of frames, and time to answer.
 
-Those looked at for each message are constants; tests can lower the others, in `Limits`.
+Limits checked for each message are constants; tests can lower the others, in `Limits`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAME_BYTES_MAX = 16 * 1024
 """Payload of a frame; the least limit that HTTP/2 allows."""
 
 HEADERS_BYTES_MAX = 16 * 1024
-"""Size of a header list, by HPACK's count, that peers are told (gRPC's default is 8 to 16 KiB)."""
+"""Maximum size of a header list, by HPACK's count, announced to peers (gRPC's default is 8 to 16 KiB)."""
 
 HEADERS_BYTES_TAKEN_MAX = 64 * 1024
 """Size of a header list that is still read: a client takes it, such as a long error; a server refuses its call alone. A
@@ -57,7 +57,7 @@ DEFERRED_S = 0.02
 """Time between two looks at them."""
 
 ACCEPT_AGAIN_S = 1.0
-"""Wait before a server accepts again when the system would not let it, as in asyncio."""
+"""Wait before a server accepts again after the system refused, as in asyncio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class StrangerLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     connections_max: int = 4096
-    """Connections of a server; the next one is closed at once."""
+    """Maximum connections of a server; further ones are closed at once."""
 
     streams_max: int = 4096
     """Open streams of a connection; the next one is refused. A service's own limit is lower."""
@@ -129,7 +129,7 @@ class Limits:
 DEFAULTS = Limits()
 
 IDLE_FRAMES_BURST = 20_000
-"""WINDOW_UPDATE, unknown frames, answers that nobody waits for, RST_STREAM of closed streams. An honest peer sends a
+"""WINDOW_UPDATE, unknown frames, unsolicited answers, RST_STREAM of closed streams. An honest peer sends a
 WINDOW_UPDATE for every 16 KiB or more that it reads."""
 
 IDLE_FRAMES_PER_S = 5000.0
@@ -145,16 +145,16 @@ CALL_BYTES = 16 * 1024
 """Memory of a call: its task, its stream, its headers."""
 
 CONNECTION_S = 0.0004
-"""Processor time of a connection beside its input."""
+"""Processor time of a connection, excluding its input."""
 
 REFUSED_CALL_S = 0.00015
-"""Processor time of a refused call beside its frames: a task, the check, a line in the log."""
+"""Processor time of a refused call, excluding its frames: a task, the check, a log line."""
 
 TABLE_BLOCKS_MAX = 256
-"""Header blocks in which a peer may use a table before it confirms our settings, which allow none."""
+"""Maximum header blocks in which a peer may use a table before it confirms our settings, which allow none."""
 
 CONTROL_BURST = 1000
-"""PING, SETTINGS, PRIORITY and empty DATA frames at once (CVE-2019-9512, -9513, -9515, -9518)."""
+"""Burst of PING, SETTINGS, PRIORITY and empty DATA frames (CVE-2019-9512, -9513, -9515, -9518)."""
 
 RESET_BURST = 1000
 """Streams opened and reset before any answer (CVE-2023-44487)."""
@@ -253,5 +253,5 @@ class RateLimit:
             raise RateExceeded(f"too many {self._what}")
 
     def earn(self, tokens: int) -> None:
-        """Put tokens back, up to the burst."""
+        """Return tokens to the bucket, up to the burst."""
         self._left = min(self._burst, self._left + tokens)

@@ -44,7 +44,7 @@ class FrameWriter:
             self._is_flushing = True
             self._loop.call_soon(self.flush_all)
         elif len(self._pieces) > limits.OUT_PIECES_MAX:
-            # Now the socket says whether it takes them, and what comes next waits with its stream if it does not.
+            # This shows whether the socket accepts them; if not, later data waits with its stream.
             self._hand_over()
 
     def write_h2(self) -> None:
@@ -53,7 +53,7 @@ class FrameWriter:
 
     def write_control(self, said: bytes) -> None:
         if self.is_full:
-            # What streams send is bounded by their windows; this is bounded by how much the peer asks for.
+            # Windows bound the data of streams; this counter bounds the answers that the peer requests.
             self._unsent_control_bytes += len(said)
         self.write(said)
 
@@ -72,7 +72,7 @@ class FrameWriter:
 
     @property
     def has_control_backlog(self) -> bool:
-        """Whether the peer asks for answers and reads none."""
+        """Whether the peer requests answers but does not read them."""
         return self._unsent_control_bytes > limits.CONTROL_BACKLOG_BYTES
 
     def resume_writing(self) -> None:

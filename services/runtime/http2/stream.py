@@ -65,9 +65,9 @@ class Stream(Inbox):
         self._window_bytes = limits.WINDOW_BYTES
         """Bytes that the peer may still send."""
         self._owed_bytes = 0
-        """Bytes read and not yet given back."""
+        """Bytes read but not yet returned to the window."""
         self.is_bounded = False
-        """Whether the sender has one window and no more, because nobody has admitted the call."""
+        """Whether the sender may use only one window, because the call is not admitted yet."""
         self.is_local_open = True
         self.length_left: int | None = None
         """Bytes of DATA that the peer's content-length still announces; None without one."""
@@ -83,12 +83,12 @@ class Stream(Inbox):
     # In.
 
     def receive_data(self, data: bytes, start: int, end: int) -> None:
-        """Take data[start:end], the payload of a DATA frame; raises Oversized or Compressed."""
+        """Process data[start:end], the payload of a DATA frame; raises Oversized or Compressed."""
         size = end - start
         if not self._assembling and size >= frames.PREFIX_BYTES:
             compressed, length = frames.unpack_prefix(data, start)
             if length == size - frames.PREFIX_BYTES and not compressed and length <= self.message_bytes_max:
-                # One frame, one message: what nearly every frame of a stream of deltas is.
+                # One message in one frame, as in nearly every frame of a stream of deltas.
                 if self.take is not None:
                     self.take(data[start + frames.PREFIX_BYTES : end])
                     self.return_bytes(size)
@@ -100,7 +100,7 @@ class Stream(Inbox):
         self.unread_bytes += size
         self._assemble_messages()
         if not (self.inbox or self.is_bounded):
-            # A message that is larger than the window comes only as the window opens; it has a limit of its own.
+            # A message larger than the window arrives only as the window opens; its size has a separate limit.
             self._release_read(self.unread_bytes)
 
     def _assemble_messages(self) -> None:
@@ -147,7 +147,7 @@ class Stream(Inbox):
         return self._window_bytes >= 0
 
     def return_bytes(self, size: int) -> None:
-        """Give bytes back; the peer is told once they are half of the window."""
+        """Return bytes to the window; the peer is notified when they reach half of it."""
         self._owed_bytes += size
         if self._owed_bytes >= limits.WINDOW_BYTES // 2 and self.is_remote_open:
             self._window_bytes += self._owed_bytes

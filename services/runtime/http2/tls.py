@@ -9,7 +9,8 @@ from typing import Any
 ALPN = "h2"
 
 PEER_URIS = "x509_uri_names"
-"""Key of the URI names alone in a peer's certificate: what is a name in a URI is none in a DNS or e-mail name."""
+"""Key of only the URI names in a peer's certificate: a name that is valid in a URI is not valid as a DNS or e-mail
+name."""
 
 
 def restrict_to_http2(context: ssl.SSLContext) -> ssl.SSLContext:
@@ -26,7 +27,7 @@ def restrict_to_http2(context: ssl.SSLContext) -> ssl.SSLContext:
 
 
 def has_agreed(transport: asyncio.Transport) -> bool:
-    """Whether the peer agreed to HTTP/2; without TLS its preface will tell."""
+    """Return whether the peer agreed to HTTP/2; without TLS its preface decides."""
     ssl_object: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
     return ssl_object is None or ssl_object.selected_alpn_protocol() == ALPN
 

@@ -39,7 +39,7 @@ class LocalClientConnection:
         """Send to `server` over `link` from now on."""
         self._server, self._link = server, link
 
-    # What the channel asks.
+    # Methods for the channel.
 
     @property
     def has_room(self) -> bool:
@@ -83,7 +83,7 @@ class LocalClientConnection:
         for call in calls.values():
             call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
 
-    # What streams send.
+    # Methods for streams.
 
     def send_message(self, stream_id: int, message: bytes) -> None:
         self._link.send(self._server.receive_message, stream_id, message)
@@ -95,7 +95,7 @@ class LocalClientConnection:
         if not self.is_lost:
             self._link.send(self._server.receive_credit, stream_id, size)
 
-    # What comes from the server.
+    # Callbacks of the server.
 
     def receive_headers(self, stream_id: int, headers: Headers) -> None:
         if (call := self._calls.get(stream_id)) is not None:
@@ -173,7 +173,7 @@ class LocalServerState:
     limits: Limits
     in_flight: InFlightCounter
     connections: dict[LocalServerConnection, None]
-    """Those that are open, in the order in which they were opened."""
+    """Open connections, in the order of opening."""
 
 
 class LocalServerConnection:
@@ -183,7 +183,7 @@ class LocalServerConnection:
         self.peer = peer
         self.request_s = server.limits.request_s
         self.calls: dict[int, ServerCall] = {}
-        """Calls whose handler has not ended, by stream id."""
+        """Calls with running handlers, by stream id."""
         self._server = server
         self._streams: dict[int, LocalStream] = {}
         self._is_leaving = False
@@ -195,7 +195,7 @@ class LocalServerConnection:
         """Send to `client` over `link` from now on."""
         self._client, self._link = client, link
 
-    # What the server asks.
+    # Methods for the server.
 
     def start_leaving(self) -> None:
         """Announce the end; calls that are on their way are still served."""
@@ -212,13 +212,13 @@ class LocalServerConnection:
     async def close(self) -> None:
         self._close()
 
-    # What calls ask.
+    # Methods for calls.
 
     def read_peer_identity(self) -> dict[str, list[bytes]]:
         return {}
 
     def note_admitted(self) -> None:
-        """Do nothing: nobody in the process is a stranger."""
+        """Do nothing: callers inside the process are no strangers."""
 
     def send_headers(self, stream_id: int, headers: Headers) -> None:
         self._link.send(self._client.receive_headers, stream_id, headers)
@@ -233,14 +233,14 @@ class LocalServerConnection:
         self._server.in_flight.decrement()
         self._close_if_done()
 
-    # What streams send.
+    # Methods for streams.
 
     def send_message(self, stream_id: int, message: bytes) -> None:
         self._link.send(self._client.receive_message, stream_id, message)
 
     def send_end(self, stream: LocalStream, trailers: Headers) -> None:
         self._link.send(self._client.receive_trailers, stream.id, trailers)
-        # The answer is complete whatever else the client would say.
+        # The answer is complete, whatever else the client sends.
         self._forget_stream(stream.id)
         stream.receive_end()
 
@@ -248,7 +248,7 @@ class LocalServerConnection:
         if not self.is_lost:
             self._link.send(self._client.receive_credit, stream_id, size)
 
-    # What comes from the client.
+    # Callbacks of the client.
 
     def receive_call(self, stream_id: int, path: str, headers: Headers) -> None:
         if self._refuses or self.is_lost:

@@ -1,6 +1,6 @@
-"""Where the channels and servers of a process meet, by address, and the dialer that looks there first.
+"""Registry of a process's servers by address, and the dialer that looks there first.
 
-A process has one network; another one for a context (`NETWORK.set`) keeps what runs in that apart.
+A process has one network; setting another one for a context (`NETWORK.set`) isolates what runs in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Listener:
     server: LocalServerState
     loop: asyncio.AbstractEventLoop
     context: Context
-    """Context of the server, in which it receives."""
+    """The server's context, in which it receives."""
 
 
 class LocalNetwork:
@@ -42,7 +42,7 @@ class LocalNetwork:
             del self._listeners[address]
 
     def can_reach(self, address: str) -> bool:
-        """Whether a server of this loop listens on `address`."""
+        """Return whether a server of this loop listens on `address`."""
         listener = self._listeners.get(address)
         return listener is not None and listener.loop is asyncio.get_running_loop()
 

@@ -1,7 +1,7 @@
-"""Streams inside the process, bounded by the bytes that their readers have not read, and the links that carry them.
+"""Streams inside the process, bounded by unread bytes, and the links that carry them.
 
-A link is one direction of a connection: what is sent arrives in order, in a later turn of the loop. Nothing is called
-in the sender's stack or context, as over a socket.
+A link is one direction of a connection: items arrive in order, in a later turn of the loop. Nothing is called in the
+sender's stack or context, as with a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Link:
         self._is_due = False
 
     def send(self, receive: Callable[..., None], *args: Any) -> None:
-        """Have the receiver call `receive` with `args`, behind all that was sent before."""
+        """Call `receive` with `args` in the receiver, after all earlier items."""
         self._queue.append((receive, args))
         if not self._is_due:
             self._is_due = True
@@ -44,14 +44,14 @@ class Link:
                 receive, args = queue.popleft()
                 receive(*args)
         finally:
-            # What was sent meanwhile has its own turn, and what a failure has left, too.
+            # Items sent in the meantime get the next turn, and so do those left after an exception.
             self._is_due = bool(queue)
             if queue:
                 self._schedule(self._deliver, self._context)
 
 
 MESSAGE_BYTES = 5
-"""Bytes that a message counts for beside its own, as over HTTP/2; empty ones are bounded, too."""
+"""Bytes added to a message's size, as over HTTP/2, so that empty messages are bounded, too."""
 
 
 class StreamOwner(Protocol):
@@ -62,7 +62,7 @@ class StreamOwner(Protocol):
     def send_end(self, stream: LocalStream, trailers: Headers) -> None: ...
 
     def send_credit(self, stream_id: int, size: int) -> None:
-        """Tell the sender that `size` bytes more were read."""
+        """Notify the sender that `size` more bytes were read."""
         ...
 
 
@@ -78,9 +78,9 @@ class LocalStream(Inbox):
         self.is_local_open = True
         self._owner = owner
         self._unread_bytes = 0
-        """Bytes sent that the other end has not read, as far as it has told."""
+        """Bytes sent that the other end has not reported as read."""
         self._owed_bytes = 0
-        """Bytes read here that the other end was not told of."""
+        """Bytes read here but not yet reported to the other end."""
         self._room: asyncio.Future[None] | None = None
 
     # In.
@@ -104,7 +104,7 @@ class LocalStream(Inbox):
             self._owed_bytes = 0
 
     def lift_bound(self) -> None:
-        """Do nothing: nobody in the process is a stranger."""
+        """Do nothing: callers inside the process are no strangers."""
 
     # Out.
 

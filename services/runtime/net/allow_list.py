@@ -1,6 +1,7 @@
-"""Which addresses may be reached: those of the public web, and the hosts and networks that an operator opens.
+"""Addresses that may be reached: those of the public web, and the hosts and networks that an operator allows.
 
-EXTRA adds to Python 3.11's tables what IANA's special-purpose registries have (2026-11), and addresses that clouds use.
+EXTRA adds to Python 3.11's tables the entries of IANA's special-purpose registries (2026-11), and addresses that clouds
+use.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def find_refusal(address: Address) -> str | None:
 
 
 def find_embedded(address: IPv6Address) -> IPv4Address | None:
-    """Returns the IPv4 address that a mapped address, or one behind a NAT64, really reaches."""
+    """Return the IPv4 address that a mapped or NAT64 address really reaches."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in NAT64:

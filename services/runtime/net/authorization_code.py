@@ -1,4 +1,5 @@
-"""What every OAuth client here does alike: PKCE, the address that a browser is sent to, and whom secrets are sent to.
+"""Common parts of all OAuth clients here: PKCE, the address that a browser is sent to, and which addresses may get
+secrets.
 
 https://www.rfc-editor.org/rfc/rfc7636
 """
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 _SAFE_URL = re.compile(r"https://[^\s/?#@]+([/?][^\s#]*)?|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?([/?][^\s#]*)?")
-"""By https, where nobody reads along; on this machine also without."""
+"""Https, which is encrypted; on this machine also http."""
 
 
 def make_challenge(verifier: str) -> str:
@@ -21,10 +22,10 @@ def make_challenge(verifier: str) -> str:
 
 
 def add_query(url: str, query: Mapping[str, str]) -> str:
-    """Return the address with these parameters behind those that it has."""
+    """Return the address with these parameters appended to its query."""
     return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
 
 def is_safe_url(url: str) -> bool:
-    """Return whether nobody on the way reads what is sent to an address."""
+    """Return whether data sent to an address cannot be read on the way."""
     return _SAFE_URL.fullmatch(url) is not None

@@ -1,7 +1,7 @@
-"""Requests to AWS, signed with what AWS's own library finds: botocore's credential chain and its signatures.
+"""Requests to AWS, signed with AWS's own library: botocore's credential chain and its signatures.
 
-Credentials come from the environment, a profile (SSO too), the role of a pod or the metadata of an instance. Those
-that end are renewed by the chain. Import this module only where AWS is used: botocore takes 0.1 s and 15 MB.
+Credentials come from the environment, a profile (SSO too), the role of a pod or the metadata of an instance. The chain
+renews those that expire. Import this module only where AWS is used: botocore takes 0.1 s and 15 MB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIGNERS = {"s3": _auth.S3SigV4Auth}
 
 _PASSING = (_errors.HTTPClientError, _errors.CredentialRetrievalError, _errors.MetadataRetrievalError)
 
-# For whoever gives credentials: the chain is asked again at the next request.
+# For the source of credentials: the chain is asked again at the next request.
 _CLIENT_CONFIG = import_module("botocore.config").Config(
     connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 1}
 )
@@ -79,7 +79,7 @@ class AwsSession:
         """Return the headers with which to send a request; the URL's path and query are quoted as they are sent.
 
         Raises:
-            NoCredentials: The chain has none, or whoever gives them refuses or does not answer.
+            NoCredentials: The chain has none, or its source refuses or does not answer.
         """
         try:
             with self._finding:

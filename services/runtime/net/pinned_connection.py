@@ -1,6 +1,6 @@
-"""HTTP requests to checked addresses only, with answers of a bounded size.
+"""HTTP requests to checked addresses only, with answers of bounded size.
 
-The host's name stays for Host and TLS; nobody resolves it again.
+The host's name is kept for Host and TLS; it is not resolved again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,  # aiohttp unpacks a piece whole, however large that makes it
-        trust_env=False,  # a proxy would resolve the name again, by itself
+        trust_env=False,  # a proxy would resolve the name again
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
     )
 

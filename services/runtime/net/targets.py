@@ -20,7 +20,7 @@ from services.runtime.net.allow_list import Address, AllowList, find_refusal, pa
 URL_CHARS_MAX = 4096
 
 PORTS = frozenset({80, 443, 8080, 8443})
-"""Ports that are fetched from; services behind others may take an HTTP request for their own protocol."""
+"""Ports that may be fetched from; services at others may read an HTTP request as their own protocol."""
 
 NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 
@@ -86,7 +86,7 @@ def parse_https_target(
     Raises:
         TargetRefused: It must not be reached, or not without TLS: only a host that is in `allow` may do without.
     """
-    # The usual port of plain HTTP is let through to be refused for what is wrong with it.
+    # The usual port of plain HTTP is let through, so that the refusal names the actual problem.
     target = parse_target(url, allow, ports | {PLAIN_PORT})
     address = target.address
     is_opened = allow.has_host(target.host, target.port) or (

@@ -59,22 +59,22 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """Settings of every service's process, whatever it serves."""
+    """Settings of every service's process."""
 
     log_level: str = field(default="INFO", metadata={"name": "HEADRACE_LOG_LEVEL"})
     """DEBUG, INFO, WARNING or ERROR."""
 
     stall_s: float = field(default=30.0, metadata={"name": "HEADRACE_STALL_S"})
-    """Seconds without a turn of the event loop after which the process is killed, to be started anew; 0: never."""
+    """How long the event loop may stand still, in seconds, before the process is killed and restarted; 0: unlimited."""
 
     drain_s: float = field(default=10.0, metadata={"name": "HEADRACE_DRAIN_S"})
-    """Seconds that a stopping server gives running RPCs to finish; the grace period of what stops it (Docker,
+    """How long, in seconds, a stopping server lets running RPCs finish; the grace period of its supervisor (Docker,
     Kubernetes) must be longer."""
 
     transport: str = field(default=DEFAULT, metadata={"name": VARIABLE})
-    """gRPC implementation of this process: `h2`, our own transport; `local`, which is h2 to other processes and memory
-    to the servers of this one, and knows addresses of the form `local:name`, without a socket; or `grpcio`, to
-    compare with, which has neither certificates nor several replicas behind one address."""
+    """gRPC implementation of this process: `h2`, our own transport; `local`, which uses h2 to other processes and
+    memory to servers of the same process, and accepts addresses of the form `local:name`, without a socket; or
+    `grpcio`, for comparison, which supports neither certificates nor several replicas at one address."""
 
     tls_cert: str = field(default="", metadata={"name": CERT})
     """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
@@ -88,7 +88,7 @@ class ProcessSettings:
     other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
 
     auth: AuthSettings = AuthSettings()
-    """Who is let in; see the settings of credentials."""
+    """Settings of clients' credentials."""
 
     reuse_port: bool = field(default=False, metadata={"name": "HEADRACE_REUSE_PORT"})
     """Whether other processes of this user may listen at the same ports: the kernel spreads connections over them.
@@ -105,7 +105,7 @@ class ProcessSettings:
 
     @property
     def has_certificates(self) -> bool:
-        """Whether both ends of the suite's connections show certificates."""
+        """Whether both ends of the suite's connections present certificates."""
         return bool(self.tls_ca)
 
 
@@ -119,12 +119,12 @@ class ServerSettings(ProcessSettings):
     first."""
 
     streams_max: int = 2000
-    """Streaming RPCs at a time; the next one is refused with OVERLOADED at once. With credentials a tenant may have as
-    many as it leaves free."""
+    """Maximum concurrent streaming RPCs; the next one is refused with OVERLOADED at once. With credentials, a tenant
+    may have as many as it leaves free."""
 
     connection_age_s: float = field(default=0.0, metadata={"name": "HEADRACE_CONNECTION_AGE_S"})
-    """Seconds after which a client's connection is closed in good order, so that the client finds replicas that have
-    come meanwhile and renewed certificates count; 0: never."""
+    """Age in seconds at which a client's connection is closed in good order, so that the client finds new replicas and
+    renewed certificates take effect; 0: never."""
 
     def __post_init__(self) -> None:
         ProcessSettings.__post_init__(self)  # without arguments, super() knows the class from before its slots
@@ -233,7 +233,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
         return None
     try:
         return cls(**values)
-    except ValueError as error:  # what the class itself checks in __post_init__
+    except ValueError as error:  # problems that the class itself finds in __post_init__
         problems.append(str(error))
         return None
 

@@ -1,8 +1,8 @@
-"""A process before its imports: signals that come before anything could drain, and what imports need not do.
+"""Prepares a process before its imports: handles early stop signals, and skips work that imports do not need.
 
-Imports nothing slow itself: a service takes a second to import the rest.
+Imports nothing slow: a service takes a second to import the rest.
 
-The first process of a container ignores what it does not handle, and is killed when its grace period is over.
+The first process of a container ignores signals without a handler, and is killed when its grace period is over.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from types import FrameType
 
 
 def prepare_process() -> None:
-    """End the process at once when it is told to stop, until others handle it, load no console, and collect no garbage
-    until `end_imports`."""
-    gc.disable()  # imports make little of it, and looks at what they keep are a fifteenth of their time
+    """Until others handle stop signals, let them end the process at once; load no console, and collect no garbage until
+    `end_imports`."""
+    gc.disable()  # imports create little garbage, and scans of the objects they keep take a fifteenth of their time
     # structlog imports rich, which is there for the command line, for a console that no service has: 4 MB.
     sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - how Python says that a module is not to be had
     for number in list_stops():

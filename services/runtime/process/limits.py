@@ -13,9 +13,9 @@ FIXED = "fixed"
 
 
 def make_configured(config: Any, field: str, service: str, **more: Any) -> limits_pb2.Limit:
-    """Return the limit that the setting `field` of `config` says, with who said it.
+    """Return the limit set by the setting `field` of `config`, with its source.
 
-    A value that is the default's is the default's, whoever has set it.
+    A value equal to the default counts as the default, even if it was set.
     """
     [item] = [item for item in dataclasses.fields(config) if item.name == field]
     value = getattr(config, field)
@@ -24,7 +24,7 @@ def make_configured(config: Any, field: str, service: str, **more: Any) -> limit
 
 
 def make_fixed(name: str, value: int, *, kind: str, unit: str, per: str, **more: Any) -> limits_pb2.Limit:
-    """Return a limit that this version has, whatever is set."""
+    """Return a limit fixed in this version."""
     return limits_pb2.Limit(name=name, value=value, kind=kind, unit=unit, per=per, source=FIXED, **more)
 
 
@@ -34,7 +34,7 @@ def find_opening_time(wait_s: float) -> int:
 
 
 def finish_limits(service: str, limits: list[limits_pb2.Limit]) -> limits_pb2.ListLimitsResponse:
-    """Return the answer of `service`. What is used up is full."""
+    """Return the answer of `service`. A limit that is used up is marked full."""
     for limit in limits:
         limit.service = service
         if limit.HasField("used") and limit.HasField("value") and limit.used >= limit.value:

@@ -1,8 +1,8 @@
-"""Logging: one JSON object a line on stderr, with ids from context variables.
+"""Logging: one JSON object per line on stderr, with ids from context variables.
 
 Event names are lower-case constants ("rpc done"); facts are fields. Logging neither raises nor blocks: a full disk or a
-reader that is gone is no reason to fail the work that logs. Lines that cannot be written are dropped, and counted in a
-line of their own once there is room.
+closed reader is no reason to fail the work that logs. Lines that cannot be written are dropped, and counted in a
+separate line once there is room.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def naming_service(service: str) -> Generator[None]:
 
 
 def _open_log(service: str) -> Any:
-    """Return standard error as a file that never fails; a file in memory, which tests put there, is used as it is."""
+    """Return standard error as a file that never fails; a file in memory, set by tests, is used unchanged."""
     if sys.stderr is None:  # it was closed at the start
         return open(os.devnull, "w", encoding="utf-8")
     try:
@@ -111,7 +111,7 @@ WAITING_BYTES_MAX = 1 << 20
 """Bytes that wait for the reader of a pipe or terminal; further lines are dropped."""
 
 CLOSE_S = 1.0
-"""Time in which `close` lets a reader take what waits."""
+"""How long `close` waits for a reader to take the rest."""
 
 
 class LogWriter:
@@ -124,7 +124,7 @@ class LogWriter:
         self._waiting = bytearray()
         self._lost = self._reported = 0
         self._is_torn = False
-        """Whether the last line written has no end yet."""
+        """Whether the last line written is incomplete."""
         self._poll = None if stat.S_ISREG(os.fstat(fd).st_mode) else select.poll()
         if self._poll is not None:
             self._poll.register(fd, select.POLLOUT)
@@ -147,7 +147,7 @@ class LogWriter:
             except BlockingIOError:
                 return
             except OSError:
-                # A line break that stands first only ends a line that was torn before.
+                # A line break at the beginning only ends an earlier torn line.
                 self._lost += self._waiting.count(b"\n") - self._waiting.startswith(b"\n")
                 self._waiting.clear()
                 if self._is_torn:

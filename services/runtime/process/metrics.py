@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, served on a port of their own, with the lag of the event loop among them.
+"""Metrics for Prometheus, served on a separate port, including the lag of the event loop.
 
 The HTTP server is imported on demand, as that takes 0.1 s.
 """

@@ -31,10 +31,11 @@ C = TypeVar("C")
 STDERR = 2
 
 COLLECTED_OBJECTS = 10_000, 5, 50
-"""Objects made and not freed again after which the youngest are collected; how many such collections there are before
-one takes the next older ones along; and how many of these before one of all. Python's 700 are there after every other
-run, all of whose objects die by themselves; it took 5 % of a run's CPU (Python 3.11, 2026-11). Its 10 and 10 make long
-stalls of streams, which find nothing: 45 ms for 100,000 objects, 0.2 s for all that 1,000 streams have."""
+"""Objects allocated and not freed before a collection of the youngest generation; the number of such collections before
+one includes the next generation; and the number of these before one of all. Python's 700 are reached with every other
+run, although its objects are all freed by their reference counts; that took 5 % of a run's CPU (Python 3.11, 2026-11).
+Python's 10 and 10 cause long stalls of streams without finding anything: 45 ms for 100,000 objects, 0.2 s for those of
+1,000 streams."""
 
 THREAD_TURN_S = 0.0005
 """Longest time that a thread holds the interpreter; Python's default is 5 ms."""
@@ -45,7 +46,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Service:
     config: type[Any]
-    """Class of its settings."""
+    """Class of the service's settings."""
 
     name: str
     """Name in variables, such as MEMORY."""
@@ -56,14 +57,14 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A service's place among those of its process."""
+    """One service's position among those of its process."""
 
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _TURN: ContextVar[_Turn] = ContextVar("_TURN")
-"""Set for what runs for one service of several."""
+"""Set for the tasks of one service among several."""
 
 
 def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]) -> None:
@@ -129,7 +130,7 @@ def _load_settings(services: Sequence[Service]) -> tuple[list[Any], dict[str, ob
         try:
             configs.append(settings.load_settings(service.config, service.name, os.environ))
         except settings.ConfigError as error:
-            for problem in str(error).splitlines():  # what is wrong for all of them is said once
+            for problem in str(error).splitlines():  # a problem of all of them is printed once
                 problems.setdefault(problem, service.name.lower())
     if problems:
         _refuse_settings(f"{name}: {problem}" for problem, name in problems.items())
@@ -221,11 +222,11 @@ LOOK_S = 10.0
 """Time between looks."""
 
 REST_S = 600.0
-"""Time between drops of unused encodings: one goes when nobody has counted with it for once to twice as long."""
+"""Time between drops of unused encodings; an encoding is dropped after one to two times as long without use."""
 
 YOUNG = 1
-"""What has outlived several collections is left to them: to look at all that 1,000 streams have took 0.2 s, in which
-none of them had its deltas, and found nothing."""
+"""Objects that survive several collections are left to them: examining those of 1,000 streams took 0.2 s, in which no
+stream got deltas, and found nothing."""
 
 
 async def return_memory(*, growth_bytes: int = GROWTH_BYTES, look_s: float = LOOK_S, rest_s: float = REST_S) -> None:

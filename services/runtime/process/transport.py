@@ -1,4 +1,4 @@
-"""The process's gRPC transport and its certificates, for all of its servers and channels.
+"""The process's gRPC transport and its certificates, for all servers and channels.
 
 The transport is our own HTTP/2 (`h2`), that and memory (`local`), or grpcio. Without certificates it sends plain text.
 Certificate files are checked for each new connection, so that a renewal needs no restart.
@@ -21,7 +21,7 @@ from services.runtime.http2.tls import restrict_to_http2
 
 VARIABLE = "HEADRACE_TRANSPORT"
 TRANSPORTS = ("h2", "grpcio", "local")
-"""With `local`, channels reach the servers of their own process in memory, and all others by h2."""
+"""With `local`, channels reach the servers of the same process in memory, and all others by h2."""
 DEFAULT = "h2"
 
 
@@ -75,7 +75,7 @@ class Certificates:
         self._contexts = self._read_contexts()
 
     def make_server_context(self) -> ssl.SSLContext:
-        """Return a context whose handshakes take the current certificates."""
+        """Return a context that uses the current certificates in each handshake."""
         listening = self._read_server_context()
         # Called for every client, whether it names a server or not, before certificates are chosen and checked.
         listening.sni_callback = self._choose_context
@@ -104,7 +104,7 @@ class Certificates:
 
     def _read_server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A resumed session would be believed without its certificate, whatever has happened to that since.
+        # A resumed session would be trusted without its certificate, which may have been revoked since.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         if self._tls.ca:
@@ -121,13 +121,13 @@ _EXPIRES = Gauge(
 
 
 def report_expiry(*files: str) -> None:
-    """Let Prometheus see when each of the files expires; empty names are none."""
+    """Export to Prometheus when each of the files expires; empty names are skipped."""
     for file in filter(None, files):
         _EXPIRES.labels(file).set_function(partial(read_expiry, file))
 
 
 def read_expiry(file: str) -> float:
-    """Return when the first certificate in the PEM file expires, in Unix seconds; NaN if there is none."""
+    """Return when the first certificate in the PEM file expires, in Unix seconds; NaN if it has none."""
     from cryptography import x509  # imported at the first scrape: a service without certificates has no use for it
 
     try:

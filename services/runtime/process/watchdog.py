@@ -1,7 +1,6 @@
-"""Ends a process whose event loop has stood still for too long, so that whoever runs it starts it anew.
+"""Ends a process with a stalled event loop, so that its supervisor restarts it.
 
-A process of its own looks at the heartbeats of the loop: a thread could not look while an extension in C holds the
-interpreter.
+A separate process watches the loop's heartbeats: a thread could not run while a C extension holds the interpreter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The program of the watchdog: `watchdog_process.py SECONDS FILE`, with heartbeats on its standard input.
+"""The watchdog's program: `watchdog_process.py SECONDS FILE`, with heartbeats on its standard input.
 
-It imports little, because there is one beside each service.
+It imports little, because one runs with each service.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import sys
 import time
 
 CHECKS = 10
-"""Looks at the heartbeats before the loop counts as stalled. They are counted, not timed: a machine that was suspended
-for an hour has had one look."""
+"""Number of checks without a heartbeat before the loop counts as stalled. Checks are counted, not timed: a machine that
+was suspended for an hour has had one."""
 
 DUMP_S = 1.0
-"""Time for the process to say where its threads stand."""
+"""Time for the process to dump its threads' stacks."""
 
 
 def _watch(stall_s: float, threads: int) -> None:
-    """Look at the heartbeats of the parent on standard input until it closes that."""
+    """Watch the parent's heartbeats on standard input until the parent closes it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the parent is told, too
+        signal.signal(number, signal.SIG_IGN)  # the parent gets the signal, too
     missed = 0
     while missed < CHECKS:
         if select.select([0], [], [], stall_s / CHECKS)[0]:
@@ -44,7 +44,7 @@ def _report(stall_s: float, threads: list[str]) -> None:
 
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     told = {"timestamp": moment, "level": "critical", "event": "event loop stalled", "seconds": stall_s}
-    with suppress(OSError):  # nobody reads the log
+    with suppress(OSError):  # the log has no reader
         os.write(2, json.dumps(told | {"threads": threads}).encode() + b"\n")
 
 

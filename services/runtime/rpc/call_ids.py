@@ -29,7 +29,7 @@ _forwarded: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("forwarded", de
 
 
 def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """Take or make the ids of an incoming call, in its task; return the request id."""
+    """Adopt or create the ids of an incoming call, in its task; return the request id."""
     given = {key: value for key, value in metadata if isinstance(value, str)}
     request_id = ensure_request_id(given.get(REQUEST_ID))
     forwarded = [(REQUEST_ID, request_id)]
@@ -116,5 +116,5 @@ def is_credential(key: str) -> bool:
 
 
 def takes_credentials(method: str) -> bool:
-    """Say whether the method, by its path, needs users' credentials."""
+    """Return whether the method, given by its path, needs users' credentials."""
     return method.startswith(_TAKE_THEM)

@@ -53,7 +53,7 @@ def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio
     if transport.get_transport() != "grpcio":
         return AuthenticatedChannel(DialingChannel(_make_dialer(parse_target(address))), caller_metadata)
     if "," in address:
-        # It knows lists of IP addresses alone, and goes on asking a replica that is being stopped.
+        # grpcio accepts lists of IP addresses only, and continues to call a replica that is stopping.
         raise ValueError(f"{address!r}: several addresses need {transport.VARIABLE}=h2")
     return AuthenticatedChannel(grpc.aio.insecure_channel(address, options=OPTIONS), caller_metadata)
 

@@ -21,17 +21,17 @@ Check = Callable[[Any, str], None]
 
 
 class _MessageChecks(NamedTuple):
-    """The rules of a message type, checked on what a message has: what is not set breaks none but `required`."""
+    """The rules of a message type, checked on the set fields of a message; an unset field breaks only `required`."""
 
     required: tuple[tuple[FieldDescriptor, Callable[[Message], bool]], ...]
-    """Required fields, with what says whether a message has one."""
+    """Required fields, each with a function that returns whether a message has it."""
 
     given: Mapping[FieldDescriptor, tuple[str, tuple[Check, ...]]]
     """JSON name and checks of the fields that have any; to ask a field for its name takes longer than most checks."""
 
 
 def check_rules(message: Message) -> None:
-    """Raise InvalidRequest when `message` breaks a rule of its proto."""
+    """Raise InvalidRequest if `message` breaks a rule of its proto."""
     _check_message(message, "")
 
 
@@ -134,7 +134,7 @@ def _check_each(messages: Iterable[Message], path: str) -> None:
 def _has_rules(descriptor: Descriptor) -> bool:
     """Return whether a message of this type, or one in it, can break a rule."""
     seen, unseen = {descriptor.full_name}, [descriptor]
-    for kind in unseen:  # grows meanwhile, as a type may hold itself
+    for kind in unseen:  # grows in the meantime, because a type may contain itself
         if any(rules_of(field).ListFields() for field in kind.fields):
             return True
         inner = [found for field in kind.fields if (found := _find_ours(field)) is not None]

@@ -58,7 +58,7 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
     peer = context.peer()  # empty once the client has gone
     metadata = context.invocation_metadata() or ()
     call_ids.adopt_metadata(metadata)
-    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())  # in the RPC's own task, as long as that lives
+    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())  # in the RPC's own task, for as long as it runs
     with _start_span(method, metadata) as span:
         try:
             yield done
@@ -71,7 +71,7 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             code = grpc.StatusCode.CANCELLED
             raise
         except grpc.aio.AioRpcError as error:
-            # A peer's own status that is none of ours: its deadline was ours, or it has a bug, which it has logged.
+            # A peer's status that is not one of ours: our deadline passed, or the peer has a bug and has logged it.
             code = error.code()
             await context.abort(code, error.details() or "a peer failed")
         except grpc.aio.AbortError:
@@ -80,12 +80,12 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             code = next(code for code in grpc.StatusCode if given in (code, code.value[0]))
             raise
         except NotImplementedError:
-            # What the generated base class raises for an RPC that a service leaves out.
+            # The generated base class raises this for an RPC that a service does not implement.
             code = grpc.StatusCode.UNIMPLEMENTED
             await context.abort(code, f"{method} is not implemented")
         except Exception:
-            # A write to a vanished client fails first, with a private error, and its cancellation arrives a little
-            # later: let it, or hang-ups would be reported as bugs.
+            # A write to a vanished client first fails with a private error, and its cancellation arrives a little
+            # later. Wait for it; otherwise hang-ups would be reported as bugs.
             code = grpc.StatusCode.CANCELLED
             await asyncio.sleep(HANG_UP_S)
             code = grpc.StatusCode.INTERNAL
@@ -113,6 +113,6 @@ def _start_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Abs
     return spans.start_server_span(name, traceparent, attributes)
 
 
-@cache  # as many as there are methods and codes
+@cache  # bounded by the numbers of methods and codes
 def _find_counter(method: str, code: grpc.StatusCode) -> Counter:
     return RPCS.labels(method, code.name)

@@ -11,7 +11,7 @@ from grpc_health.v1.health import aio as health_aio
 
 CHAIN = "chain"
 LIVE = "live"
-"""Name for liveness: a process without valid files is not ready, and to start it anew would not help."""
+"""Name for liveness: a process without valid files is not ready, but a restart would not help."""
 
 PEER_TIMEOUT_S = 2.0
 """Time for a peer's answer."""

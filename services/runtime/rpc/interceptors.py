@@ -37,7 +37,7 @@ GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
 _UNREADABLE = object()
 
 _is_service: ContextVar[bool] = ContextVar("is_service", default=False)
-"""Whether the caller of this task's call has proven that it is a service."""
+"""Whether the caller of this task's call has proved to be a service."""
 
 Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
 
@@ -64,7 +64,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if method not in self._wrapped:
             handler = await continuation(handler_call_details)
-            # None for a method that nobody has: not kept, or callers could fill memory with names.
+            # None for an unknown method: not kept, or callers could fill memory with names.
             if handler is None or method.startswith(GRPC_METHODS):
                 return handler
             self._wrapped[method] = self._wrap_handler(handler, method)
@@ -135,7 +135,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     def _ending_with_credential(self) -> AbstractAsyncContextManager[None]:
-        """Run a call's block for as long as its caller's credential is good; raises CredentialEnded."""
+        """Run a call's block until its caller's credential ends; raises CredentialEnded."""
         return self._authenticator.ending_with_credential(identity.get_identity())
 
     def _end_with_credential(self, answer: Any) -> Any:
@@ -146,7 +146,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return answer_until_end
 
     def _make_refusal(self, method: str, error: HeadraceError, metadata: Metadata) -> Handler:
-        """Return a handler that fails without reading a request, whatever the method reads and answers."""
+        """Return a handler that fails without reading a request, for methods of any kind."""
 
         async def refuse(_: Any, context: Context) -> None:
             if isinstance(error, Unauthenticated | CredentialEnded):
@@ -159,7 +159,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(refuse)
 
     async def _admit_call(self, details: Any) -> None:
-        """Adopt the caller's identity for the call's task, before anything of its request is read."""
+        """Adopt the caller's identity in the call's task, before its request is read."""
         # grpcio shows neither certificates nor connections here; its servers have no TLS.
         call: ServerCall | None = getattr(details, "call", None)
         admit, metadata = self._authenticator.admit_call, details.invocation_metadata or ()

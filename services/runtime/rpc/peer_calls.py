@@ -1,8 +1,8 @@
 """Calls from one service of the suite to another, which may be restarting.
 
 Every call carries the ids and credentials of the call that it is part of; a unary one also has a deadline, and raises
-our own errors. Idempotent calls whose connection broke are repeated until their deadline; answers, errors included,
-never are.
+our own errors. Idempotent calls are repeated until their deadline if the connection breaks; answers, including errors,
+are never repeated.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Unary(Protocol):
 
 
 def complete_calls(stub: Any, service: ServiceDescriptor, timeout_s: float) -> None:
-    """Give the stub's calls the metadata of their task, and unary ones `timeout_s` and our errors.
+    """Give the stub's calls the metadata of their task; give unary ones `timeout_s` and our errors.
 
-    A call may still pass its own `timeout` and `metadata`. A stream has no deadline of its own.
+    A call may still pass its own `timeout` and `metadata`. A stream has no deadline.
     """
     for method in service.methods:
         ask = getattr(stub, method.name)

@@ -47,13 +47,13 @@ async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGene
         line.end()
         await writing
     except HeadraceError:
-        # What was sent before an error arrives before it.
+        # Messages sent before an error arrive before it.
         line.end()
         await writing
         raise
     finally:
         writing.cancel()
-        # A write to a reader who has gone fails; that is told to the RPC's task, which is being cancelled.
+        # A write to a vanished reader fails; the RPC's task, which is being cancelled, learns of that separately.
         await asyncio.wait({writing})
         _ = writing.cancelled() or writing.exception()
 
@@ -81,7 +81,7 @@ async def push_messages(
 
 
 async def pipe_messages(call: grpc.aio.UnaryStreamCall[Any, bytes], sink: MessageSink) -> None:
-    """Push all messages into `sink`, and stop the source while the sink's reader is behind."""
+    """Push all messages into `sink`, and pause the source while the sink's reader is slow."""
     await push_messages(call, sink.send, sink.wait_until_drained)
 
 

@@ -95,7 +95,7 @@ class _FileIndex:
         """Return the file and all that it needs, or NOT_FOUND."""
         if name not in self._files:
             return _make_error(grpc.StatusCode.NOT_FOUND)
-        # Each before those that it needs: whoever loads them begins at the end.
+        # Each file before those it depends on: loaders begin at the end.
         files = [file.SerializeToString() for file in reversed([*self._collect(name, set())])]
         return Response(file_descriptor_response=reflection_pb2.FileDescriptorResponse(file_descriptor_proto=files))
 

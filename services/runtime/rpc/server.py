@@ -32,7 +32,7 @@ from services.runtime.rpc.interceptors import CheckCall, RpcInterceptor
 from services.runtime.rpc.reflection import add_reflection
 
 STREAMS_MAX = 2048
-"""Calls at once of one connection to grpcio's server, which has no limit of its own."""
+"""Maximum concurrent calls of one connection to grpcio's server, which has no limit by default."""
 
 log = structlog.get_logger()
 
@@ -71,11 +71,11 @@ async def serving_grpc(
     record_refused: Record | None = None,
     check_call: CheckCall | None = None,
 ) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; leaving it turns not ready, calls `drain()`, refuses new RPCs and gives running ones
-    drain_s. API keys of `keys` are taken beside those of the file, and `record_refused` is told of refused sign-ins.
-    `check_call` may refuse calls of those who were admitted.
+    """Serve inside the block; on leaving it, turn not ready, call `drain()`, refuse new RPCs and give running ones
+    drain_s. API keys of `keys` are accepted in addition to those of the file, and `record_refused` receives refused
+    sign-ins. `check_call` may refuse calls of admitted callers.
 
-    Raises OSError when an address cannot be bound or credentials cannot be read.
+    Raises OSError if an address cannot be bound or credentials cannot be read.
     """
     async with open_authenticator(settings.auth, keys, has_certificates=bool(settings.tls_ca)) as authenticator:
         interceptor = RpcInterceptor(
@@ -142,12 +142,13 @@ def _make_options(message_bytes_max: int, connection_age_s: float, *, reuse_port
         *([("grpc.max_connection_age_ms", int(connection_age_s * 1000))] if connection_age_s else []),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-        # A table lets a hundred bytes name headers of 16 KiB; without a limit, calls take memory as fast as they come.
+        # With a table, a hundred bytes can name headers of 16 KiB; without a limit, calls take memory as fast as they
+        # arrive.
         ("grpc.http2.hpack_table_size.decoder", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
-        # Two servers on one port share its calls silently, which nobody shall who was not told to.
+        # Two servers on one port share its calls silently, which must be requested explicitly.
         ("grpc.so_reuseport", int(reuse_port)),
-        # A thinking model is silent for minutes: pings meanwhile must not end in too_many_pings.
+        # A thinking model is silent for minutes: pings in the meantime must not end in too_many_pings.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
@@ -172,7 +173,7 @@ def _bind_address(server: grpc.aio.Server, address: str) -> str:
 
 
 def _is_in_use(path: str) -> bool:
-    """Whether a process listens on the socket, which gRPC would silently replace."""
+    """Return whether a process listens on the socket, which gRPC would silently replace."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         return probe.connect_ex(path) in (0, errno.EAGAIN)

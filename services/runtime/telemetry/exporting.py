@@ -33,11 +33,11 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def exporting_spans(service: str) -> AsyncGenerator[Tracer]:
-    """Yield a tracer whose spans are exported; raises OSError for wrong settings."""
+    """Yield a tracer that exports its spans; raises OSError for wrong settings."""
     for name in CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     ours = {"service.name": f"headrace-{service.replace('_', '-')}", "service.instance.id": str(uuid.uuid4())}
-    # What the environment says is behind ours, so that it wins.
+    # The environment is merged after our values, so that it takes precedence.
     resource = Resource(ours).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     try:
@@ -49,7 +49,8 @@ async def exporting_spans(service: str) -> AsyncGenerator[Tracer]:
     try:
         yield provider.get_tracer("headrace", schema_url=SCHEMA_URL)
     finally:
-        # A thread of its own, which the process's end does not wait for: a request that hangs takes its own timeout.
+        # In a separate thread that the process does not wait for at its end: a request that hangs takes its own
+        # timeout.
         last = threading.Thread(target=provider.shutdown, daemon=True)
         last.start()
         await asyncio.to_thread(last.join, 0 if exporter.is_failing else LAST_SPANS_S)

@@ -16,8 +16,8 @@ MASK = "***"
 SECRET_CHARS_MIN = 6
 """Shorter values are placeholders, found in harmless words."""
 
-# No repetition stands before the telling word: it would take minutes on a mebibyte of text. A value ends with its
-# quote, and a value inside another string ends with that string.
+# No repetition comes before the telling word: it would take minutes on a mebibyte of text. A value ends with its quote,
+# and a value inside another string ends with that string.
 _NAMED = re.compile(
     r"""(?P<name>(?:authorization|api[ _-]?key|token|secret|password)"""
     r"""(?:\\*["']\s*,\s*b?(?=["'])|(?:\\*["'])?\s*[:=]\s*))"""
@@ -31,8 +31,8 @@ _BARE = re.compile(
 
 _NAMED_WORDS = ("authorization", "key", "token", "secret", "password")
 _BARE_WORDS = ("bearer", "sk-", "aiza", "eyj")
-"""What a text that the patterns above are for has in it, whatever its case: they take 25 µs for a log line of 400
-characters (Python 3.11), and most lines have none of these."""
+"""Words that must occur, in any case, in a text for the patterns above to match: the patterns take 25 µs for a log line
+of 400 characters (Python 3.11), and most lines contain none of these."""
 
 _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
@@ -51,8 +51,8 @@ def mask_secrets(text: str, *secrets: str) -> str:
 
 
 def _list_forms(secret: str) -> list[str]:
-    """List how a secret may stand in a text: as it is, in JSON, and in JSON inside a JSON string; the last form first,
-    of which the others may be parts."""
+    """Return the forms of a secret in a text: unchanged, in JSON, and in JSON inside a JSON string; the longest first,
+    because it may contain the others."""
     if secret.isascii() and secret.isprintable() and '"' not in secret and "\\" not in secret:
         return [secret] if secret else []
     forms = [secret]

@@ -34,7 +34,7 @@ _TRACER: ContextVar[Tracer | None] = ContextVar("_TRACER", default=None)
 
 
 def set_tracer(tracer: Tracer | None) -> None:
-    """Set the tracer for what the current task does and begins from now on."""
+    """Set the tracer for the current task and the tasks that it starts from now on."""
     _TRACER.set(tracer)
 
 
@@ -95,7 +95,7 @@ def _marking_failure(span: Span) -> Generator[Span]:
         try:
             yield span
         except asyncio.CancelledError:
-            raise  # nobody's error
+            raise  # not an error
         except HeadraceError as error:
             mark_failed(span, error.reason)
             raise

@@ -1,8 +1,8 @@
-"""Tokens of text, messages and requests, counted offline in linear time with OpenAI's encodings.
+"""Counts tokens of text, messages and requests, offline in linear time, with OpenAI's encodings.
 
-Encodings are loaded on demand, and dropped when nobody has counted with them for a while. Their vocabularies and
-patterns are from tiktoken_ext/openai_public.py of tiktoken 0.14; tests compare them. Text is cut into bounded pieces
-where the encodings cut anyway; only a run without such a place (base64, a very long word) is cut in the middle.
+Encodings are loaded on demand, and dropped after a while without use. Their vocabularies and patterns are from
+tiktoken_ext/openai_public.py of tiktoken 0.14; tests compare them. Text is cut into bounded pieces where the encodings
+cut anyway; only a run without such a place (base64, a very long word) is cut in the middle.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
             file = resources.files("services.runtime.tokens").joinpath("vocabularies", f"{name}.tiktoken.gz")
             sha256, pattern = _DEFINITIONS[name]
             ranks = parse_vocabulary(gzip.decompress(file.read_bytes()), sha256)
-            # Without special tokens: text that looks like one is ordinary text, whoever wrote it.
+            # Without special tokens: text that looks like one is ordinary text, whatever its source.
             loaded = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-            # It holds them for pickling alone, 30 MB beside the encoder's own tables (tiktoken 0.14).
+            # It keeps them only for pickling, 30 MB in addition to the encoder's own tables (tiktoken 0.14).
             ranks.clear()
             _loaded[name] = loaded
         return loaded
 
 
 def is_loaded(name: EncodingName) -> bool:
-    """Whether a count can be had at once; true until the event loop's next turn, where encodings are dropped."""
+    """Return whether the encoding is loaded; valid until the event loop's next turn, when encodings may be dropped."""
     return name in _loaded
 
 
 def drop_unused() -> bool:
-    """Drop the encodings that nobody has asked for since the last call; return whether there were any."""
+    """Drop the encodings that were not used since the last call; return whether there were any."""
     unused = _loaded.keys() - _used
     for name in unused:
         del _loaded[name]
@@ -92,23 +92,26 @@ def parse_vocabulary(content: bytes, sha256: str) -> dict[bytes, int]:
 
 
 ESTIMATE_ENCODING: EncodingName = "o200k_base"
-"""Encoding of estimates, for models whose own is unknown."""
+"""Encoding of estimates, for models with an unknown one."""
 
 ESTIMATE_RATIO = 1.15
 """Factor of estimates, until reported usage gives a better one."""
 
 PIECE_CHARS_MAX = 16_384
-"""Characters that tiktoken gets at once; it takes n log n for a long word and panics on a million blanks (0.14)."""
+"""Maximum characters passed to tiktoken at once; it takes n log n for a long word and panics on a million blanks
+(0.14)."""
 
 MESSAGE_TOKENS = 4
 LIST_TOKENS = 2
 
 TOOL_TOKENS = 7
 TOOLS_TOKENS = 12
-"""Tokens of a tool and of the list, beside the texts (OpenAI's cookbook, "How to count tokens with tiktoken", 2024)."""
+"""Tokens of a tool and of the list, in addition to the texts (OpenAI's cookbook, "How to count tokens with tiktoken",
+2024)."""
 
-# After a letter or digit, both patterns end a match before white space and before these, whatever is around; not
-# before an apostrophe ('s), a mark or another letter. No match spans the cut, and none before it looks beyond it.
+# After a letter or digit, both patterns end a match before white space and before these characters, whatever surrounds
+# them; not before an apostrophe ('s), a mark or another letter. No match spans the cut, and none before it looks beyond
+# it.
 _BEFORE = r"\s.,;:!?\"()\[\]{}<>=+*/\\|&%$#@`~^_\-…—“”、。，！？；：（）《》「」"
 CUT = re.compile(rf".*[^\W_](?=[{_BEFORE}])", re.DOTALL)
 
@@ -132,7 +135,7 @@ def count_message(message: llm_pb2.Message, name: EncodingName) -> int:
     return tokens + count_text(message.reasoning_content, name)
 
 
-@lru_cache(maxsize=32)  # there are five; what a request calls so has no bound
+@lru_cache(maxsize=32)  # there are five; names in requests are unbounded
 def _count_role(role: str, name: EncodingName) -> int:
     return count_text(role, name)
 

@@ -189,7 +189,7 @@ def _scale(picture: Image.Image, side: int) -> Image.Image:
         smaller = picture.point(lambda grey: grey * (1 / 256)).convert("L")  # Pillow would cut them at 255
     elif picture.format != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
         smaller = picture.convert("RGBA")  # colours of a palette cannot be mixed
-    # A JPEG is decoded at a fraction of its size at once.
+    # A JPEG is decoded directly at a fraction of its size.
     smaller.thumbnail((side, side), Image.Resampling.LANCZOS)
     return smaller
 

@@ -28,7 +28,7 @@ PAGE_TOKENS = 2_000
 (https://platform.claude.com/docs/en/build-with-claude/pdf-support, 2026-11)."""
 
 PAGE_BYTES = 100_000
-"""Bytes of a page, where compressed objects hide how many there are."""
+"""Assumed bytes of a page, where compressed objects hide the number of pages."""
 
 _PAGE = re.compile(rb"/Type\s*/Page\b")
 

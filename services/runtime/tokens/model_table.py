@@ -1,4 +1,4 @@
-"""What is known of models, by the beginning of their name: models.toml. The provider file takes precedence."""
+"""Known facts about models, by the beginning of their name: models.toml. The provider file takes precedence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelFacts(NamedTuple):
     """Tokens of one answer."""
 
     unsupported: frozenset[str] = frozenset()
-    """What of a request it refuses, in the words of the provider file."""
+    """Parts of a request that the model refuses, in the terms of the provider file."""
 
 
 UNKNOWN = ModelFacts(None, 32_768, 4_096)
@@ -35,7 +35,7 @@ UNKNOWN = ModelFacts(None, 32_768, 4_096)
 _BEFORE_NAME = re.compile(
     r"^(?:ft:|(?:[a-z]+\.)?(?:anthropic|amazon|deepseek|google|minimax|mistral|moonshotai?|openai|qwen|zai)\.)"
 )
-"""What stands before the name of a tuned model, and of Bedrock's."""
+"""Prefixes of the names of tuned models and of Bedrock's."""
 
 
 def _load_table() -> dict[str, ModelFacts]:

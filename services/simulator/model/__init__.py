@@ -1,1 +1,1 @@
-"""The simulated model's own behaviour: what it answers when no script rule fits."""
+"""The simulated model's built-in behaviour, for requests that match no script rule."""

@@ -1,6 +1,6 @@
 """Answers without a script: the model reasons, calls the fitting tool, and answers from its result.
 
-Load models: `bench-64x20ms` streams 64 deltas 20 ms apart, `idle` goes silent at once.
+Load models: `bench-64x20ms` streams 64 deltas 20 ms apart; `idle` sends nothing after the start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of the orchestrator's own tools: those in which a person takes part, and sub-agents, all at once."""
+"""Calls of the orchestrator's own tools, which involve people or sub-agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WISH = re.compile(
     r"|what is the difference between)\s*(.+)$",
     re.IGNORECASE | re.DOTALL,
 )
-"""A question whose parts can be worked on apart: "Compare water mills and windmills"."""
+"""A question with parts that can be worked on separately: "Compare water mills and windmills"."""
 
 PART_END = re.compile(r"\s*[;,、，]\s*(?:and\s+)?|\s+(?:and|or|with|versus|vs\.?)\s+|[和与]")
 OFFERED = re.compile(r"^- agentKey ([\w.-]+):", re.MULTILINE)

@@ -1,8 +1,7 @@
 """The model as a planner: recognizes the plan tools' prompts by their words.
 
-A question is split into tasks at its semicolons, after its first colon; a trip has tasks of its own, and is packed for
-by the weather that an earlier task has seen. A draft that was asked for is a list of tasks, which the plan then takes
-over.
+A question is split into tasks at its semicolons, after its first colon; a trip has its own tasks, with packing chosen
+by the weather that an earlier task found. A requested draft is a list of tasks, which the plan then adopts.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ REPORTS = (
     re.compile(r"^Task [0-9a-f]{8} has ended: .+\nWhat it was: (.+)\nIts result:\n(.+)", re.DOTALL),
     re.compile(r"^Back from task [0-9a-f]{8} \((.+?)\): \w+\.\n\nIts result:\n(.+?)\n\nPart of: ", re.DOTALL),
 )
-"""Description and result of a task that has ended, as a planner is told."""
+"""Description and result of an ended task, in the text that a planner receives."""
 
 DRAFT_TASK = re.compile(r"^\d+\. (.+)$", re.MULTILINE)
 NEXT_REPORT = re.compile(rf"\n\n(?=Task [0-9a-f]{{8}} has ended: |Back from task |{SUMMARY_ASKED})")
-"""What the suite says to a model in a row comes as one message."""
+"""Consecutive texts of the suite reach a model as one message."""
 
 SUMMARY_HEAD = "Here is what came of it:"
 
@@ -112,7 +111,7 @@ def _split_question(question: str) -> list[str]:
 
 
 def _is_summary_asked(request: ModelRequest) -> bool:
-    # Something that the user said meanwhile may stand behind the prompt.
+    # A later message of the user may follow the prompt.
     behind = takewhile(lambda said: said.role == "user", reversed(request.dialogue))
     return any(SUMMARY_ASKED in said.text for said in behind)
 
@@ -124,7 +123,7 @@ def _find_question(request: ModelRequest) -> str:
 
 
 def _list_reports(request: ModelRequest) -> list[tuple[str, str]]:
-    """Return the tasks of this plan with their results, in the order in which they ended."""
+    """Return the tasks of this plan with their results, in the order of their ends."""
     reports: list[tuple[str, str]] = []
     for said in request.dialogue:
         if said.role == "assistant" and said.text.startswith(SUMMARY_HEAD):

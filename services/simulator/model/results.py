@@ -1,4 +1,4 @@
-"""Tool results in words: an answer of its own for tools of the suite, the bare content for any other."""
+"""Describes tool results in words: specially for tools of the suite, by their content for others."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ DESCRIPTIONS: Mapping[str, Callable[[str], str | None]] = {
     "python": lambda content: f"The code printed:\n\n```\n{content[:RESULT_CHARS_MAX].rstrip()}\n```",
     "_bash_": lambda content: f"The command printed:\n\n```\n{content[:RESULT_CHARS_MAX].rstrip()}\n```",
 }
-"""By tool, what says its result; nothing for a result of another form."""
+"""By tool, a function that describes its result; None if the result has another form."""
 
 
 def _compare_figures(text: str) -> str:

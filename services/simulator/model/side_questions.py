@@ -1,4 +1,4 @@
-"""Answers to questions of the suite outside a run's turns, by their words, and what it remembers of its user."""
+"""Answers to the suite's questions outside of a run's turns, recognized by their words, and memory of the user."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _summarise(request: ModelRequest) -> str:
 
 
 def _pick_agent(request: ModelRequest) -> str:
-    """Pick the agent whose description shares most words with the message."""
+    """Return the agent with a description that shares most words with the message."""
     message_words = _collect_words(request.text)
     agents = AGENT.findall(request.system)
     return (

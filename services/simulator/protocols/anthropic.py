@@ -330,7 +330,7 @@ def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
             case ToolCall(arguments=texts):
                 arguments = orjson.loads("".join(texts) or "{}")
                 content.append({"type": "tool_use", "id": step.id, "name": step.tool_call, "input": arguments})
-                deltas += 1  # the empty piece with which its arguments begin in a stream
+                deltas += 1  # the empty piece with which a stream of arguments begins
             case _:
                 continue
         deltas += len(texts)

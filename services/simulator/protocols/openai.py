@@ -264,7 +264,7 @@ def build_whole_reply(request: ModelRequest, reply: Reply) -> Iterator[Action]:
     choice = {"index": 0, "message": message, "finish_reason": _choose_finish_reason(reply)}
     body = {"id": f"chatcmpl-{token_hex(8)}", "object": "chat.completion", "created": int(time.time())}
     usage = next((step.usage for step in reply.steps if isinstance(step, UsageReport)), None)
-    # As many as a stream has: a call has one frame for its name before those of its arguments.
+    # The same number as in a stream: a call has one frame for its name before those of its arguments.
     deltas = len(texts) + len(thoughts) + sum(1 + len(call.arguments) for call in calls)
     yield orjson.dumps(
         body | {"model": request.model, "choices": [choice], "usage": usage or _build_usage(request, deltas)}

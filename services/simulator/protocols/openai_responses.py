@@ -88,7 +88,7 @@ def _check_items(items: list[Any]) -> None:
 
 
 def _read_messages(items: list[Any]) -> list[dict[str, Any]]:
-    """Return the items as messages; what stands behind each other of the model is one."""
+    """Return the items as messages; consecutive items of the model become one."""
     messages: list[dict[str, Any]] = []
     for item in items:
         match item.get("type") or "message":

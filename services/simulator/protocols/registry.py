@@ -1,4 +1,4 @@
-"""The simulator's protocols, by path, in which `{name}` stands for any text without a slash."""
+"""The simulator's protocols, by path; `{name}` in a path matches any text without a slash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every installation has these tools."""
+"""Built-in tools, available in every installation."""
 
 from services.tools.builtin.cities import CITY_DATETIME, MOCK_CITY_WEATHER
 from services.tools.builtin.commands import BASH, PYTHON

@@ -1,4 +1,4 @@
-"""Facts about a city: its date and time, and weather that is invented for demos and tests."""
+"""Facts about a city: its date and time, and invented weather for demos and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that run what the model writes: a command line, or code in the run's interpreter, which keeps its variables."""
+"""Tools that run code from the model: a command line, or Python in the run's interpreter, which keeps its variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, a
 from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_output, make_result
 
 COMMAND_CHARS_MAX = 100_000
-"""Linux takes 131,072 bytes for one argument."""
+"""Linux accepts 131,072 bytes for one argument."""
 
 CODE_CHARS_MAX = 100_000
 

@@ -1,4 +1,4 @@
-"""Keeps found documents, each address once, numbered as they are cited."""
+"""The documents found, each address once, numbered for citations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT_CHARS_MAX = 20_000
 HITS = 5
 
 PAGES = 2
-"""Hits of a query that are read whole."""
+"""Hits of a query that are read completely."""
 
 PAGE_S = 12.0
 
@@ -32,10 +32,10 @@ QUERIES_MAX = 4
 QUERY_CHARS_MAX = 200
 
 DOCUMENTS_CHARS_MAX = 60_000
-"""Room for documents: about 15,000 tokens, which fit the smallest windows in use."""
+"""Room for documents, about 15,000 tokens, which fit the smallest windows in use."""
 
 JUDGED_CHARS_MAX = 16_000
-"""To see whether something is missing, beginnings are enough."""
+"""Characters for the judge; beginnings are enough to see whether something is missing."""
 
 SPLIT = (
     "You plan web searches. Split the question into the few search queries, at most {queries_max}, that together find "
@@ -109,7 +109,7 @@ class Findings:
         return added
 
     def format_documents(self, chars_max: int) -> str:
-        """Formats the documents, each cut to its share of `chars_max`."""
+        """Format the documents, each cut to its share of `chars_max`."""
         share = chars_max // max(len(self.documents), 1)
         return "\n\n".join(
             f"{document.head}\nfound for: {document.query}\n{document.text[:share]}" for document in self.documents
@@ -126,7 +126,7 @@ class QueryResult:
 
 
 async def search_all(web: Web, queries: Sequence[str]) -> list[QueryResult]:
-    """Searches for all queries; results keep their order, and a failure is a value."""
+    """Search for all queries; results keep their order, and a failure is a value."""
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_search_query(web, query)) for query in queries]
     return [task.result() for task in running]
@@ -183,7 +183,7 @@ def parse_queries(answer: str, question: str) -> list[str]:
 
 
 def parse_verdict(answer: str, past_queries: set[str]) -> list[str]:
-    """Returns the queries that are still needed; none means that it is enough."""
+    """Return the queries that are still needed; none means that the documents suffice."""
     try:
         found = find_between(answer, "{", "}")
         verdict = msgspec.json.decode(found, type=Verdict) if found else Verdict()
@@ -240,7 +240,7 @@ async def _search_rounds(
         if not queries:
             return
         past_queries.update(queries)
-        # Told as it is spent: a call that is cancelled says nothing more.
+        # Reported as it is spent, because a cancelled call reports nothing more.
         if model.usage.model_calls:
             yield model.make_usage()
         yield make_output("progress", "".join(f"searching: {query}\n" for query in queries))

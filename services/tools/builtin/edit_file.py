@@ -1,6 +1,6 @@
-"""Replaces passages of a text file, and keeps its charset and its line ends.
+"""Replaces passages of a text file, keeping its charset and line endings.
 
-Text that already is the new text is left alone, so a call may be repeated after a crash.
+Text already equal to the new text is left alone, so a call may be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.tools.workspace.file_work import run_in_thread
 from services.tools.workspace.workspace import Workspace
 
 BYTES_MAX = 8 * 1024 * 1024
-"""Limit of a file, which is held in memory twice; larger ones are for commands."""
+"""Maximum size of a file, which is held in memory twice; larger ones are for commands."""
 
 LINES_SHOWN_MAX = 10
 
@@ -51,7 +51,7 @@ def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bo
     with workspace.lock:
         content, charset = _read_content(workspace, path)
         old, new = _fit_line_ends(content, old, new)
-        # Where the new text contains the old one, what has been replaced already is not replaced again.
+        # If the new text contains the old one, passages replaced earlier are not replaced again.
         pieces = content.split(new) if old in new else [content]
         count = sum(piece.count(old) for piece in pieces)
         if count == 0:
@@ -77,7 +77,7 @@ def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bo
 
 
 def _fit_line_ends(content: str, old: str, new: str) -> tuple[str, str]:
-    """Return both texts with the line ends of the file, where it has one kind of them."""
+    """Return both texts with the file's line endings, if it uses only one kind."""
     if "\r\n" not in content:
         return (old, new) if old in content else (old.replace("\r\n", "\n"), new.replace("\r\n", "\n"))
     if content.count("\n") > content.count("\r\n"):

@@ -17,7 +17,7 @@ from services.tools.workspace.tree_walk import DEPTH_MAX, compile_glob
 from services.tools.workspace.workspace import Workspace
 
 FILES_MAX = 500
-"""A model does better with a narrower folder than with a longer list."""
+"""Maximum files listed; a narrower folder helps a model more than a longer list."""
 
 NOTE_CHARS = 200
 
@@ -61,7 +61,7 @@ LIST_FILES = Tool(
 
 
 class _Place(NamedTuple):
-    """Where to start reading, counted from 1."""
+    """Position to start reading, counted from 1."""
 
     line: int
     char: int
@@ -79,7 +79,7 @@ async def _read_file(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta
 
 
 def _describe_picture(workspace: Workspace, path: str) -> str:
-    """Returns a line about a picture; empty for other files."""
+    """Return a line about a picture; empty for other files."""
     with workspace.open_file(path) as fd:
         size = image_size(os.pread(fd, HEAD_BYTES, 0))
         size_bytes = os.fstat(fd).st_size
@@ -93,7 +93,7 @@ def _describe_picture(workspace: Workspace, path: str) -> str:
 def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | None) -> str:
     with workspace.open_file(path) as fd:
         size_bytes = os.fstat(fd).st_size
-        if size_bytes > BYTES_READ_MAX:  # before its charset, for which all of it is read
+        if size_bytes > BYTES_READ_MAX:  # checked before the charset, which requires reading the whole file
             raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
         charset = detect_charset(fd)
         if charset is None:
@@ -106,7 +106,7 @@ def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | Non
 
 
 def _take_lines(file: TextIO, start: _Place, lines: int | None) -> tuple[str, list[str]]:
-    """Return the text that fits, from `start` on, and notes: where to go on, or that `start` is past the end."""
+    """Return the text that fits, from `start` on, and notes: where to continue, or that `start` is past the end."""
     for _ in range(min(start.line - 1, sys.maxsize)):
         if not _skip_line(file):
             return "", [f"the file ends before line {start.line}"]
@@ -129,7 +129,7 @@ def _take_lines(file: TextIO, start: _Place, lines: int | None) -> tuple[str, li
 
 
 def _skip_line(file: TextIO) -> bool:
-    """Skip a line of any length in little memory; returns whether there was one."""
+    """Skip a line of any length in little memory; return whether there was one."""
     piece = first = file.readline(RESULT_CHARS_MAX)
     while piece and piece[-1] not in "\r\n":
         piece = file.readline(RESULT_CHARS_MAX)
@@ -137,7 +137,7 @@ def _skip_line(file: TextIO) -> bool:
 
 
 def _skip_chars(file: TextIO, count: int) -> bool:
-    """Skip characters of a line; returns whether it ends before."""
+    """Skip characters of a line; return whether it ends first."""
     while count > 0:
         piece = file.readline(min(count, RESULT_CHARS_MAX))
         if not piece or piece[-1] in "\r\n":

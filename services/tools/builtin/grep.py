@@ -19,7 +19,7 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile
 FILES_MAX = 10_000
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Limit of a file, held in memory; larger ones are left out."""
+"""Maximum size of a file, held in memory; larger ones are skipped."""
 
 BYTES_MAX = 512 * 1024 * 1024
 
@@ -91,7 +91,7 @@ def _list_candidates(workspace: Workspace, path: str, glob: str | None) -> list[
 
 
 def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> list[str]:
-    """Returns the matching lines; a file that is not text, or has gone, has none."""
+    """Return the matching lines; none for a file that is not text or was deleted."""
     try:
         with workspace.open_file(file.path) as fd, open(fd, "rb", closefd=False) as opened:
             charset = detect_charset(fd)
@@ -107,7 +107,7 @@ def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> lis
 
 def _format_matches(path: str, content: bytes, pattern: Any) -> Iterator[str]:
     number, counted, end, count = 1, 0, -1, 0
-    # A line is shown once: the search goes on behind it, or a pattern such as x* would match at each of its bytes.
+    # A line is shown once: the search continues after it, or a pattern such as x* would match at each of its bytes.
     while end < len(content) and (match := pattern.search(content, end + 1)) is not None:
         start = content.rfind(b"\n", 0, match.start()) + 1
         end = content.find(b"\n", match.start())

@@ -1,4 +1,4 @@
-"""Makes a file of Markdown that the model writes."""
+"""Creates a report file from Markdown that the model writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.tools.workspace.workspace import Workspace
 TASK_CHARS_MAX = 50_000
 
 TEXT_CHARS_MAX = 200_000
-"""A PDF of so many characters takes about 7 s of a core."""
+"""A PDF of this many characters takes about 7 s of CPU."""
 
 PARAMETERS = describe_parameters(
     {
@@ -47,7 +47,7 @@ SYSTEM = (
 SLIDES = " It becomes slides: under each second-level heading a few list items, each of one line, a table or a picture."
 
 PLACEABLE_MAX, LISTED_MAX = 50, 2000
-"""Files offered to the writer: the newest of those looked at."""
+"""Maximum files offered to the writer, the newest of those examined, and maximum files examined."""
 
 UNPLACED_SHOWN_MAX = 10
 
@@ -92,10 +92,10 @@ async def _write_report(context: ToolContext, model: ModelClient, files: list[st
 
 
 def _list_placeable(workspace: Workspace) -> list[str]:
-    """Returns the pictures and tables that the chat has made, the newest first."""
+    """Return the chat's pictures and tables, newest first."""
 
     def is_placeable(path: str) -> bool:
-        # A name that is no text, which Python keeps with lone surrogates, cannot be told to a model.
+        # A name that is not valid text, which Python holds with lone surrogates, cannot be sent to a model.
         return path.lower().endswith(PLACEABLE) and not any("\ud800" <= letter <= "\udfff" for letter in path)
 
     with suppress(FileNotFoundError):

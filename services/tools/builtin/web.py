@@ -1,4 +1,4 @@
-"""Tools that search the web and read a page of it."""
+"""Tools that search the web and read web pages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Knows the tools in force."""
+"""The catalogue of available tools."""

@@ -1,4 +1,4 @@
-"""Holds the tools in force: built-in ones, those of the tools folder, and those of MCP servers.
+"""The available tools: built-in ones, those of the tools folder, and those of MCP servers.
 
 A bad definition is logged and left out.
 """
@@ -35,14 +35,14 @@ BUILTIN_BY_NAME = {tool.name.casefold(): tool for tool in BUILTIN}
 class CatalogueEntry:
     tool: Tool
     schemas: tuple[CompiledSchema, ...]
-    """Where a file replaces a built-in schema, the built-in one applies too, because the code relies on it."""
+    """If a file replaces a built-in schema, the built-in one applies as well, because the code relies on it."""
 
 
 class Catalogue:
-    """All tools, by name without regard to case; each change replaces all entries in one step."""
+    """All tools by name, case-insensitive; each change replaces all entries in one step."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the tools folder, beside which the other files lie; nothing is read yet."""
+        """`folder` is the tools folder; the other files are next to it. Nothing is read yet."""
         options = folder.with_name("tools.yaml")
         self.paths = (folder, folder.with_name(VIEWS_FOLDER), options)
         """The folders and files that are read."""
@@ -52,7 +52,7 @@ class Catalogue:
         self._entries: dict[str, CatalogueEntry] = {}
 
     def find(self, name: str, own: Iterable[Tool] = ()) -> CatalogueEntry | None:
-        """Find a tool; `own` are those that MCP servers list for the current user alone."""
+        """Find a tool; `own` are those that MCP servers list only for the current user."""
         known = self._entries.get(name.casefold())
         if known is None and (tool := self._choose_own(own).get(name.casefold())) is not None:
             return _make_entry(tool)
@@ -71,13 +71,13 @@ class Catalogue:
         self.rebuild()
 
     def read_files(self) -> None:
-        """Reads the files again, for the next `rebuild`; blocks, and may run in a thread."""
+        """Read the files again, for the next `rebuild`; blocks, and may run in a thread."""
         self._folder.reload()
         self._tiers.reload()
 
     def replace_source(self, source: str, tools: Iterable[Tool]) -> None:
-        """Replaces an MCP server's tools; one whose name is built in or in a file is refused, so that the server harms
-        only itself."""
+        """Replace an MCP server's tools. A tool with the name of a built-in or file tool is refused, so that the server
+        harms only itself."""
         self._sources[source] = tuple(tools)
         self.rebuild()
 
@@ -132,7 +132,7 @@ class Catalogue:
 
 
 def _drop_taken(source_tools: Sequence[tuple[str, Tool]], taken: Iterable[str]) -> Iterable[Tool]:
-    """Yield the tools of MCP servers whose names no other tool has."""
+    """Yield the tools of MCP servers with names that no other tool has."""
     count = Counter([*taken, *(tool.name.casefold() for _, tool in source_tools)])
     for source, tool in source_tools:
         if count[tool.name.casefold()] == 1:
@@ -161,7 +161,7 @@ def _override_builtin(tool: Tool, definition: Definition) -> Tool:
 
 
 def make_command_tool(definition: Definition, folder: Path) -> Tool:
-    """Makes the tool of a command, whose arguments that name files of `folder` become absolute."""
+    """Create the tool of a command; arguments that name files of `folder` become absolute paths."""
     assert definition.command is not None
     folder = folder.resolve()
     arguments = tuple(

@@ -1,7 +1,7 @@
 """Definition files, tools/*.backend, *.action and *.frontend (docs/reference/tools.md).
 
-A .backend file describes built-in tools anew or makes tools of commands; the front end carries out the others, and a
-.frontend tool waits for a submit. JSON with `tools` in a view's file defines frontend tools too (tools_folder.py).
+A .backend file redefines built-in tools or defines tools that run commands. The front end performs the others, and a
+.frontend tool waits for a submit. JSON with `tools` in a view's file also defines frontend tools (tools_folder.py).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
-"""Kind of a file's tools, by its suffix; a tool's `type` comes before it."""
+"""Kind of a file's tools, by its suffix; a tool's `type` takes precedence."""
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Limit of a file, which people write by hand."""
+"""Maximum size of a file; people write them by hand."""
 
 RESULT_SCHEMA_BYTES_MAX = 64 * 1024
-"""Limit of a schema that the opening of each gate repeats."""
+"""Maximum size of a schema that every gate of the tool repeats when it opens."""
 
 WAIT_MS_MAX = 24 * 60 * 60 * 1000
-"""Longest wait for a person, a day: nobody looks at a question longer."""
+"""Longest wait for a person, one day; no one looks at a question longer."""
 
 EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 
 ViewKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
-"""Key of a view, which is its file's name without the suffix."""
+"""Key of a view: its file's name without the suffix."""
 
 BELONGS_TO: dict[str, Kind] = {
     "command": "backend",
@@ -52,61 +52,62 @@ BELONGS_TO: dict[str, Kind] = {
     "timeout_ms": "frontend",
     "result_schema": "frontend",
 }
-"""Fields that mean something for one kind alone."""
+"""Fields that apply to only one kind."""
 
 
 class Definition(BaseModel):
-    """One tool as a file states it. What is absent is left as it is, or has the default of `once` and no parameters."""
+    """One tool in a file. Missing fields keep the built-in tool's values; otherwise the defaults are `once` and no
+    parameters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["function", "frontend", "action"] = "function"
-    """Kind of the tool, where the file's suffix does not say it: `frontend` or `action`. `function`, which model
-    providers' APIs have, leaves it to the suffix."""
+    """Kind of the tool, if the file's suffix does not determine it: `frontend` or `action`. `function`, as in model
+    providers' APIs, leaves it to the suffix."""
 
     # The names that model providers accept.
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
-    """Name by which models call it and agents list it; compared without regard to case. A name that two files define is
-    refused in both."""
+    """Name by which models call it and agents list it; case-insensitive. A name defined in two files is refused in
+    both."""
 
     description: str | None = None
     """Description of the tool for the model."""
 
     after_call_hint: str | None = Field(default=None, validation_alias=AliasChoices("afterCallHint", "after_call_hint"))
     """Advice to the model on using a result; the hints of an agent's tools form a section of its system message. Also
-    `after_call_hint`."""
+    accepted as `after_call_hint`."""
 
     parameters: dict[str, Any] | None = None
-    """JSON Schema (draft 2020-12) of the arguments, an object. Left out, a tool of one's own takes none, and a built-in
-    one keeps its schema. Arguments must fit a built-in tool's own schema as well."""
+    """JSON Schema (draft 2020-12) of the arguments, an object. Left out, a tool defined here takes none, and a built-in
+    one keeps its schema. Arguments must also match a built-in tool's own schema."""
 
     effect: Effect | None = None
-    """Effect of a call, which decides what happens when a crash left no result: `read` and `idempotent` run again; a
-    `once` tool does not, and a person or the model is told. Left out, `once`; a built-in tool keeps its own."""
+    """Effect of a call, which decides what happens if a crash left no result: `read` and `idempotent` run again; `once`
+    does not, and a person or the model is notified. Left out, `once`; a built-in tool keeps its own."""
 
     approval: Approval | None = None
-    """Whether a person is asked before it runs: `ask` always, `allow` never, `deny` refuses every call. Patterns of the
-    tool in approvals.yaml come before it. Left out, the risks in approvals.yaml decide."""
+    """Whether a person must approve calls: `ask` always, `allow` never, `deny` refuses every call. Patterns for the
+    tool in approvals.yaml take precedence. Left out, the risks in approvals.yaml decide."""
 
     answerers: AnswererRule | None = None
-    """Who may approve a call, or fill the form in. Those of a rule in approvals.yaml that asks come before these. Left
-    out, as approvals.yaml says for approvals; a form is the requester's."""
+    """Users who may approve a call, or fill in the form. Those of a matching rule in approvals.yaml take precedence.
+    Left out, approvals.yaml decides for approvals, and a form is for the requester."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Backend only: the program and its arguments. It runs in the sandbox, in the chat's workspace, with the call's
     arguments as JSON on standard input; standard output is the result. An argument that names a file of the tools
-    folder becomes its absolute path. Left out, the definition describes a built-in tool anew."""
+    folder becomes its absolute path. Left out, the definition redefines a built-in tool."""
 
     viewport: ViewKey | None = None
-    """Frontend only: the view to show, a file's name without its suffix. Left out, the view with the tool's own
+    """Frontend only: the view to show, by its file's name without suffix. Left out, the view with the tool's own
     name."""
 
     timeout_ms: Annotated[int, Field(ge=1, le=WAIT_MS_MAX)] | None = Field(default=None, validation_alias="timeoutMs")
-    """Frontend only: how long the run waits for a person, in milliseconds, a day at most. Left out, 300,000."""
+    """Frontend only: how long the run waits for a person, in milliseconds, at most a day. Left out, 300,000."""
 
     result_schema: dict[str, Any] | None = Field(default=None, validation_alias="resultSchema")
-    """Frontend only: JSON Schema (draft 2020-12) of what a person may submit, 64 KiB at most. An answer that does not
-    fit is refused, and the run goes on waiting. Left out, any JSON is taken."""
+    """Frontend only: JSON Schema (draft 2020-12) of a person's submission, at most 64 KiB. An answer that does not
+    match is refused, and the run continues to wait. Left out, any JSON is accepted."""
 
     def find_kind(self, file_kind: Kind) -> Kind:
         return file_kind if self.type == "function" else self.type
@@ -149,15 +150,15 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tools: list[Definition]
-    """The tools of the file, of the kind that its suffix says, unless their `type` does."""
+    """The tools of the file, of the kind given by its suffix or their `type`."""
 
 
 class BadDefinition(Exception):
-    """A file is refused; the text names the field and what was expected, for the log."""
+    """A refused file; the text, for the log, names the field and the expectation."""
 
 
 def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
-    """Returns the definitions in the JSON of a file whose suffix says `kind`; raises BadDefinition."""
+    """Return the definitions in a file's JSON; `kind` is that of its suffix. Raises BadDefinition."""
     try:
         return _File.model_validate(value, context=kind).tools
     except ValidationError as error:
@@ -165,7 +166,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a small file; raises BadDefinition."""
+    """Return the text of a small file. Raises BadDefinition."""
     try:
         return read_regular_file(path, FILE_BYTES_MAX).decode()
     except UnicodeDecodeError as error:
@@ -175,7 +176,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Returns the value in `text`; raises BadDefinition."""
+    """Return the value in `text`. Raises BadDefinition."""
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -188,7 +189,7 @@ def parse_json(text: str) -> Any:
 
 
 def format_problem(error: ValidationError) -> str:
-    """Names the fields that pydantic refuses, and the rule that each breaks, one a line."""
+    """Return the fields that pydantic refuses, with the rule that each violates, one per line."""
     lines: list[str] = []
     for detail in error.errors(include_url=False, include_input=False):
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")

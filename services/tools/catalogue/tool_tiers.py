@@ -1,6 +1,9 @@
-"""Reads tools.yaml, beside the tools folder: which optional tools are in force for whom, words to find them by, and
-credentials of users that tools need. An enabled tool loads at the start and is offered to agents that ask for that
-tier; one that is not is discovered: a user's @name or an agent's list brings it in."""
+"""Reads tools.yaml, next to the tools folder: tiers of optional tools, words to find them by, and users' credentials
+that tools need.
+
+An enabled tool loads at the start and is offered to agents that ask for that tier; others are discovered through a
+user's @name or an agent's list.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ log = structlog.get_logger()
 
 CredentialName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,32}$")]
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-# What a user gives must not become a variable that says what is run.
+# A user's value must not end up in a variable that selects the code to run.
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,50}_(TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL)$")]
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
 
@@ -30,19 +33,19 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
 class Option(BaseModel):
-    """Options of one tool; what is absent is left as it is."""
+    """Options of one tool; missing fields change nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     enabled: bool | None = None
-    """True puts the tool into the tier `enabled`, false into `discovered`. Left out, it stays where it is. A core tool
-    cannot be switched off."""
+    """True puts the tool into the tier `enabled`, false into `discovered`. Left out, it stays in its tier. A core tool
+    cannot be disabled."""
 
     always_available: bool | None = None
-    """Whether every agent that may use tools sees it, listed or not; only an enabled or core tool can be."""
+    """Whether every agent that may use tools sees it, listed or not; only for enabled and core tools."""
 
     category: Word | None = None
-    """One word for people, shown by ListTools."""
+    """A word for people, shown by ListTools."""
 
     tags: Annotated[list[Word], Field(max_length=32)] | None = None
     """Words for people, shown by ListTools."""
@@ -60,29 +63,29 @@ class Option(BaseModel):
 
 
 class DeclaredCredential(BaseModel):
-    """A secret of the user who asks, which tools or an MCP server need. It is asked for in the run that lacks it."""
+    """A secret of the requester that tools or an MCP server need. A run that lacks it asks for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     description: Annotated[str, StringConstraints(min_length=1, max_length=2000)]
-    """What it is, for the person who is asked for it."""
+    """Description for the person who is asked for it."""
 
     obtain: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = ""
-    """Where to get it: an address, or words. Left out, the description must do."""
+    """Where to get it: an address, or an explanation. Left out, the description must suffice."""
 
     tools: dict[ToolName, Variable] = {}
-    """Commands that need it, by name, each with the variable of its environment that has it: capitals, digits and
-    `_`, with `_TOKEN`, `_KEY`, `_SECRET`, `_PASSWORD` or `_CREDENTIAL` at its end. A command that ends with status 77
-    says that it was refused, and that nothing has taken effect: another is asked for."""
+    """Commands that need it, by tool name, each with the environment variable for it: capitals, digits and `_`, ending
+    in `_TOKEN`, `_KEY`, `_SECRET`, `_PASSWORD` or `_CREDENTIAL`. A command that exits with status 77 reports that it
+    was refused and nothing took effect; a new one is then requested."""
 
     servers: Annotated[list[ServerName], Field(max_length=64)] = []
-    """MCP servers (url) whose tools need it, as their Authorization header. Status 401 says that it was refused."""
+    """MCP servers (by url) whose tools need it, as their Authorization header. Status 401 means that it was refused."""
 
     scheme: Annotated[str, StringConstraints(pattern=r"^[A-Za-z-]{0,32}$")] = "Bearer"
-    """What stands before it in that header; empty: nothing."""
+    """Scheme before it in that header; empty: none."""
 
     answerers: AnswererRule | None = Field(default=None, strict=False)
-    """Who may supply it, as `answerers` of approvals.yaml. Left out, the requester."""
+    """Users who may supply it, in the form of `answerers` in approvals.yaml. Left out, the requester."""
 
     @model_validator(mode="after")
     def _check_use(self) -> DeclaredCredential:
@@ -107,15 +110,15 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     credentials: Annotated[dict[CredentialName, DeclaredCredential], Field(max_length=64)] = {}
-    """Credentials of users, by name: lower-case letters, digits, `_` and `-`, 32 at most."""
+    """Credentials of users, by name: lower-case letters, digits, `_` and `-`, at most 32."""
 
     optional: dict[str, Option] = {}
-    """Options by the tool's name, without regard to case. A name that no tool has is a warning: its MCP server may be
+    """Options by the tool's name, case-insensitive. An unknown name is only a warning, because its MCP server may be
     down."""
 
 
 class ToolTiers:
-    """The last good content of tools.yaml."""
+    """The last valid content of tools.yaml."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -123,7 +126,7 @@ class ToolTiers:
         self._credentials: dict[str, DeclaredCredential] = {}
 
     def reload(self) -> None:
-        """Read the file again; it need not exist. Never raises for its content."""
+        """Read the file again; it may be missing. Never raises for its content."""
         try:
             file = _read_file(self._path) if os.path.exists(self._path) else _File()
             self._options = {name.casefold(): (name, option) for name, option in file.optional.items()}
@@ -134,9 +137,9 @@ class ToolTiers:
             report_refusal("tool file refused", file=self._path.name, problem=str(problem), last_good_kept=True)
 
     def apply(self, tools: dict[str, Tool], *, are_all: bool = True) -> None:
-        """Apply the file's options to `tools`, which are keyed by casefolded name.
+        """Apply the file's options to `tools`, by case-folded name.
 
-        If they `are_all` the tools there are, those that the file names and that are missing are logged.
+        If `are_all`, `tools` is complete, and tools that the file names but that are missing are logged.
         """
         for key, (name, option) in self._options.items():
             tool = tools.get(key)
@@ -160,7 +163,7 @@ class ToolTiers:
 
 
 def _find_problem(tool: Tool, option: Option) -> str:
-    """Find the field and the rule that forbid the option; empty when it can be applied."""
+    """Return the field and the rule that forbid the option; empty if it can be applied."""
     if tool.tier == "core" and option.enabled is False:
         return ".enabled: a core tool is in every installation"
     if not option.always_available:

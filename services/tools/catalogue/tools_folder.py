@@ -1,8 +1,8 @@
-"""Reads the tools folder's definitions and views, and the views in the folder viewports beside it.
+"""Reads the tools folder's definitions and views, and the views in the folder viewports next to it.
 
-A bad file is logged and its last good version stays in force; a name that is defined twice is refused everywhere. A
-view is HTML as text or another form as JSON, by its file's name. JSON with `tools` in a file of the tools folder with a
-view's suffix holds definitions of frontend tools instead.
+A bad file is logged and its last valid version stays in force; a name defined twice is refused everywhere. A view is
+HTML as text, or JSON, by its file's name. JSON with `tools` in a file of the tools folder with a view's suffix defines
+frontend tools instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from services.tools.toolkit.tool import Kind
 SUFFIXES = (".html", ".qlc", ".dqlc", ".json_schema", ".custom")
 
 VIEWS_FOLDER = "viewports"
-"""Folder beside the tools folder that holds views alone; older configurations have it."""
+"""Folder next to the tools folder that holds only views; older configurations have it."""
 
 MAY_DEFINE_TOOLS = (".html", ".qlc", ".dqlc")
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class View:
     key: str
     text: str
-    """JSON text stays as it stands in the file, so that large integers survive."""
+    """JSON text keeps the file's bytes, so that large integers survive."""
 
     is_html: bool
 
@@ -54,7 +54,7 @@ def find_definitions(path: Path, text: str) -> Any:
     try:
         value = parse_json(text)
     except BadDefinition:
-        return None  # HTML may begin with a brace; what must be JSON is refused as a view
+        return None  # HTML may begin with a brace; invalid JSON is refused as a view
     return value if isinstance(value, Mapping) and "tools" in value else None
 
 
@@ -74,15 +74,15 @@ class FileDefinition:
     kind: Kind
     definition: Definition
     view_key: str = ""
-    """Name of a view's file that defines the tool instead, where its view cannot be; it may have the same name in
-    viewports/."""
+    """Name of a view's file that defines the tool instead, so it cannot be its view; viewports/ may have a file of the
+    same name."""
 
 
 _Content: TypeAlias = View | tuple[FileDefinition, ...]
 
 
 class ToolsFolder:
-    """Definitions and views are replaced together in one step."""
+    """Definitions and views, which are replaced together in one step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,7 @@ class ToolsFolder:
         """Views by key in lower case."""
 
     def reload(self) -> None:
-        """Reads the folder again; never raises for the content of a file."""
+        """Read the folder again. Never raises for the content of a file."""
         paths = sorted(path for path in self.path.glob("*.*") if path.suffix in (*KINDS, *SUFFIXES))
         paths += sorted(path for path in self.path.with_name(VIEWS_FOLDER).glob("*.*") if path.suffix in SUFFIXES)
         self._refused = 0

@@ -1,1 +1,1 @@
-"""Makes documents from Markdown."""
+"""Creates documents from Markdown."""

@@ -1,4 +1,4 @@
-"""Splits Markdown into blocks for slides and pages, and measures their text in columns of characters."""
+"""Splits Markdown into blocks for slides and pages, and measures their text in character columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
 CHARS_MIN, CHARS_MAX = 3, 40
-"""Limits of the length that counts, so that a long text leaves room for short ones."""
+"""Bounds of the length that counts, so that a long text leaves room for short ones."""
 
 PADDING_CHARS = 4
 """Room around the text of a cell."""
@@ -44,17 +44,17 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture in a paragraph of its own."""
+    """A picture in its own paragraph."""
 
     path: str
-    """A file of the chat, or an address, as the Markdown has it."""
+    """A file of the chat, or an address, as written in the Markdown."""
 
     caption: str
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of a list: depth 0 is outermost, and the mark of a numbered item is its number."""
+    """An item of a list: depth 0 is outermost, and a numbered item's mark is its number."""
 
     depth: int
     mark: str
@@ -68,7 +68,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table, whose first row is the head."""
+    """A table; its first row is the head."""
 
     rows: tuple[tuple[tuple[Span, ...], ...], ...]
 
@@ -82,12 +82,12 @@ BULLET = "•"
 
 
 def make_parser() -> MarkdownIt:
-    """Makes a parser without raw HTML, which itself refuses links to scripts."""
+    """Create a parser without raw HTML, which also refuses links to scripts."""
     return MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def parse_blocks(text: str) -> list[Block]:
-    """Splits `text` into blocks; quotes become their paragraphs, and rules are dropped."""
+    """Split `text` into blocks; quotes become their paragraphs, and rules are dropped."""
     return list(_walk_blocks(SyntaxTreeNode(make_parser().parse(text)), depth=0))
 
 
@@ -102,7 +102,7 @@ def _walk_blocks(node: SyntaxTreeNode, depth: int, *, is_quote: bool = False) ->
                 yield Heading(int(child.tag[1:]), _parse_inline(child))
             case "paragraph":
                 inline = [part for node in child.children for part in node.children]
-                if len(inline) == 1 and inline[0].type == "image":  # it stands by itself
+                if len(inline) == 1 and inline[0].type == "image":  # a picture on its own
                     yield Picture(str(inline[0].attrs.get("src", "")), inline[0].content)
                 else:
                     yield Paragraph(_parse_inline(child), is_quote)
@@ -156,7 +156,7 @@ def _walk_spans(node: SyntaxTreeNode, look: Span) -> Iterator[Span]:
 
 
 def share_width(table: Table, width: float) -> list[float]:
-    """Returns the columns' widths: as their longest texts, within limits."""
+    """Return the columns' widths, proportional to their longest texts within limits."""
     columns = zip(*table.rows, strict=True)
     lengths = [
         max(min(max(count_width(join_text(cell)), CHARS_MIN), CHARS_MAX) + PADDING_CHARS for cell in column)
@@ -166,12 +166,12 @@ def share_width(table: Table, width: float) -> list[float]:
 
 
 def count_width(text: str) -> int:
-    """Counts characters, wide ones twice."""
+    """Count characters; wide ones count twice."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def wrap_code(line: str, columns: int) -> list[str]:
-    """Cuts a line of code where it is full."""
+    """Cut a line of code where it is full."""
     parts, used = [""], 0
     for letter in line.expandtabs(TAB_COLUMNS):
         wide = count_width(letter)

@@ -1,6 +1,6 @@
-"""Kinds of files that a report can be, and the page: one HTML file without scripts that loads nothing from elsewhere.
+"""The file types of reports, and the web page: one HTML file without scripts that loads nothing from elsewhere.
 
-Libraries for PDF and slides take 0.1 s to import, so that is put off.
+Libraries for PDF and slides take 0.1 s to import, so that is deferred.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from services.tools.documents.report import ReadFile, Report, make_report, read_
 SUFFIXES = {"html": "html", "markdown": "md", "ppt": "pptx", "pdf": "pdf"}
 """Suffix of a file, by its kind."""
 
-# The policy is for readers that open the file from somewhere that trusts it: whatever got in, nothing runs or loads.
+# The policy protects readers that open the file from a trusted origin: whatever got in, nothing runs or loads.
 PAGE = """<!doctype html>
 <html>
 <head>
@@ -89,11 +89,11 @@ class RenderedFile:
     data: bytes
     missing_chars: int
     unplaced: tuple[str, ...]
-    """Paths that the text places and that are no picture or CSV file of the chat."""
+    """Paths that the text places but that are not a picture or CSV file of the chat."""
 
 
 async def render_file(text: str, kind: str, read: ReadFile = read_nothing) -> RenderedFile:
-    """Renders in a thread, because a long PDF takes seconds. Raises ToolFailed when no font has its words."""
+    """Render in a thread, because a long PDF takes seconds. Raises ToolFailed if no font has its letters."""
 
     def render() -> RenderedFile:
         report, missing_chars = make_report(text, read), 0

@@ -1,8 +1,8 @@
-"""Finds fonts, chooses them for a PDF character by character, and embeds what it uses of them.
+"""Finds fonts, chooses them for a PDF character by character, and embeds the glyphs used.
 
-Latin text has Vera, which comes with reportlab; what it lacks is looked for in DejaVu, which looks the same, and in
-fonts of East Asia. A PDF embeds TrueType outlines of one weight: variable fonts and PostScript outlines, which most
-free CJK fonts have, are turned into that.
+Latin text uses Vera, which comes with reportlab; missing characters are taken from DejaVu, which looks the same, and
+from East Asian fonts. A PDF embeds TrueType outlines of one weight: variable fonts and PostScript outlines, which most
+free CJK fonts have, are converted to that.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from services.tools.errors import ToolFailed
 REGULAR, BOLD = 400, 700
 
 CURVE_ERROR_MAX = 1.0
-"""Distance, in units of a glyph's square of 1000, that a converted curve may differ by."""
+"""Maximum error of a converted curve, in units of a glyph's square of 1000."""
 
 PACKAGES = (("reportlab", "fonts"), ("matplotlib", "mpl-data/fonts/ttf"), ("justmytype_intl_cjk", "fonts/ofl"))
-"""Python packages that bring fonts, and where."""
+"""Python packages with fonts, and their folders."""
 
 FOLDERS = (
     "/usr/share/fonts",
@@ -49,14 +49,14 @@ FOLDERS = (
     "C:/Windows/Fonts",
 )
 FILES_MAX = 20_000
-"""Files that are looked at; a machine with more has fonts enough among these."""
+"""Maximum files examined; a machine with more has enough fonts among these."""
 
 MISSING = "?"
 ADDED = f"{MISSING} •…|/0123456789"
 """Characters that a document has in addition to its text."""
 
 CODE_POINT_MAX = 0xFFFF
-"""reportlab writes no map from glyphs to text for characters above, so that they could be seen but not copied."""
+"""reportlab writes no glyph-to-text map for characters above this, so they would be visible but not copyable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FontFile:
 
 @lru_cache(maxsize=1)
 def list_font_files() -> dict[str, str]:
-    """Returns the paths of the fonts of this environment and machine, by file name; the first of a name counts."""
+    """Return the paths of the environment's and machine's fonts by file name; the first of each name counts."""
     packages = ((find_spec(name), folder) for name, folder in PACKAGES)
     folders = [
         Path(place) / folder
@@ -93,7 +93,7 @@ def list_characters(file: FontFile) -> frozenset[int]:
 
 
 def make_face(file: FontFile, characters: Iterable[str], *, weight: int, name: str) -> bytes:
-    """Makes a TrueType font called `name`; `weight` takes effect in a variable font."""
+    """Create a TrueType font called `name`; `weight` takes effect in a variable font."""
     with _open_font(file) as font:
         options = Options(layout_features=[], hinting=False, notdef_outline=True, desubroutinize=True)
         options.drop_tables = [*options.drop_tables, "FFTM"]
@@ -117,7 +117,7 @@ def _open_font(file: FontFile) -> Any:
 
 
 def _convert_outlines(font: Any) -> None:
-    """Replaces cubic by quadratic outlines."""
+    """Replace cubic by quadratic outlines."""
     glyph_set, order = font.getGlyphSet(), font.getGlyphOrder()
     outlines: dict[str, Any] = {}
     for glyph in order:
@@ -151,7 +151,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """File names of a family's faces; an empty one is made up for by the regular one."""
+    """File names of a family's faces; the regular one replaces an empty one."""
 
     regular: str
     bold: str = ""
@@ -192,10 +192,10 @@ EAST_ASIAN = (
     Family("malgun.ttf", "malgunbd.ttf"),
     Family("Arial Unicode.ttf"),
 )
-"""In the order to try; a Japanese text tries JAPANESE before them, because it draws some characters otherwise."""
+"""In the order to try; a Japanese text tries JAPANESE first, because it draws some characters differently."""
 
-# reportlab's own registers: its public way has one font for each readable name, and keeps all of them for good, while
-# each document here has fonts of its own with no glyphs but those in use.
+# reportlab's own registries: its public API has one font per readable name and keeps all of them forever, but each
+# document here has its own fonts, with only the glyphs in use.
 REGISTERED: dict[str, Any] = vars(pdfmetrics)["_fonts"]
 FAMILIES_BY_NAME: dict[str, Any] = vars(reportlab_fonts)["_ps2tt_map"]
 NAMES_BY_FAMILY: dict[Any, str] = vars(reportlab_fonts)["_tt2ps_map"]
@@ -205,7 +205,7 @@ _document_numbers = count(1)
 
 
 class DocumentFonts:
-    """The fonts of one document, known to reportlab while `embed_fonts` is open."""
+    """The fonts of one document, registered with reportlab while `embed_fonts` is open."""
 
     def __init__(self, text: str) -> None:
         is_japanese = any("\u3040" <= letter <= "\u30ff" for letter in text)
@@ -220,13 +220,13 @@ class DocumentFonts:
         self.missing_chars = sum(self._choices.get((letter, False)) is None for letter in text if letter.isprintable())
 
     def split_by_font(self, text: str, style: Style) -> Iterator[tuple[str, str]]:
-        """Yields stretches of the text with the names of their fonts."""
+        """Yield stretches of the text with the names of their fonts."""
         pairs = [self._choose_font(letter, style) for letter in text]
         for name, stretch in groupby(pairs, key=lambda pair: pair[0]):
             yield name, "".join(letter for _, letter in stretch)
 
     def name_of(self, style: Style) -> str:
-        """Returns the name of the style's Latin font."""
+        """Return the name of the style's Latin font."""
         return self._choose_font(MISSING, style)[0]
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class DocumentFonts:
                 NAMES_BY_FAMILY.pop((name, *look), None)
 
     def check_letters(self) -> None:
-        """Raises ToolFailed when words cannot be read because no font has their letters."""
+        """Raise ToolFailed if words would be unreadable because no font has their letters."""
         unknown = [
             letter
             for letter in self._letters
@@ -286,7 +286,7 @@ class DocumentFonts:
 
 @contextmanager
 def embed_fonts(texts: Iterable[str]) -> Generator[DocumentFonts]:
-    """Makes the fonts of a document with these texts. Raises ToolFailed when words could not be read in it."""
+    """Create the fonts of a document with these texts. Raises ToolFailed if words would be unreadable in it."""
     fonts = DocumentFonts("".join(texts))
     try:
         fonts.check_letters()

@@ -1,4 +1,5 @@
-"""Makes a PDF of A4 pages: embedded fonts, bookmarks, numbered pages, tables that go on over pages with their head."""
+"""Creates a PDF of A4 pages: embedded fonts, bookmarks, page numbers, and tables that repeat their head on each
+page."""
 
 from __future__ import annotations
 
@@ -39,19 +40,19 @@ WIDTH, HEIGHT = A4[0] - 2 * MARGIN, A4[1] - 2 * MARGIN
 FRAME_PADDING = 6  # reportlab's own, within the margins
 PICTURE_HEIGHT_MAX = 0.55 * HEIGHT
 DOTS_PER_INCH = 150
-"""Resolution at which a picture that is smaller than the page is shown."""
+"""Resolution at which a picture smaller than the page is shown."""
 
 INK, ACCENT, GREY, LINE, SHADE = map(HexColor, ("#1f2933", "#1f5f8b", "#6b7780", "#d5dce1", "#f4f7f9"))
 SIZE, LEADING = 10, 15
 HEADING_SIZES = {1: 22, 2: 15, 3: 12, 4: 10.5, 5: 10, 6: 10}
 CELL_SIZES = {6: 9, 9: 8, 12: 7}
-"""Sizes of a table's text by the number of columns that it is for, at most."""
+"""Sizes of a table's text by its maximum number of columns."""
 
 COLUMNS_MAX = max(CELL_SIZES)
-"""A wider table is written as lines, because words have no room in its cells."""
+"""A wider table is written as lines, because its cells have no room for words."""
 
 QUOTE_CHARS_MAX = 1500
-"""Length that fits a page; a longer quote has no bar beside it, because a table's row cannot break everywhere."""
+"""Maximum length of a quote with a bar, which must fit a page, because a table's row cannot break everywhere."""
 
 TABLE_CHARS_MAX = 1600
 """Length of a cell that fits half of the page, times the number of columns."""
@@ -70,7 +71,7 @@ LINK, CODE_BACK = "#1f5f8b", "#eef2f5"
 
 
 def render_pdf(report: Report) -> tuple[bytes, int]:
-    """Renders a PDF, and counts the symbols that no font has: fonts.MISSING stands for them.
+    """Render a PDF; also return the number of symbols in no font, shown as fonts.MISSING.
 
     Raises:
         ToolFailed: No font was found for its words.
@@ -86,7 +87,7 @@ def render_pdf(report: Report) -> tuple[bytes, int]:
 
 
 class _NumberedCanvas(Canvas):
-    """Writes the page numbers when it is known how many pages there are."""
+    """Writes the page numbers once the number of pages is known."""
 
     def __init__(self, *arguments: Any, writer: _PdfWriter, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -106,7 +107,7 @@ class _NumberedCanvas(Canvas):
 
 
 class _Bookmark(Flowable):
-    """An entry of the reader's list of headings."""
+    """An entry of the reader's outline."""
 
     def __init__(self, title: str, level: int, key: str) -> None:
         super().__init__()
@@ -167,7 +168,7 @@ class _PdfWriter:
 
     def _make_heading(self, heading: Heading) -> Iterator[Flowable]:
         self._headings += 1
-        # Bookmarks go down one level at a time, whatever the text does.
+        # Bookmarks go down one level at a time, even if the text skips levels.
         self._outline_level = min(heading.level - 1, self._outline_level + 1)
         yield _Bookmark(join_text(heading.spans), self._outline_level, f"h{self._headings}")
         size = HEADING_SIZES[heading.level]
@@ -190,7 +191,7 @@ class _PdfWriter:
         return KeepTogether([Spacer(0, 4), image, Spacer(0, 4), *caption, Spacer(0, 4)])
 
     def _make_code(self, text: str) -> Iterator[Flowable]:
-        # One row for each line: a block that is longer than a page has to break.
+        # One row per line, because a block longer than a page must break.
         lines = [part for line in text.splitlines() or [""] for part in wrap_code(line, CODE_COLUMNS)]
         rows = [[XPreformatted(format_code(line, self._fonts), CODE)] for line in lines]
         look = [
@@ -225,7 +226,7 @@ class _PdfWriter:
             [self._make_cell(table, cell, size, row, column) for column, cell in enumerate(cells)]
             for row, cells in enumerate(table.rows)
         ]
-        # A row that is higher than a page has to break, any other stays whole, and the head with the first of them.
+        # A row higher than a page must break, any other stays whole, and the head stays with the first of them.
         has_high_row = any(len(join_text(cell)) > TABLE_CHARS_MAX // columns for row in table.rows for cell in row)
         look = [
             *([] if has_high_row else [("NOSPLIT", (0, 0), (-1, 1))]),

@@ -1,4 +1,4 @@
-"""A report's parts, with the files of the chat that it places: pictures, and CSV files as tables."""
+"""A report's parts, with the chat's files that it places: pictures, and CSV files as tables."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PLACED_MAX = 40
 FILE_BYTES_MAX = 16 * 1024 * 1024
 PIXELS_MAX = 40_000_000
 SIDE_PX_MAX = 2000
-"""Side of a picture as it is placed: 200 dots per inch over a page."""
+"""Maximum side of a placed picture: 200 dots per inch over a page."""
 
 ROWS_MAX, COLUMNS_MAX = 500, 12
-"""Part of a CSV file that becomes a table."""
+"""Maximum part of a CSV file that becomes a table."""
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -40,7 +40,7 @@ PLACEABLE = (*PICTURES, ".csv")
 """Suffixes of files that can be placed."""
 
 ReadFile = Callable[[str, int], bytes | None]
-"""Returns the file's bytes; None if there is none, or one of more than so many bytes."""
+"""Returns the file's bytes; None if it does not exist or exceeds the given number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Report:
     """Placed pictures as PNG or JPEG, by path."""
 
     tables: Mapping[str, Table]
-    """Placed CSV files, by path; they are blocks, too."""
+    """Placed CSV files by path; they are blocks as well."""
 
     unplaced: tuple[str, ...]
-    """Paths that are named and could not be placed."""
+    """Paths that are named but could not be placed."""
 
     def list_texts(self) -> Iterator[str]:
-        """Yields every text that readers see."""
+        """Yield every text that readers see."""
         yield self.title
         for block in self.blocks:
             match block:
@@ -100,7 +100,7 @@ def make_report(text: str, read: ReadFile) -> Report:
 
 
 def read_nothing(path: str, bytes_max: int) -> None:
-    """Reads no file: after the last one that is placed, or for a report without a chat."""
+    """Return no file: for a report without a chat, or after the last file is placed."""
 
 
 def _place_file(picture: Picture, read: ReadFile, pictures: dict[str, bytes], tables: dict[str, Table]) -> Block | None:
@@ -151,7 +151,7 @@ def _is_numeric(rows: list[list[str]], column: int) -> bool:
 
 
 def shrink_picture(data: bytes) -> bytes | None:
-    """Returns the picture as a PNG or JPEG that is not too large; None if it is none."""
+    """Return the picture as a PNG or JPEG of bounded size; None if it is not a picture."""
     from PIL import Image, ImageOps  # 0.1 s
 
     size = image_size(data)

@@ -1,4 +1,4 @@
-"""Splits a report into slides: each heading begins one, `#` the title slide; what is full goes on on the next one."""
+"""Splits a report into slides: each heading begins one, `#` the title slide; overflow continues on the next one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ LINES_MAX = 12
 """Lines that fit a slide."""
 
 LINE_COLUMNS = 84
-"""Characters that fit a line; half of them where a picture stands beside the text."""
+"""Characters that fit a line; half of them with a picture next to the text."""
 
 CHARS_MAX = LINES_MAX * LINE_COLUMNS * 3 // 4
 
 CODE_LINES_MAX, CODE_COLUMNS = 16, 100
 
 ROWS_MAX = 11
-"""Rows of a table that fit a slide below its head; rows of more than a line count for more."""
+"""Rows of a table that fit a slide below its head; rows of several lines count for more."""
 
 CELL_COLUMNS = 110
-"""Characters that fit the width in the smaller text of a table."""
+"""Characters that fit the width in a table's smaller text."""
 
 COLUMNS_MAX = 12
 """A wider table is written as lines."""
@@ -66,7 +66,7 @@ class Slide:
     title: str
     lines: list[Line] = field(default_factory=list[Line])
     figure: Picture | Table | Code | None = None
-    """Stands beside or below the lines."""
+    """Shown next to or below the lines."""
 
     def count_lines(self, columns: int = LINE_COLUMNS) -> int:
         return sum(line.count_lines(columns) for line in self.lines)
@@ -84,7 +84,7 @@ class Slide:
 
 
 def split_slides(blocks: tuple[Block, ...], title: str) -> Iterator[Slide]:
-    """Yields the slides; the first is the title slide and has nothing but short lines."""
+    """Yield the slides; the first is the title slide and has only short lines."""
     slide, is_first = Slide(title), True
     for block in blocks:
         if isinstance(block, Heading):

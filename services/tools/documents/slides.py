@@ -1,4 +1,4 @@
-"""Makes slides of 16:9: tables as tables, pictures beside the text, code in its box, in a look of our own."""
+"""Creates 16:9 slides: tables as tables, pictures next to the text, code in its box, in our own theme."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SCRIPT_FONTS = {
     "Jpan": "Yu Gothic",
     "Hang": "Malgun Gothic",
 }
-"""Fonts that the programs which show slides choose for East Asian text."""
+"""Fonts that presentation programs choose for East Asian text."""
 
 
 BAR = (
@@ -60,7 +60,7 @@ BAR = (
 
 TEXT_PT, CODE_PT, CAPTION_PT = 18, 13, 12
 TABLE_PT = {5: 14, 8: 12, 12: 10}
-"""Sizes of a table's text by the number of columns that it is for, at most."""
+"""Sizes of a table's text by its maximum number of columns."""
 
 LINE_HEIGHT = Pt(TEXT_PT * 1.5)
 ROW_HEIGHT = Inches(0.4)
@@ -95,7 +95,7 @@ def _set_theme(master: Any) -> None:
 
 
 def _place_parts(layout: Any) -> None:
-    """Places a layout's title and text for the width; dates and footers are not shown."""
+    """Place a layout's title and text for the width; dates and footers are not shown."""
     for shape in list(layout.placeholders):
         kind = shape.placeholder_format.type
         name = kind.name if kind is not None else ""
@@ -112,7 +112,7 @@ def _place_parts(layout: Any) -> None:
 
 
 def _set_list_style(shape: Any, size: Any, *, bold: bool) -> None:
-    """Gives a placeholder's first level its size, left-aligned and in the theme's dark colour."""
+    """Give a placeholder's first level its size, left-aligned and in the theme's dark colour."""
     namespace = "http://schemas.openxmlformats.org/drawingml/2006/main"
     style = shape.element.find(f".//{{{namespace}}}lstStyle")
     made = parse_xml(
@@ -273,7 +273,7 @@ def _add_code(slide: Any, text: str, top: Any) -> None:
 
 
 def _add_number(slide: Any, number: int) -> None:
-    """Adds the slide's number, as a field that stays right when slides are moved."""
+    """Add the slide's number, as a field that stays correct when slides are moved."""
     box = slide.shapes.add_textbox(Emu(WIDTH - MARGIN - Inches(1)), Emu(HEIGHT - Inches(0.6)), Inches(1), Inches(0.35))
     paragraph = box.text_frame.paragraphs[0]
     paragraph.alignment = PP_ALIGN.RIGHT

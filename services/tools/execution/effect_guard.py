@@ -45,11 +45,11 @@ UNKNOWN = {
 
 
 def run_guarded(effects: EffectRecords, tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Streams what the call does; exactly one result comes, last.
+    """Stream the call's output; exactly one result comes, last.
 
     Raises:
         Overloaded: The same call is running, or the record could not be written and nothing ran.
-        InvalidRequest: The effect key is that of another tool's call.
+        InvalidRequest: The effect key belongs to another tool's call.
     """
     is_read_alone = tool.effect == "read" and not tool.may_ask
     if is_read_alone or tool.kind != "backend" or not context.request.effect_key:
@@ -81,7 +81,7 @@ class _Beginning:
         self.has_begun = bool(context.resume_state)  # before it has asked a person
 
     async def begin(self) -> None:
-        """Raises Overloaded when the record cannot be written, or another replica has begun the call meanwhile."""
+        """Write the record. Raises Overloaded if that fails, or if another replica has begun the call."""
         if self._before is None and not self.has_begun:
             key = self._context.request.effect_key
             if await asyncio.to_thread(self._effects.record_start, self._context.chat_id, key, self._tool.name):
@@ -89,7 +89,7 @@ class _Beginning:
         self.has_begun = True
 
     async def forget(self) -> None:
-        """Takes the record back of a call that has not begun after all; what an earlier attempt may have done stays."""
+        """Delete the record of a call that did not begin after all; an earlier attempt's record is kept."""
         if self.has_begun and self._before is None:
             await asyncio.to_thread(
                 self._effects.delete_record, self._context.chat_id, self._context.request.effect_key
@@ -136,7 +136,7 @@ async def _run_recorded(
             pause = to_pause(needed.asks, needed.resume_state)
             await asyncio.to_thread(effects.record_pause, context.chat_id, EffectRecord(key, tool.name), pause)
             yield to_asking(pause)
-        except CredentialNeeded:  # nothing has taken effect, whatever it has said
+        except CredentialNeeded:  # nothing has taken effect, whatever the tool has output
             await beginning.forget()
             raise
 

@@ -1,7 +1,7 @@
-"""Keeps a small file for each effect key, on disk before the call that changes something runs.
+"""Stores a small file for each effect key, on disk before a call that changes something runs.
 
-data_dir/effects/<chatId>/<SHA-256 of the key>.json says `started` before the tool runs and `ended`, with the outcome,
-before that is sent; between them, with `pause`, what a call waits for that asks a person. Replicas may share the files:
+data_dir/effects/<chatId>/<SHA-256 of the key>.json holds `started` before the tool runs and `ended`, with the outcome,
+before that is sent; in between, `pause` holds the questions of a call that asks a person. Replicas may share the files:
 the first creator wins. These functions block.
 """
 
@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Text of the result, at most RESULT_CHARS_MAX characters."""
 
     shown: list[str] = []
-    """Paths of what the model is shown."""
+    """Paths of the media that the model sees."""
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,7 +63,7 @@ class EffectRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     state: Literal["started", "ended"] = "started"
     outcome: Outcome | None = None
     pause: Pause | None = None
-    """There while it waits for people."""
+    """Set while it waits for people."""
 
 
 _READ = msgspec.json.Decoder(EffectRecord)
@@ -77,7 +77,7 @@ class EffectRecords:
 
     @contextmanager
     def lock_key(self, key: str) -> Generator[None]:
-        """Locks `key` for the block; raises Overloaded when a call with it is running in this process."""
+        """Lock `key` for the block. Raises Overloaded if a call with it is running in this process."""
         if key in self._running:
             raise Overloaded("this very call is running already; ask again when it has ended")
         self._running.add(key)
@@ -98,7 +98,7 @@ class EffectRecords:
         return _READ.decode(data)
 
     def record_start(self, chat_id: str, key: str, tool: str) -> EffectRecord | None:
-        """Writes the record to disk; one that exists already is returned and stays as it is."""
+        """Write the record to disk; if one already exists, return it unchanged."""
         path = self._find_path(chat_id, key)
         with disk_errors(WHAT, chat_id):
             self._make_folder(path.parent)
@@ -115,11 +115,11 @@ class EffectRecords:
         return None
 
     def record_end(self, chat_id: str, record: EffectRecord, outcome: Outcome) -> None:
-        """Writes the outcome, which is on disk when this returns."""
+        """Write the outcome; on disk on return."""
         self._replace_record(chat_id, msgspec.structs.replace(record, state="ended", outcome=outcome))
 
     def record_pause(self, chat_id: str, record: EffectRecord, pause: Pause | None) -> None:
-        """Writes what the call waits for, or, with None, that it goes on; it is on disk when this returns."""
+        """Write the call's questions, or None when it continues; on disk on return."""
         with disk_errors(WHAT, chat_id):
             self._make_folder(self._find_path(chat_id, record.key).parent)  # a call may wait before it has begun
         self._replace_record(chat_id, msgspec.structs.replace(record, pause=pause))
@@ -146,7 +146,7 @@ class EffectRecords:
     def _write_temporary(self, folder: Path, record: EffectRecord) -> Generator[Path]:
         temporary = folder / f"{secrets.token_hex(8)}.tmp"
         try:
-            # Results are the user's: for nobody else on the machine.
+            # Results belong to the user, so no other user of the machine may read them.
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(record))
                 file.flush()
@@ -172,7 +172,7 @@ def to_pause(asks: Iterable[common_pb2.InputNeed], resume_state: str) -> Pause:
 
 
 def to_asking(pause: Pause) -> tools_pb2.ToolDelta:
-    """Return the result of a call that waits: what it asks."""
+    """Return the result of a waiting call: its questions."""
     asks = [
         common_pb2.InputNeed(
             name=ask.name,

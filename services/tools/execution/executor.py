@@ -45,7 +45,7 @@ class Executor:
     make_context: ContextFactory
     commands_max: int
     find_own_tools: Callable[[str], Awaitable[Iterable[Tool]]]
-    """Finds what a name may mean among the tools that MCP servers list for the user alone."""
+    """Returns the tools, listed by MCP servers only for the user, that a name may mean."""
 
     def __post_init__(self) -> None:
         self._outputs = ArtifactPublisher()
@@ -60,7 +60,7 @@ class Executor:
         return self._commands[tenant]
 
     async def execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        """Streams what the tool does; exactly one result comes, last.
+        """Stream the tool's output; exactly one result comes, last.
 
         Raises:
             NotFound: No tool has this name, or the chat is another user's.

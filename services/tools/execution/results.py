@@ -1,8 +1,8 @@
-"""A call's result as the model gets it: without credentials, shortened, and with the artifacts of the call.
+"""A call's result in the form for the model: without credentials, shortened, and with the call's artifacts.
 
-A tool may say what it was given: a program that prints its environment, for example. Artifacts are the files in
-outputs/ that are new or changed when a call has ended. The folder is compared with its state before the first of a
-chat's overlapping calls, so that a file is published once.
+A tool may repeat its input: a program that prints its environment, for example. Artifacts are the files in outputs/
+that are new or changed when a call ends. The folder is compared with its state before the first of a chat's overlapping
+calls, so that a file is published once.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ log = structlog.get_logger()
 FOLDER = "outputs/results"
 
 HEAD_CHARS = 20_000
-"""Characters kept of the beginning; the rest of the room is for the end, where errors stand."""
+"""Characters kept of the beginning; the rest of the room is for the end, which contains errors."""
 
 FILES_MAX = 5000
-"""Files that are compared, the first by path; so many take 25 ms."""
+"""Maximum files compared, the first by path, which take 25 ms."""
 
 ARTIFACTS_MAX = 50
-"""Artifacts of one call; further files stay in the folder unpublished."""
+"""Maximum artifacts of one call; further files stay in the folder unpublished."""
 
 FileMark: TypeAlias = tuple[int, int, int]
 
 
 async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Streams a tool's output and, last, its result with a bounded length; a ToolFailed becomes one."""
+    """Stream a tool's output and, last, its result with a bounded length; a ToolFailed becomes one."""
     try:
         async with aclosing(mask_deltas(_execute_in_time(tool, context), list_tool_credentials())) as deltas:
             async for delta in deltas:
@@ -63,7 +63,8 @@ async def run_bounded(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_
 
 
 async def _execute_in_time(tool: Tool, context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    # Commands, interpreters, MCP servers and what asks a model keep the time by themselves; what writes is not cut.
+    # Commands, interpreters, MCP servers and model calls keep the time themselves; tools that write are not
+    # interrupted.
     is_limited = tool.effect == "read" and not (tool.needs & {"sandbox", "model"} or tool.server)
     due_s = asyncio.get_running_loop().time() + context.timeout_s if is_limited and context.timeout_s else None
     async with aclosing(tool.execute(context)) as deltas:
@@ -79,7 +80,7 @@ async def _execute_in_time(tool: Tool, context: ToolContext) -> AsyncGenerator[t
 
 
 def shorten_result(text: str, path: str) -> str:
-    """Cuts out the middle, where a note has the full size and the `path`."""
+    """Cut out the middle and insert a note with the full size and the `path`."""
     if len(text) <= RESULT_CHARS_MAX:
         return text
     where = f"the whole is in {path}" if path else "the whole could not be kept"
@@ -101,7 +102,7 @@ async def _save_result(tool: Tool, context: ToolContext, text: str) -> agent_pb2
 async def mask_deltas(
     deltas: AsyncGenerator[tools_pb2.ToolDelta], credentials: Iterable[str]
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Stream the deltas with each credential replaced; the end of an output waits while it may be the begin of one."""
+    """Stream the deltas with each credential replaced; the end of an output is held back while it may begin one."""
     secrets = list_forms(credentials)
     held: dict[str, str] = {}
     """End of each output stream that may begin a credential."""
@@ -128,13 +129,13 @@ async def mask_deltas(
 
 
 def list_forms(credentials: Iterable[str]) -> set[str]:
-    """Return what credentials look like in texts, without those that are too short to be told from words."""
+    """Return the forms in which credentials appear in texts, except those too short to distinguish from words."""
     # In JSON text some characters are written otherwise.
     return {form for one in credentials if len(one) >= SECRET_CHARS_MIN for form in (one, json.dumps(one)[1:-1])}
 
 
 def _measure_begin(text: str, secret: str) -> int:
-    """Return how many characters at the end of `text` may be the begin of `secret`."""
+    """Return how many characters at the end of `text` may begin `secret`."""
     return next((size for size in range(min(len(text), len(secret) - 1), 0, -1) if secret.startswith(text[-size:])), 0)
 
 
@@ -158,7 +159,7 @@ class ArtifactPublisher:
     async def publish_changes(
         self, context: ToolContext, deltas: AsyncGenerator[tools_pb2.ToolDelta]
     ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        """Streams `deltas` with artifacts before the call's result, and closes them."""
+        """Stream `deltas` with artifacts before the call's result, and close them."""
         published = set[str]()
         async with aclosing(deltas):
             watched = await self._start_watching(context)
@@ -213,7 +214,7 @@ def _read_marks(context: ToolContext) -> dict[str, FileMark]:
 def _make_artifacts(context: ToolContext, changed: dict[str, FileMark]) -> list[agent_pb2.ArtifactPublish]:
     try:
         workspace = context.open_workspace()
-    except OSError as error:  # what the call has done stands, and its result with it
+    except OSError as error:  # the call's effect stands, and so does its result
         log.error("artifacts left out", tool=context.request.tool_name, problem=os.strerror(error.errno or 0))
         return []
     artifacts = (_make_artifact(workspace, context, path, mark) for path, mark in changed.items())

@@ -1,4 +1,4 @@
-"""Holds one interpreter for each run of a chat."""
+"""One interpreter for each run of a chat."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.tools.interpreter.session import InterpreterSession
 log = structlog.get_logger()
 
 IDLE_S = 600.0
-"""Idle time after which an interpreter ends: the service is not told when a run ends."""
+"""Idle time after which an interpreter ends, because the service is not notified when a run ends."""
 
 REMEMBERED_MAX = 1000
 
@@ -30,7 +30,7 @@ class _PoolEntry:
     callers: int = 0
 
     used_at: float = 0.0
-    """Time by the loop's clock."""
+    """Time of last use, by the loop's clock."""
 
     session: InterpreterSession | None = None
 
@@ -39,7 +39,7 @@ class _PoolEntry:
 class BorrowedInterpreter:
     session: InterpreterSession
     has_forgotten: bool
-    """True when the run has lost its variables."""
+    """Whether the run has lost its variables."""
 
 
 class InterpreterPool:
@@ -53,10 +53,10 @@ class InterpreterPool:
     async def borrow_session(
         self, key: Key, start: Callable[[], Awaitable[InterpreterSession]]
     ) -> AsyncGenerator[BorrowedInterpreter]:
-        """Lends the key's interpreter, started if there is none; other calls of the key wait until the block ends.
+        """Lend the key's interpreter, starting one if necessary; other calls of the key wait until the block ends.
 
         Raises:
-            Overloaded: All interpreters that may live are in use.
+            Overloaded: The maximum number of interpreters is in use.
             OSError: It could not be started.
         """
         place = self._entries.get(key) or await self._add_entry(key)
@@ -79,7 +79,7 @@ class InterpreterPool:
                 del self._entries[key]
 
     async def end_idle(self) -> None:
-        """Ends idle interpreters until cancelled."""
+        """End idle interpreters, until cancelled."""
         while True:
             await asyncio.sleep(self._idle_s / 10)
             oldest = asyncio.get_running_loop().time() - self._idle_s

@@ -1,7 +1,7 @@
-"""Runs in the sandbox and executes one piece of code after the other in one namespace.
+"""Runs in the sandbox and executes pieces of code one after the other in one namespace.
 
-Arguments are the number of the channel, then folders with packages. The channel brings lines of JSON {"mark", "code"}
-and takes back 1 or 0 when a piece has ended; both outputs get the mark then.
+Arguments are the number of the channel, then folders with packages. The channel carries lines of JSON {"mark", "code"}
+in, and 1 or 0 out when a piece has ended; then both outputs get the mark.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from types import CodeType
 from typing import Any
 
 NAME = "<python>"
-"""File name in tracebacks; a number follows, so that each piece of code shows its own lines."""
+"""File name in tracebacks; a number is appended, so that each piece of code shows its own lines."""
 
 DATA_LIBRARIES = ("numpy", "pandas", "matplotlib", "openpyxl", "scipy")
-"""Libraries that the tool's description speaks of; they come with the extra headrace[data]."""
+"""Libraries named in the tool's description; they come with the extra headrace[data]."""
 
 CHART_FONTS = ("Noto Sans SC", "Noto Sans CJK SC", "Noto Sans JP", "Noto Sans KR", "WenQuanYi Micro Hei")
 CHART_FONT_FILES = "justmytype_intl_cjk/fonts/ofl/notosans*/*.ttf"
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
-    """Returns whether the code ran to its end."""
+    """Return whether the code ran to its end."""
     name = f"{NAME[:-1]} {number}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     ok = True
@@ -102,7 +102,7 @@ def _execute_code(code: str, name: str, namespace: dict[str, Any]) -> None:
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Expr):
         tree.body.pop()
-    exec(compile(tree, name, "exec"), namespace)  # what this program is for
+    exec(compile(tree, name, "exec"), namespace)  # the purpose of this program
     if isinstance(last, ast.Expr):
         expression: CodeType = compile(ast.Expression(last.value), name, "eval")
         value = eval(expression, namespace)
@@ -121,7 +121,7 @@ def _format_value(value: Any) -> str:
 
 
 class _ChartFonts(importlib.abc.MetaPathFinder):
-    """Finds no module; gives matplotlib fonts of East Asia behind its own when pyplot is imported."""
+    """Finds no module; adds East Asian fonts after matplotlib's own when pyplot is imported."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "matplotlib.pyplot":

@@ -1,7 +1,7 @@
-"""One interpreter as the service sees it.
+"""The service's view of one interpreter.
 
-Output comes over pipes, so that programs below the interpreter stream too; a random mark in both says where a piece of
-code's output ends.
+Output comes over pipes, so that the interpreter's child programs stream too; a random mark in both shows where a piece
+of code's output ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", 
 """Folders of the service's own packages, with numpy and the like if installed."""
 
 LIFE_S_MAX = 6 * 3600.0
-"""Life of an interpreter; no run takes longer."""
+"""Maximum lifetime of an interpreter; no run takes longer."""
 
 LIMITS = Limits(cpu_s=3600)
 
@@ -46,10 +46,10 @@ START_S = 30.0
 """Time for a start, which takes tens of milliseconds on an idle machine."""
 
 GRACE_S = 2.0
-"""Time that code may go on after an interrupt before its interpreter is killed."""
+"""Time that code may continue after an interrupt before its interpreter is killed."""
 
 LEAVE_S = 0.3
-"""Grace after the caller has left: all must stop within 500 ms."""
+"""The same after the caller has left, because everything must stop within 500 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class InterpreterSession:
         """False once the variables are lost."""
 
     async def wait_ready(self) -> None:
-        """Waits for the start; if it fails, closes the interpreter and raises OSError."""
+        """Wait for the start; if it fails, close the interpreter and raise OSError."""
         ready = b""
         try:
             await self._supervised.begin(begin_at_once)
@@ -84,13 +84,13 @@ class InterpreterSession:
             raise OSError("it has ended at once, or does not answer")
 
     async def execute(self, code: str, timeout_s: float) -> AsyncGenerator[CommandOutput | CodeEnded]:
-        """Streams the code's output, then CodeEnded; leaving early interrupts the code, so consume this under
+        """Stream the code's output, then CodeEnded; leaving early interrupts the code, so consume this under
         `aclosing`."""
         running = _RunningCode(
             MarkedOutput(secrets.token_hex(16), self._unread_output), asyncio.get_running_loop().time() + timeout_s
         )
         try:
-            with suppress(OSError):  # it has died meanwhile; its output ends then
+            with suppress(OSError):  # it has died in the meantime, and its output ends
                 request = json.dumps({"mark": running.marked.text, "code": code}).encode() + b"\n"
                 await asyncio.get_running_loop().sock_sendall(self._channel, request)
             while piece := await self._next_output(running):
@@ -106,7 +106,7 @@ class InterpreterSession:
         yield end
 
     async def close(self) -> None:
-        """Ends the interpreter and everything it started; may be repeated."""
+        """End the interpreter and everything it started; may be repeated."""
         self.is_alive = False
         self._channel.close()
         await self._supervised.end_command()
@@ -133,7 +133,7 @@ class InterpreterSession:
     async def _finish_code(self, running: _RunningCode) -> CodeEnded:
         problem, answer = "", b""
         if running.marked.is_complete:
-            # An interrupt that is still on its way would hit the next piece of code.
+            # A pending interrupt would hit the next piece of code.
             if running.is_interrupted and await wait_readable(self._supervised.link, GRACE_S):
                 self._supervised.link.recv(1)
             with suppress(TimeoutError):
@@ -179,7 +179,7 @@ class _RunningCode:
 
 
 async def start_session(policy: Policy, allow: AllowList | None = None) -> InterpreterSession:
-    """Starts an interpreter, whose command is filled into `policy`; raises OSError."""
+    """Start an interpreter, with its command filled into `policy`. Raises OSError."""
     channel, theirs = socket.socketpair()
     channel.setblocking(False)
     number = theirs.fileno()

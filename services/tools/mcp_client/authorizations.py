@@ -1,4 +1,4 @@
-"""Users' authorizations at MCP servers: completed, listed, revoked."""
+"""Users' authorizations at MCP servers: complete, list, revoke."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Authorizations:
         self._audit = audit
 
     async def forget_all(self, tenant: str, user: str, kept: Collection[str]) -> int:
-        """Forget the tokens of a user, or of all users of the tenant but `kept`, with what was opened with them; return
-        how many there were."""
+        """Forget the tokens of a user, or of all users of the tenant except `kept`, and the sessions opened with them;
+        return their number."""
         if self._tokens is None:
             return 0
         removed = await asyncio.to_thread(self._tokens.delete_all_of, tenant, user, kept)
@@ -35,17 +35,18 @@ class Authorizations:
         return len(removed)
 
     async def list_authorized(self, user: Identity) -> list[str]:
-        """Return the servers that the user has authorized Headrace at, by name."""
+        """Return the servers at which the user has authorized Headrace, by name."""
         if self._tokens is None:
             return []
         return [token.server for token in await asyncio.to_thread(self._tokens.list_tokens, user)]
 
     async def complete(self, request: tools_pb2.CompleteAuthorizationRequest) -> str:
-        """Keep the tokens of a caller whose browser has come back from the authorization server; return the MCP server.
+        """Store the tokens of a caller who returns from the authorization server; return the MCP server.
 
         Raises:
-            Overloaded: The audit log cannot be written, and nothing is kept.
-            NotFound: The state is unknown, used, over, or another user's: nobody agrees for somebody else.
+            Overloaded: The audit log cannot be written, and nothing is stored.
+            NotFound: The state is unknown, used, expired, or another user's, because no one can consent for another
+                user.
             InvalidRequest: It was refused, or comes from another authorization server.
             ProviderUnavailable: The authorization server does not answer.
         """
@@ -72,7 +73,7 @@ class Authorizations:
             raise InvalidRequest.of("code", f"is refused: {refusal}") from refusal
         except AuthorizationFailed as failure:
             raise ProviderUnavailable(str(failure)) from failure
-        # Before it counts: there is no authorization of which the log does not know.
+        # Audited before it takes effect, so that no authorization is missing in the log.
         await self._audit.record("authorization.granted", caller, server=pending.server, issuer=issuer)
         await asyncio.to_thread(store.put_token, token)
         log.info("mcp server authorized", server=pending.server, tenant=caller.tenant, user=caller.user)
@@ -95,10 +96,10 @@ class Authorizations:
         ]
 
     async def revoke(self, server: str) -> bool:
-        """Forget the caller's tokens, and return whether the authorization server says that it has, too.
+        """Forget the caller's tokens; return whether the authorization server confirms that it has, too.
 
         Raises:
-            NotFound: There are none.
+            NotFound: The caller has none.
             Overloaded: The audit log cannot be written, and nothing is changed.
         """
         from services.tools.mcp_client.oauth.tokens import AuthorizationFailed, revoke

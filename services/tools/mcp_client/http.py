@@ -1,8 +1,8 @@
-"""The HTTP transport under the SDK's client, which tells the sender of a request what became of it.
+"""The HTTP transport under the SDK's client, which reports a request's outcome to its sender.
 
-The SDK owns a shared session. It gives a caller only a code and a text, and ends the whole session when the connection
-of one request fails. A caller therefore follows its request: the transport writes what became of it into an object of
-the caller's context. A character that is none costs no answer: it becomes U+FFFD.
+The SDK owns a shared session. It gives a caller only a code and a text, and ends the whole session when one request's
+connection fails. So a caller follows its request: the transport writes the outcome into an object of the caller's
+context. An invalid character does not cost a response: it becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 CLIENT_ERROR, SERVER_ERROR = 400, 500
 
 ENCODING = "headrace-json"
-"""Name of the codec, which differs from UTF-8 in how it decodes."""
+"""Name of the codec, which decodes differently from UTF-8."""
 
 LINE_CHARS_MAX = 32 * 1024 * 1024
-"""Limit of a line, in which a picture of 20 MB in base64 fits."""
+"""Maximum characters of a line, enough for a picture of 20 MB in base64."""
 
 ANSWER_BYTES_MAX = LINE_CHARS_MAX
-"""Limit of an answer over HTTP."""
+"""Maximum size of a response over HTTP."""
 
 _HEX = "[0-9a-fA-F]"
 _HIGH, _LOW = rf"\\u[dD][89abAB]{_HEX}{{2}}", rf"\\u[dD][c-fC-F]{_HEX}{{2}}"
 _ESCAPE = re.compile(
     rf"{_HIGH}{_LOW}|(?P<open>(?:{_HIGH}|(?:{_HIGH})?\\(?:u{_HEX}{{0,3}})?)\Z)|(?P<half>{_HIGH}|{_LOW})|\\.", re.DOTALL
 )
-"""An escape of a JSON string: a surrogate pair, one that goes on with the next piece, half a pair, any other."""
+"""An escape of a JSON string: a surrogate pair, one continued in the next piece, half a pair, any other."""
 
 
 class SentRequest:
     def __init__(self, *, is_opening: bool = False) -> None:
-        """While a session is opened, its first failure ends it."""
+        """While a session is being opened, its first failure ends it."""
         self.is_opening = is_opening
         self.note_start(has_session=False)
 
     def note_start(self, *, has_session: bool) -> None:
-        """It is sent: once, or again where the SDK reads on after a cut."""
+        """Record that the request is sent: once, or again if the SDK resumes reading after a cut."""
         self.has_session = has_session
-        """Whether it names a session that its server is to know."""
+        """Whether it refers to a session that its server should know."""
         self.error: httpx2.TransportError | None = None
-        """How its connection failed, or why its answer was not read."""
+        """Why its connection failed, or its response was not read."""
         self.status = 0
         self.is_cut = False
-        """Whether its answer, or the stream for it, ended too early."""
+        """Whether its response, or the stream for it, ended too early."""
         self.is_plain = False
-        """Whether its answer was not of the protocol, but came from a proxy before the server."""
+        """Whether its response was not in the protocol, but came from a proxy in front of the server."""
 
     @property
     def may_have_run(self) -> bool:
-        """Whether the server may have done what it was asked to, and its answer is lost."""
+        """Whether the server may have carried out the request and its response is lost."""
         return self.is_cut or self.is_plain_failure or not (self.error is None or self.status or self.is_unsent)
 
     @property
@@ -75,12 +75,12 @@ class SentRequest:
 
     @property
     def is_unknown_session(self) -> bool:
-        """Whether the server has forgotten the session: it has not taken the request then."""
+        """Whether the server has forgotten the session, and so has not accepted the request."""
         return self.has_session and self.status == NOT_FOUND
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server has refused it by a status, which may be for the session."""
+        """Whether the server refused it with a status, possibly because of the session."""
         return self.has_session and CLIENT_ERROR <= self.status < SERVER_ERROR
 
 
@@ -89,7 +89,7 @@ CURRENT: ContextVar[SentRequest | None] = ContextVar("sent_request", default=Non
 
 @contextmanager
 def follow_request(*, is_opening: bool = False) -> Generator[SentRequest]:
-    """Follow the requests of the block, one after the other."""
+    """Follow the requests in the block, one after the other."""
     sent = SentRequest(is_opening=is_opening)
     token = CURRENT.set(sent)
     try:
@@ -109,7 +109,7 @@ class JsonDecoder(codecs.IncrementalDecoder):
         super().__init__(errors)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._open = ""
-        """An escape whose end has not come."""
+        """An incomplete escape."""
         self._line_chars = 0
 
     def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]
@@ -146,9 +146,9 @@ codecs.register(_find_codec)
 
 
 class FollowedTransport(httpx2.AsyncHTTPTransport):
-    """An HTTP transport that tells the sender of a request what became of it.
+    """An HTTP transport that reports a request's outcome to its sender.
 
-    The SDK would end the session of all users where one request's connection fails: it is given a response instead.
+    The SDK would end the session of all users if one request's connection fails, so it receives a response instead.
     """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -181,7 +181,7 @@ def _respond_failure(sent: SentRequest, error: httpx2.TransportError) -> httpx2.
 
 
 class _AnswerStream(httpx2.AsyncByteStream):
-    """An answer, which ends where its connection fails: what is missing is noted."""
+    """A response that ends if its connection fails; the missing rest is recorded."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, sent: SentRequest, *, is_events: bool) -> None:
         self._stream = stream

@@ -1,8 +1,8 @@
-"""A request to a server on its way, and calls whose server asks while they run.
+"""A request in progress, and calls whose server asks questions while they run.
 
-Before 2026-07-28 such a call has a session of its own, as a question does not say which call it belongs to. While a
-person is asked, it lives on here, and goes on when the call is executed again; where this process ends first, its end
-is not known.
+Before 2026-07-28 such a call has its own session, because a question does not identify its call. While a person is
+asked, the call stays alive here, and continues when it is executed again; if this process ends first, its outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from services.tools.mcp_client.session import McpSession, SessionHandlers
 from services.tools.mcp_client.settings import Server
 
 PROGRESS_MAX = 100
-"""Progress notes that wait for a slow reader; further ones are dropped."""
+"""Maximum progress notes that wait for a slow reader; further ones are dropped."""
 
 PROGRESS_CHARS_MAX = 1_000
 
 ASKS_MAX = 64
-"""Questions of one exchange, to a person and to the model together."""
+"""Maximum questions of one exchange, to a person and to the model together."""
 
 SampleResult: TypeAlias = types.CreateMessageResult | types.ErrorData
 
 LIVE_MAX = 64
-"""Calls of a server that wait for people at a time; each has a connection, or a process."""
+"""Maximum calls of a server that wait for people; each has a connection, or a process."""
 
 WAIT_S = 3600.0
-"""Time that a call lives while nobody has answered."""
+"""How long a call stays alive without an answer."""
 
 VISITS_MAX = 4
-"""Addresses that a call is refused without."""
+"""Maximum addresses that a call may require the user to visit."""
 
 LIVE = "live"
-"""State that the call's record keeps of it."""
+"""State stored in the call's record."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +53,7 @@ class Sampled:
 
 
 ExchangeEvent: TypeAlias = str | Sampled | common_pb2.InputNeed | None
-"""A note of progress; that the model is asked, or a person; None: the exchange has ended."""
+"""A progress note; a question to the model or a person; None: the exchange has ended."""
 
 
 class Exchange:
@@ -61,7 +61,7 @@ class Exchange:
         self.events: asyncio.Queue[ExchangeEvent] = asyncio.Queue()
         """Bounded by PROGRESS_MAX and ASKS_MAX."""
         self.session: McpSession | None = None
-        """There once the request may have been sent."""
+        """Set once the request may have been sent."""
         self.task: asyncio.Task[types.CallToolResult] | None = None
         self._asks = 0
 
@@ -80,7 +80,7 @@ class Exchange:
             self.events.put_nowait(f"{share} {message or ''}".strip()[:PROGRESS_CHARS_MAX] + "\n")
 
     def count_question(self) -> int:
-        """Return its number; 0: there were too many."""
+        """Return the question's number; 0 if there were too many."""
         self._asks += 1
         return self._asks if self._asks <= ASKS_MAX else 0
 
@@ -93,7 +93,7 @@ class Exchange:
 
 
 class LiveCall:
-    """An exchange in whose session the server may ask."""
+    """An exchange in a session in which the server may ask questions."""
 
     def __init__(self, server: str, granted: Server, request: tools_pb2.ExecuteRequest) -> None:
         self.exchange = Exchange()
@@ -119,7 +119,7 @@ class LiveCall:
                 future.set_result(make_response(self._answers[name]))
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
-        """Wait for a person's answer; an error goes to the server."""
+        """Wait for a person's answer; an error is sent to the server."""
         number = self.exchange.count_question() if self._can_wait else 0
         need = make_need(self._server, str(number), params) if number else NO_PERSON
         if isinstance(need, types.ErrorData):
@@ -134,7 +134,7 @@ class LiveCall:
 async def send_after_visits(
     call: LiveCall, send: Callable[[], Coroutine[Any, Any, types.CallToolResult]]
 ) -> types.CallToolResult:
-    """Send the call, and once more when somebody has been to the addresses that its server wants visited first."""
+    """Send the call, and again after a person has visited the addresses that its server requires."""
     try:
         return await send()
     except MCPError as error:
@@ -149,13 +149,13 @@ async def send_after_visits(
 
 
 class LiveCalls:
-    """Those of one server that wait for people, by chat and effect key."""
+    """The calls of one server that wait for people, by chat and effect key."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], tuple[LiveCall, asyncio.TimerHandle]] = {}
 
     def keep(self, request: tools_pb2.ExecuteRequest, call: LiveCall) -> None:
-        """Keep a call until it is taken, or WAIT_S has passed; raises ServerFailed where there are too many."""
+        """Keep a call until it is taken, or WAIT_S has passed. Raises ServerFailed if there are too many."""
         if len(self._kept) >= LIVE_MAX:
             raise ServerFailed(f"{LIVE_MAX} of its calls wait for people already; try again later")
         key = request.chat_id, request.effect_key

@@ -1,4 +1,4 @@
-"""The tools of a server as models are offered them: those that it lists, two for its resources, one to authorize it."""
+"""The tools of a server offered to models: those that it lists, two for its resources, one to authorize it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ NAME_CHARS_MAX = 64
 HASH_CHARS = 6
 
 DESCRIPTION_CHARS_MAX = 4_000
-"""Limit of a description, which is part of every request to a model and is not written by the operator."""
+"""Maximum length of a description, which is part of every request to a model and is not written by the operator."""
 
 SCHEMA_CHARS_MAX = 100_000
-"""Limit of a schema, likewise."""
+"""Maximum length of a schema, for the same reason."""
 
 EMPTY_SCHEMA = {"type": "object"}
 
 Work: TypeAlias = Callable[[McpSession, dict[str, Any]], Coroutine[Any, Any, types.CallToolResult]]
 
 LISTED_MAX = 200
-"""Entries of a page that the model is given."""
+"""Maximum entries of a page shown to the model."""
 
 TEXT_CHARS_MAX = 500
 """Longest description of an entry."""
@@ -53,9 +53,10 @@ def map_tools(
     granted: Server,
     execute: Callable[[str, Effect], Execute],
 ) -> list[Tool]:
-    """Maps tools; `execute` makes the function that calls one, by the server's name for it.
+    """Map tools; `execute` creates the function that calls one, given the server's name for it.
 
-    Bad ones cannot be used, and say why; `refused` has the problems of those that broke the protocol, by name.
+    Invalid tools are unavailable and state why; `refused` has the problems of those that violated the protocol, by
+    name.
     """
     tools = [*listed, *(mcp.Tool(name=name, input_schema=EMPTY_SCHEMA) for name in refused)]
     mapped: list[Tool] = []
@@ -110,7 +111,7 @@ def _find_problem(tool: mcp.Tool, parameters: str) -> str:
 
 
 def make_resource_tools(server: SessionSource) -> list[Tool]:
-    """Make two tools by which a model finds and reads what a server has besides its tools."""
+    """Create two tools with which a model finds and reads a server's resources."""
     cursor = {"type": "string", "description": "nextCursor of the page before; left out: the first"}
     uri = {"type": "string", "minLength": 1, "maxLength": 4096}
     listing = f"List what {server.name} has to read: resources, and templates of their addresses."
@@ -167,10 +168,10 @@ async def _read(session: McpSession, arguments: dict[str, Any]) -> types.CallToo
 
 
 def make_connect_tool(server: SessionSource) -> Tool:
-    """Make what users without a list of their own call, where a server lists its tools for those who authorized it."""
+    """Create the tool with which users connect to a server that lists its tools only after authorization."""
 
     async def check_list(context: ToolContext) -> None:
-        """List the user's tools: a server that moved to another authorization server refuses that alone."""
+        """List the user's tools: a server that moved to another authorization server refuses only that."""
         async with server.borrow_session(await server.find_authorization(context)) as session:
             await session.ask(session.client.list_tools())
 
@@ -198,7 +199,8 @@ def make_connect_tool(server: SessionSource) -> Tool:
 
 
 def make_unlisted_tool(server: SessionSource, name: str) -> Tool:
-    """Make the tool `name` of a user who does not see it now, but may have when the run began: it asks to authorize."""
+    """Create the tool `name` for a user who does not see it now, but may have when the run began; it asks for
+    authorization."""
 
     async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         async with server.borrow_session(await server.find_authorization(context)):

@@ -1,4 +1,4 @@
-"""Reaches a server as a process or over streamable HTTP."""
+"""Connects to a server, as a process or over streamable HTTP."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ async def open_transport(
     end: Callable[[], None],
     repair: Callable[[dict[str, Any]], None],
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Connects to a server for the block.
+    """Connect to a server for the block.
 
     `end` is called when the server's side ends, which the SDK reports only to callers, and `repair` with each result
-    before the SDK reads it. `authorization` is a user's Authorization header; empty: the one of the settings. A process
+    before the SDK reads it. `authorization` is a user's Authorization header; empty: the one in the settings. A process
     is shared by all users.
     """
     opened = _open_process(settings, env) if isinstance(settings, Stdio) else _open_http(settings, authorization)
@@ -70,7 +70,7 @@ async def _open_process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerat
         encoding=ENCODING,
         encoding_error_handler="replace",
     )
-    # Its standard error may hold what users wrote, and ours is a log of JSON lines.
+    # Its standard error may contain users' content, and ours is a log of JSON lines.
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - a device
         async with stdio_client(parameters, errlog=nowhere) as streams:
             yield streams

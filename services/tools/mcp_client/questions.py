@@ -1,6 +1,6 @@
-"""What servers ask while they work on a call, and how it is answered: a person, the agent's model, roots.
+"""Servers' questions during a call, and their answers: from a person, the agent's model, or configured roots.
 
-Nothing of it is granted but by mcp.json.
+Only mcp.json grants any of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from services.tools.toolkit.tool import ToolContext, check_schema
 MESSAGE_CHARS_MAX, SCHEMA_CHARS_MAX, URL_CHARS_MAX = 4_000, 32_000, 2_000
 
 _URL = re.compile(r"https://[^\s@]+|http://(127\.0\.0\.1|localhost|\[::1\])([:/?][^\s@]*)?")
-"""Where people are sent: nothing that can be read on its way, and no script. Without a name and password before the
-host, which would hide it."""
+"""Addresses to which people may be sent: encrypted or local, and not a script; without a name and password, which would
+hide the host."""
 
 NO_PERSON = types.ErrorData(code=types.INVALID_REQUEST, message="nobody can be asked in this call")
 
@@ -33,7 +33,8 @@ MESSAGES_MAX, CHARS_MAX = 200, 400_000
 
 
 def make_need(server: str, asked: str, params: types.ElicitRequestParams) -> common_pb2.InputNeed | types.ErrorData:
-    """Make what a person is asked; `asked` tells it from all else that the call asks. An error goes to the server."""
+    """Create the question to a person; `asked` distinguishes it from the call's other questions. An error is sent to
+    the server."""
     message = params.message[:MESSAGE_CHARS_MAX]
     if isinstance(params, types.ElicitRequestURLParams):
         if len(params.url) > URL_CHARS_MAX or not _URL.fullmatch(params.url):
@@ -55,7 +56,7 @@ def make_need(server: str, asked: str, params: types.ElicitRequestParams) -> com
 
 
 def make_response(answer: tools_pb2.InputAnswer) -> types.ElicitResult:
-    """Return the person's answer as its server has it."""
+    """Return the person's answer in the server's form."""
     if answer.action != "accept":
         return types.ElicitResult(action="decline" if answer.action == "decline" else "cancel")
     content = json.loads(answer.content) if answer.HasField("content") else None
@@ -63,14 +64,15 @@ def make_response(answer: tools_pb2.InputAnswer) -> types.ElicitResult:
 
 
 async def list_roots(granted: tuple[Root, ...]) -> types.ListRootsResult | types.ErrorData:
-    """Return the roots that mcp.json states; none is a path of this machine, unless the operator has written one."""
+    """Return the roots in mcp.json; none is a path of this machine, unless the operator wrote one."""
     if not granted:
         return types.ErrorData(code=types.INVALID_REQUEST, message="there are no roots")
     return types.ListRootsResult(roots=[types.Root(uri=FileUrl(root.uri), name=root.name or None) for root in granted])
 
 
 def make_shared_handlers(granted: Server) -> SessionHandlers:
-    """Make the handlers of a session that many calls share: questions are granted, and asked within a call alone."""
+    """Create the handlers of a session shared by many calls: questions are declared, but refused, because they are
+    answered only within a call."""
 
     async def refuse(context: ClientRequestContext, params: object) -> types.ErrorData:
         return ELSEWHERE
@@ -83,7 +85,7 @@ def make_shared_handlers(granted: Server) -> SessionHandlers:
 
 
 class Sampler:
-    """Serves one attempt of a call, whose budget it spends."""
+    """Serves one attempt of a call, and spends its budget."""
 
     def __init__(self, server: str, granted: Sampling | None, context: ToolContext) -> None:
         self._server = server
@@ -93,7 +95,7 @@ class Sampler:
         self._asked = 0
 
     async def answer(self, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
-        """Ask the model; an error goes to the server."""
+        """Ask the model; an error is sent to the server."""
         if self._client is None or self._granted is None:
             return _refuse("sampling is not granted")
         if self._asked >= self._granted.calls:
@@ -118,7 +120,7 @@ class Sampler:
         )
 
     def report(self) -> tuple[tools_pb2.ToolDelta, ...]:
-        """Return what has been spent so far, and the line of the run's log about the last question."""
+        """Return the usage so far, and the run log's line about the last question."""
         if self._client is None or not self._asked:
             return ()
         usage = self._client.usage

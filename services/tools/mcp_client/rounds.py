@@ -1,6 +1,6 @@
-"""A call of 2026-07-28: as long as the server answers with what it asks, the call is sent again with the answers.
+"""A call of 2026-07-28: as long as the server responds with questions, the call is sent again with the answers.
 
-Nothing is kept in memory while a person is asked: what the server wants back is in the call's record.
+Nothing is held in memory while a person is asked: the server's state is in the call's record.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from services.tools.mcp_client.questions import NO_PERSON, list_roots, make_need
 from services.tools.mcp_client.settings import Server
 
 ROUNDS_MAX = 32
-"""Times that one call is answered with a question, over all its attempts."""
+"""Maximum responses with questions to one call, over all its attempts."""
 
 RESUME_STATE_CHARS_MAX = 1_000_000
-"""Limit of what a server wants back and of what the model has said meanwhile, which is kept while a person is asked."""
+"""Maximum size of the server's state and the model's answers, which are stored while a person is asked."""
 
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
-"""Wait before the call is sent again where the server asks for nothing but that."""
+"""Delay before the call is sent again if the server requests only that."""
 
 T = TypeVar("T")
 
@@ -36,20 +36,20 @@ Sample = Callable[[types.CreateMessageRequestParams], Awaitable[types.CreateMess
 
 
 class ResumeState(msgspec.Struct):
-    """Where a call is that waits for a person."""
+    """Progress of a call that waits for a person."""
 
     rounds: int = 0
     state: str | None = None
-    """The server's, which gets it back as it is."""
+    """The server's state, returned to it unchanged."""
     keys: dict[str, str] = {}
-    """The server's name of each question, by ours."""
+    """The server's names of the questions, by ours."""
     responses: dict[str, Any] = {}
-    """Answers to its other questions of the same round, by the server's name."""
+    """Answers to its other questions of the same round, by the server's names."""
 
 
 class Rounds:
     def __init__(self, server: str, granted: Server, kept: str, request: tools_pb2.ExecuteRequest) -> None:
-        """`kept` is what the call has kept when it last asked a person; empty: it begins."""
+        """`kept` is the state stored when the call last asked a person; empty on the first attempt."""
         self._server = server
         self._granted = granted
         self._can_ask = granted.elicitation and bool(request.effect_key)
@@ -59,7 +59,8 @@ class Rounds:
     async def call(
         self, client: Client, tool: str, arguments: dict[str, Any], sample: Sample, progress: Any
     ) -> types.CallToolResult:
-        """Raises InputNeeded where a person is to answer first, MCPError where the server is refused what it asks."""
+        """Return the result. Raises InputNeeded if a person must answer first, MCPError if the server's question is
+        refused."""
         delay_s = BACKOFF_S
         responses: types.InputResponses | None = None
         if self._resume_state.keys:

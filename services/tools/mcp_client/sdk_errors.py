@@ -27,26 +27,26 @@ FOREIGN = (
     ValueError,  # a null character in a command
 )
 
-# The SDK logs what it cannot parse with the text itself, which is what users or tools wrote.
+# The SDK logs unparseable text verbatim, which users or tools wrote.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a server says of how to be authorized, where it says something (WWW-Authenticate)."""
+    """A server's authorization requirements in WWW-Authenticate, if it states any."""
 
     resource_metadata: str = ""
     scope: str = ""
 
 
 class ServerFailed(Exception):
-    """A server cannot be reached, has gone, or refuses; the text says why."""
+    """A server is unreachable, gone, or refuses; the text explains it."""
 
     challenge: Challenge | None = None
-    """There when it has refused the credential."""
+    """Set if it has refused the credential."""
 
     may_have_run: bool = False
-    """Whether it may have done what it was asked to."""
+    """Whether it may have carried out the request."""
 
     @property
     def is_refusal(self) -> bool:
@@ -54,11 +54,11 @@ class ServerFailed(Exception):
 
 
 class RequestNotTaken(ServerFailed):
-    """The server has not got the request, or has not taken it in this session: it can be sent once more."""
+    """The server did not receive the request, or did not accept it in this session, so it can be sent again."""
 
 
 class CredentialRefused(httpx2.TransportError):
-    """A server has answered with status 401, or wants more scopes; the SDK would tell nobody."""
+    """A server returned status 401, or requires more scopes; the SDK would not report it."""
 
     def __init__(self, message: str, challenge: Challenge) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class CredentialRefused(httpx2.TransportError):
 
 @contextmanager
 def server_errors() -> Generator[None]:
-    """Raises ServerFailed in place of foreign errors, and others bare; the SDK's task groups wrap even a single one."""
+    """Raise ServerFailed in place of foreign errors, and others bare; the SDK's task groups wrap even a single one."""
     try:
         yield
     except ExceptionGroup as group:
@@ -75,7 +75,7 @@ def server_errors() -> Generator[None]:
         while isinstance(first, ExceptionGroup):
             first = first.exceptions[0]
         if not isinstance(first, FOREIGN):
-            raise first from group  # ours, of a call in a session of its own, or a bug
+            raise first from group  # ours, from a call in its own session, or a bug
         raise make_failure(first) from group
     except FOREIGN as error:
         raise make_failure(error) from error

@@ -31,24 +31,24 @@ from services.tools.mcp_client.user_sessions import UserLists, UserSessions
 from services.tools.toolkit.tool import Tool, ToolContext, find_authorization
 
 SLOW_START_S = 20.0
-"""Time after which the log says that a server has not started yet."""
+"""Time after which the log reports that a server has not started yet."""
 
 RETRY_S, RETRY_S_MAX = 1.0, 60.0
-"""Delay before the next attempt, and from one that failed to the next at a call; doubled each time, with jitter."""
+"""Delay between connection attempts, also those triggered by calls; doubled each time, with jitter."""
 
 STEADY_S = 30.0
-"""Length of a connection after which the delay begins anew."""
+"""Duration of a connection after which the delay is reset."""
 
 SETTLE_S = 0.2
-"""Wait after a change of the tool list, so that several are read at once."""
+"""Delay after a change of the tool list, so that several changes are read together."""
 
 LIST_S = 20.0
 
 LIST_AGAIN_S = 10.0
-"""Wait before a list that could not be read is asked for again; the one before holds meanwhile."""
+"""Delay before a list that could not be read is requested again; the previous one stays valid until then."""
 
 TOOLS_MAX = 256
-"""Tools of a server: no model chooses well among more, and it bounds the pages read."""
+"""Maximum tools of a server: models do not choose well among more, and it bounds the pages read."""
 
 ENDED = "the connection has ended"
 
@@ -64,10 +64,10 @@ class McpServer:
         offer: Callable[[Sequence[Tool]], None],
         tokens: TokenStore | None = None,
     ) -> None:
-        """`tokens` are there where the settings have users authorize."""
+        """`tokens` are required if the settings have users authorize."""
         self.name = name
         self.tried = asyncio.Event()
-        """Set when an attempt to connect has ended well or badly; cleared by whoever waits for the next."""
+        """Set when an attempt to connect has succeeded or failed; cleared before waiting for the next."""
         self.authorizer: Authorizer | None = None
         if isinstance(settings, Http) and settings.oauth is not None and tokens is not None:
             self.authorizer = Authorizer(name, settings, tokens)
@@ -78,23 +78,23 @@ class McpServer:
         self._tools: list[Tool] = []
         self._session: McpSession | None = None
         self.is_modern = True
-        """Whether its version, of the last session that there was, is 2026-07-28 or later."""
+        """Whether its version in the last session is 2026-07-28 or later."""
         self._user_sessions: UserSessions | None = None
         self._user_lists: UserLists | None = None
         """Set while it runs, if its users authorize Headrace."""
         self._problem = "it is not connected yet"
         self._wanted = asyncio.Event()
-        """Set to make the next attempt start now."""
+        """Set to start the next attempt now."""
         self._was_listed = False
-        """Whether the last attempt to connect has come as far as a list of tools."""
+        """Whether the last connection attempt got as far as a list of tools."""
         self._wanted_from_s = 0.0
-        """Time of the loop from which calls may want the next attempt, so that they start no server all the time."""
+        """Loop time from which calls may trigger the next attempt, so that they do not start the server constantly."""
         self._refusal: ServerFailed | None = None
-        """What it said when it refused the list of its tools; each user who has agreed then has a list of their own."""
+        """The refusal of its tool list; each user who has consented then has a separate list."""
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
-        """Lends a session, the user's own where the server can tell users apart; raises ServerFailed."""
+        """Lend a session, the user's own if the server distinguishes users. Raises ServerFailed."""
         if authorization and self._user_sessions is not None and isinstance(self.settings, Http):
             async with self._user_sessions.borrow_session(authorization) as session:
                 yield session
@@ -105,7 +105,7 @@ class McpServer:
                 yield session
 
     async def _find_session(self) -> McpSession:
-        """Return the shared session, once it has been tried to open one where there is none."""
+        """Return the shared session, after an attempt to open one if necessary."""
         if self._session is None or self._session.ended:
             self.tried.clear()
             asyncio.get_running_loop().call_at(self._wanted_from_s, self.wake)
@@ -119,7 +119,7 @@ class McpServer:
         self._wanted.set()
 
     async def find_authorization(self, context: ToolContext) -> str:
-        """Return the user's Authorization header; empty: there is none."""
+        """Return the user's Authorization header; empty without one."""
         given = find_authorization(self.name, context.credentials)
         if given or self.authorizer is None:
             return given
@@ -128,13 +128,13 @@ class McpServer:
     def open_own_session(
         self, authorization: str, handlers: SessionHandlers
     ) -> AbstractAsyncContextManager[McpSession]:
-        """Opens a session for one call alone, in which the server may ask."""
+        """Open a session for a single call, in which the server may ask questions."""
         return open_session(self.settings, self._env, authorization, handlers)
 
     async def list_own_tools(self, wait_s: float) -> Sequence[Tool]:
-        """Return the tools that it lists for the current user alone, as last listed if it takes longer than `wait_s`.
+        """Return the tools listed only for the current user, as last listed if reading takes longer than `wait_s`.
 
-        There are none where everybody sees the same, and for a user who has not agreed.
+        There are none if all users see the same, or if the user has not consented.
         """
         user = get_identity()
         if user is None or self._refusal is None or self._user_lists is None:
@@ -142,12 +142,12 @@ class McpServer:
         return await self._user_lists.find_tools(user, wait_s)
 
     async def find_own_tools(self, name: str) -> Sequence[Tool]:
-        """Return the current user's tools, for a call of `name`. One who sees none is asked to agree by that call."""
+        """Return the current user's tools, for a call of `name`. If the user sees none, that call asks for consent."""
         own = await self.list_own_tools(LIST_S)
         return own or ([make_unlisted_tool(self, name)] if self._refusal is not None else ())
 
     def end_sessions(self, headers: Collection[str]) -> None:
-        """Use what was opened with these Authorization headers no more."""
+        """Stop using the sessions opened with these Authorization headers."""
         if self._user_sessions is not None:
             for header in headers:
                 self._user_sessions.end_session(header)
@@ -199,9 +199,9 @@ class McpServer:
             self._wanted.clear()
 
     async def _own_session(self, left: asyncio.Future[str]) -> None:
-        """Keep a session until it has ended and nobody waits for an answer in it.
+        """Own a session until it has ended and no caller waits for a response.
 
-        `left` is told as soon as another is to be opened: why, or nothing where its server has only forgotten it.
+        `left` is set as soon as another must be opened: to the reason, or "" if its server has only forgotten it.
         """
         problem, session = "internal error", None
         slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow_start)
@@ -212,7 +212,7 @@ class McpServer:
                 finally:
                     slow.cancel()
                     if not session.is_forgotten:
-                        self._mark_unavailable(ENDED)  # at once: closing takes a process some time
+                        self._mark_unavailable(ENDED)  # immediately, because closing takes a process some time
                 left.set_result("" if session.is_forgotten else ENDED)
                 await session.wait_until_unused()
         except ServerFailed as failure:
@@ -268,7 +268,7 @@ class McpServer:
             return [dataclasses.replace(tool, is_per_user=True) for tool in await self._read_tools(session)]
 
     async def _read_tools(self, session: McpSession) -> list[Tool]:
-        """Return the tools that the session's server lists; raises ServerFailed."""
+        """Return the tools that the session's server lists. Raises ServerFailed."""
         listed: list[mcp.Tool] = []
         cursor: str | None = None
         session.results.refused.clear()
@@ -291,7 +291,7 @@ class McpServer:
         return tools
 
     def _mark_unavailable(self, problem: str) -> None:
-        # The tools stay known, so that agents and models are told why.
+        # The tools stay known, so that agents and models get the reason.
         text = f"its MCP server {self.name!r} cannot be used now: {problem}"
         self._session, self._problem = None, problem
         if self._tools and self._tools[0].unavailable != text:

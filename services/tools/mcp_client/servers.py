@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 FILE = "mcp.json"
 
 START_S = 2.0
-"""Wait for tools at the service's start, so that a resumed run finds them."""
+"""Time to wait for tools at the service's start, so that a resumed run finds them."""
 
 OWN_LIST_S = 5.0
-"""Wait for a user's own list; what was listed last holds when it is over."""
+"""Time to wait for a user's own list; after that, the last listed tools are used."""
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class McpServers:
         group: asyncio.TaskGroup,
         tokens: TokenStore | None = None,
     ) -> None:
-        """`tokens` are those of users who have authorized Headrace; None: none can."""
+        """`tokens` are those of users who have authorized Headrace; None: users cannot authorize."""
         self._tokens = tokens
         self._path = path
         self._env = env
@@ -49,7 +49,7 @@ class McpServers:
         self._running: dict[str, tuple[McpServer, asyncio.Task[None]]] = {}
 
     def read_file(self) -> McpFile | BadMcpFile:
-        """Reads mcp.json; blocks, and may run in a thread."""
+        """Read mcp.json; blocks, and may run in a thread."""
         try:
             stated = read_servers(self._path, self._env)
         except BadMcpFile as problem:
@@ -59,7 +59,7 @@ class McpServers:
         return stated
 
     def follow(self, stated: McpFile | BadMcpFile) -> None:
-        """Starts and stops servers as the file says; a bad file changes nothing."""
+        """Start and stop servers according to the file; a bad file changes nothing."""
         if isinstance(stated, BadMcpFile):
             log.error("mcp file refused", file=self._path.name, problem=str(stated), servers_kept=len(self._running))
             return
@@ -81,12 +81,12 @@ class McpServers:
             await server.tried.wait()
 
     async def list_own_tools(self) -> list[Tool]:
-        """Return the tools that servers list for the current user alone."""
+        """Return the tools that servers list only for the current user."""
         lists = await asyncio.gather(*(server.list_own_tools(OWN_LIST_S) for server, _ in self._running.values()))
         return [tool for tools in lists for tool in tools]
 
     async def find_own_tools(self, name: str) -> list[Tool]:
-        """Return those of the servers that a call of `name` may mean, also if they take a while."""
+        """Return the user's tools that a call of `name` may mean, even if listing takes a while."""
         found: list[Tool] = []
         for key, (server, _) in list(self._running.items()):
             if name.casefold().startswith(f"{key}__".casefold()):
@@ -94,16 +94,16 @@ class McpServers:
         return found
 
     def note_revocation(self, name: str, headers: Collection[str]) -> None:
-        """A user has taken an authorization back: what was opened with it is used no more."""
+        """Stop using the sessions of a user's revoked authorization."""
         if name in self._running:
             self._running[name][0].end_sessions(headers)
 
     def has_users(self, name: str) -> bool:
-        """Whether there is a server of this name whose users authorize Headrace."""
+        """Return whether there is a server of this name at which users authorize Headrace."""
         return name in self._running and self._running[name][0].authorizer is not None
 
     def find_allow(self, name: str) -> AllowList:
-        """Return what the authorization of a server's users may reach beside the public web."""
+        """Return the hosts outside the public web that the authorization of a server's users may reach."""
         settings = self._running[name][0].settings if name in self._running else None
         return settings.allow if isinstance(settings, Http) else AllowList()
 
@@ -122,13 +122,13 @@ class McpServers:
             if current is None or current[0] is server:
                 self._put(source, tools)
 
-        self._put(source, ())  # what another server of this name may have left
+        self._put(source, ())  # tools of an earlier server of this name
         server = McpServer(name, settings, self._env, offer, self._tokens)
         self._running[name] = server, self._group.create_task(server.run())
 
 
 def prepare_mcp(config_dir: Path, env: Mapping[str, str]) -> None:
-    """Import what servers need if mcp.json names some, while the start waits for something else; blocks."""
+    """Import the servers' libraries if mcp.json names any, in parallel with the rest of the start; blocks."""
     with suppress(BadMcpFile):  # told when it is read for use
         if read_servers(config_dir / FILE, env).servers:
             _import_sdk()
@@ -143,7 +143,7 @@ def _import_sdk() -> None:
 async def run_mcp_servers(
     config_dir: Path, env: Mapping[str, str], put: ReplaceSource, tokens: TokenStore | None = None
 ) -> AsyncGenerator[McpServers]:
-    """Runs the servers inside the block; leaving it stops their processes."""
+    """Run the servers inside the block; leaving it stops their processes."""
     path = config_dir / FILE
     async with asyncio.TaskGroup() as group:
         servers = McpServers(path, env, put, group, tokens)

@@ -1,4 +1,4 @@
-"""One session with a server, owned by a task: the SDK's client must be closed by the task that has opened it."""
+"""One session with a server, owned by a task: the SDK requires that the task that opened the client closes it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CHECK_S = 5.0
 """Wait for a sign of life."""
 
 LISTEN_S, LISTEN_S_MAX = 0.5, 60.0
-"""Wait before a server is listened to again; doubled where it does not let itself."""
+"""Delay before subscribing to a server again; doubled if it refuses."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionHandlers:
-    """What answers a server's own requests; what is None it is told not to ask for."""
+    """Handlers of a server's requests; for None, the capability is not declared."""
 
     sampling: SamplingFnT | None = None
     elicitation: ElicitationFnT | None = None
@@ -49,22 +49,22 @@ class McpSession:
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        """Set when the list of tools may have changed, the session has ended, or is not used any more."""
+        """Set when the list of tools may have changed, the session has ended, or it is unused."""
         self.ended = False
-        """Whether it takes no more requests."""
+        """Whether it accepts no more requests."""
         self.is_forgotten = False
-        """Whether it has ended because the server does not know it any more; the server is there."""
+        """Whether it ended because the server no longer knows it; the server itself is up."""
         self.closed = False
-        """Whether the server's side has ended, so that nothing that was asked is answered."""
+        """Whether the server's side has ended, so that no pending request gets a response."""
         self.version = ""
-        """The version of the protocol; empty while that is agreed."""
+        """The protocol version; empty while it is being negotiated."""
         self.users = 0
         """Number of callers that have borrowed it."""
         self.results = ResultRepair()
 
     @property
     def is_modern(self) -> bool:
-        """Whether it answers a call with what it asks, and never asks while the call runs."""
+        """Whether the server responds to a call with its questions, and never asks during the call."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     def end(self) -> None:
@@ -90,7 +90,7 @@ class McpSession:
                 self.changed.set()
 
     async def wait_until_unused(self) -> None:
-        """Wait until nobody waits for an answer that may come."""
+        """Return when no caller waits for a response that may still come."""
         while self.users and not self.closed:
             self.changed.clear()
             await self.changed.wait()
@@ -100,12 +100,13 @@ class McpSession:
             self.changed.set()
 
     async def ask(self, request: Awaitable[T]) -> T:
-        """Return what the SDK's `request` returns.
+        """Return the result of the SDK's `request`.
 
         Raises:
-            RequestNotTaken: It has not been taken.
-            ServerFailed: It has failed otherwise. Either harms no other request, and the session ends where the server
-                is gone or has forgotten it.
+            RequestNotTaken: It was not accepted.
+            ServerFailed: It failed otherwise.
+
+        Neither affects other requests; the session ends if the server is gone or has forgotten it.
         """
         with follow_request() as sent, server_errors():
             try:
@@ -134,7 +135,7 @@ class McpSession:
         self.end()
 
     async def _check(self) -> None:
-        """Ask the server for a sign of life, and end the session where it is gone or has forgotten it."""
+        """Ping the server, and end the session if the server is gone or has forgotten it."""
         with follow_request() as sent:
             try:
                 async with asyncio.timeout(CHECK_S):
@@ -151,7 +152,7 @@ class McpSession:
                     self.end()
 
     async def follow_changes(self) -> None:
-        """Follow changes of the tool list; ends at once for servers that need no subscription."""
+        """Follow changes of the tool list; returns immediately for servers that need no subscription."""
         capability = self.client.server_capabilities.tools
         if not self.is_modern or not (capability and capability.list_changed):
             return
@@ -160,12 +161,12 @@ class McpSession:
             try:
                 async with self.client.listen(tools_list_changed=True) as subscription:
                     delay_s = LISTEN_S
-                    self.changed.set()  # nobody reports what changed meanwhile
+                    self.changed.set()  # changes before the subscription are not reported
                     async for _ in subscription:
                         self.changed.set()
             except (MCPError, SubscriptionLost):
                 await self._check()
-            # Proxies end streams, and servers that are about to stop; calls are requests of their own.
+            # Proxies end streams, and so do servers about to stop; calls are separate requests.
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, LISTEN_S_MAX)
 
@@ -174,7 +175,7 @@ class McpSession:
 async def open_session(
     settings: Settings, env: Mapping[str, str], authorization: str = "", handlers: SessionHandlers = SessionHandlers()
 ) -> AsyncGenerator[McpSession]:
-    """Opens a session for the block; raises ServerFailed, also when the connection breaks inside it."""
+    """Open a session for the block. Raises ServerFailed, even if the connection breaks inside it."""
     session = McpSession()
     session.client = Client(
         open_transport(settings, env, authorization, session.close, session.repair_result),

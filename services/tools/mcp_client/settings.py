@@ -1,4 +1,4 @@
-"""mcp.json: which MCP servers there are, in the form that other MCP clients read too (docs/reference/mcp-json.md)."""
+"""mcp.json: the MCP servers, in the format that other MCP clients also read (docs/reference/mcp-json.md)."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from headrace.regular_files import read_regular_file
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Limit of the file, which people write by hand."""
+"""Maximum size of the file; people write it by hand."""
 
 SERVERS_MAX = 64
-"""Servers of a file: each has a connection, and a stdio server two processes."""
+"""Maximum servers of a file: each has a connection, and a stdio server two processes."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
-"""Name of a server, which begins the names of its tools and is part of a metadata key."""
+"""Name of a server, which prefixes the names of its tools and is part of a metadata key."""
 
 
 class Sampling(BaseModel):
-    """How much a server may ask the agent's model."""
+    """Limits for a server's questions to the agent's model."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
-    """The longest answer, in tokens."""
+    """Maximum length of an answer, in tokens."""
 
     calls: Annotated[int, Field(ge=1, le=100)] = 5
-    """Questions during one attempt of a call; a call goes on as another attempt when a person has answered."""
+    """Questions per attempt of a call; after a person's answer the call continues as another attempt."""
 
 
 class Root(BaseModel):
-    """A folder that a server is told of."""
+    """A folder announced to a server."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     uri: Annotated[str, Field(pattern=r"^file:///[^\s]*$", max_length=2_000)]
-    """What the server is told, word for word; it is not looked at here."""
+    """Sent to the server verbatim; not accessed here."""
 
     name: str = ""
     """A name for people."""
@@ -58,26 +58,26 @@ class OAuth(BaseModel):
     redirect_url: Annotated[
         str, Field(pattern=r"^(https://|http://(127\.0\.0\.1|localhost)[:/])[^\s#]+$", max_length=2_000)
     ]
-    """Where browsers come back to: the facade's `/console/authorized.html`, as users reach it, or a page of yours that
+    """Where browsers return to: the facade's `/console/authorized.html`, at its public address, or your own page that
     calls CompleteAuthorization."""
 
     scope: str = ""
-    """Scopes that are asked for, with spaces between; empty: those that the server names."""
+    """Requested scopes, separated by spaces; empty: those that the server names."""
 
     client_id: str = ""
-    """Headrace's id at the authorization server, where it was registered by hand. Empty: its metadata document, or else
-    it registers itself."""
+    """Headrace's client id at the authorization server, if registered by hand. Empty: its metadata document is used, or
+    else it registers itself."""
 
     client_secret: Annotated[str, Field(repr=False)] = ""
-    """The secret of that registration, where it has one; `env:NAME` as in `headers`."""
+    """The secret of that registration, if it has one; `env:NAME` as in `headers`."""
 
     client_metadata_url: str = ""
-    """An https address at which you serve Headrace's client id metadata document; used where the authorization server
-    takes one."""
+    """An https address at which you serve Headrace's client id metadata document; used if the authorization server
+    supports one."""
 
     hosts: Annotated[tuple[str, ...], Field(max_length=32)] = ()
-    """Hosts, host:port and networks beside the public web at which the authorization server may be, such as
-    `sso.corp`. The server's own `url`, host and port, needs no entry."""
+    """Hosts, host:port and networks outside the public web where the authorization server may be, such as `sso.corp`.
+    The server's own `url`, host and port, needs no entry."""
 
     @field_validator("hosts")
     @classmethod
@@ -87,75 +87,76 @@ class OAuth(BaseModel):
 
 
 class Server(BaseModel):
-    """What is granted to a server of any kind."""
+    """Permissions of a server of any kind."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sampling: Sampling | None = None
-    """Grants that the server asks the agent's model while it works on a call (text alone; the model is always the
-    agent's). It is paid from the run's budget, and the run's log has a notice SAMPLING. `{}` grants the defaults."""
+    """Lets the server ask the agent's model during a call (text only; always the agent's own model). The run's budget
+    pays for it, and the run's log has a notice SAMPLING. `{}` grants the defaults."""
 
     elicitation: bool = False
-    """Grants that the server asks the user while it works on a call: a gate of the run, with a form or an address to
-    visit, which waits as long as other gates do."""
+    """Lets the server ask the user during a call: a gate of the run, with a form or an address to visit, which waits as
+    long as other gates do."""
 
     roots: Annotated[tuple[Root, ...], Field(max_length=32)] = ()
-    """Folders that the server is told when it asks for roots."""
+    """Folders to announce if the server asks for roots."""
 
     start_timeout_ms: Annotated[int, Field(ge=1_000, le=600_000, alias="startTimeoutMs")] = 120_000
-    """How long the server may take to start, or to be reached, and to introduce itself, in milliseconds. The others go
-    on meanwhile, and after 20 s the log says that it is slow."""
+    """Maximum time in milliseconds for the server to start, or be reached, and to initialize. The other servers
+    continue in the meantime, and after 20 s the log reports that it is slow."""
 
     resources: bool = False
     """Offers two more tools, `<server>__list_resources` and `<server>__read_resource`, if the server has resources."""
 
     @property
     def may_ask(self) -> bool:
-        """Whether it may ask anything while it works on a call."""
+        """Whether it may ask anything during a call."""
         return self.sampling is not None or self.elicitation or bool(self.roots)
 
 
 class Stdio(Server):
-    """A server that is a process of ours."""
+    """A server run as a child process."""
 
     type: Literal["stdio"] = "stdio"
-    """Always `stdio`; optional, and accepted because other MCP clients' files have it."""
+    """Always `stdio`; optional, and accepted because other MCP clients' files contain it."""
 
     command: Annotated[str, Field(min_length=1)]
-    """The program. Without a slash it is looked for beside the service's own Python, then in PATH. It runs outside the
+    """The program. Without a slash it is searched next to the service's own Python, then in PATH. It runs outside the
     sandbox: name only programs that you trust."""
 
     args: tuple[str, ...] = ()
     """Its arguments."""
 
     env: dict[str, str] = {}
-    """Its whole environment beside PATH, HOME and LANG. A value that is as a whole `env:NAME` comes from the tools
-    service's environment; a variable that is not set there refuses the server."""
+    """Its whole environment in addition to PATH, HOME and LANG. A value of exactly `env:NAME` is taken from the tools
+    service's environment; if that variable is not set, the server is refused."""
 
     cwd: str = ""
-    """The folder that it runs in, relative to the file's folder; empty: the file's folder."""
+    """The folder it runs in, relative to the file's folder; empty: the file's folder."""
 
 
 class Http(Server):
-    """A server behind streamable HTTP."""
+    """A server reached over streamable HTTP."""
 
     type: Literal["http", "streamable-http"] = "http"
-    """Either of two names for one transport; optional, and accepted because other MCP clients' files have it."""
+    """Either of two names for the same transport; optional, and accepted because other MCP clients' files contain
+    it."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?][^\s#]*)?$")]
-    """Its address, without user name or password in it."""
+    """Its address, without user name or password."""
 
     headers: dict[str, str] = {}
-    """Headers of every request; `env:NAME` as in `env` above. A user's own credential, which comes with a query's
-    request as `x-mcp-<server>-authorization`, replaces Authorization in that user's calls."""
+    """Headers of every request; `env:NAME` as in `env` above. A user's own credential, sent with a query as
+    `x-mcp-<server>-authorization`, replaces Authorization in that user's calls."""
 
     oauth: OAuth | None = None
-    """Each user authorizes Headrace at the server: a call that it answers with 401 opens a gate with the address.
-    Needs HEADRACE_TOOLS_SECRETS_KEY."""
+    """Users authorize Headrace at the server: a call with response 401 opens a gate with the address. Requires
+    HEADRACE_TOOLS_SECRETS_KEY."""
 
     @property
     def allow(self) -> AllowList:
-        """What its users' authorization may reach beside the public web."""
+        """Hosts outside the public web that its users' authorization may reach."""
         granted = parse_allow_list(",".join(self.oauth.hosts if self.oauth is not None else ()))
         own = URL(self.url)
         return replace(granted, hosts=granted.hosts | {((own.raw_host or "").lower().rstrip("."), own.port)})
@@ -172,15 +173,15 @@ class McpFile:
 
     servers: dict[str, Settings]
     problems: dict[str, str]
-    """Reasons for refusing servers, by name; the others go on."""
+    """Reasons for refusing servers, by name; the others are used."""
 
 
 class BadMcpFile(Exception):
-    """The file is refused as a whole; the text says why."""
+    """The file is refused as a whole; the text explains it."""
 
 
 def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
-    """Returns the servers of the file, none when there is no file; raises BadMcpFile."""
+    """Return the servers of the file, none without a file. Raises BadMcpFile."""
     servers: dict[str, Settings] = {}
     problems: dict[str, str] = {}
     for name, stated in _read_entries(path).items():

@@ -1,6 +1,6 @@
-"""Supervises one stdio server, so that nothing is left when the server or the service ends.
+"""Supervises one stdio server, so that no process is left when the server or the service ends.
 
-The SDK kills only the server's process group, and not even that when the service is killed. Standard library only: it
+The SDK kills only the server's process group, and not even that if the service is killed. Standard library only: it
 runs without site packages.
 """
 
@@ -22,8 +22,8 @@ GRACE_S = 1.0
 
 
 def main() -> None:
-    """Takes as arguments the service's process id, variables the server shall not have, and the command with its full
-    path."""
+    """Arguments are the service's process id, variables to remove from the server's environment, and the command with
+    its full path."""
     service, unwanted, *command = sys.argv[1:]
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -55,7 +55,7 @@ def _run_server(command: list[str], unwanted: list[str]) -> NoReturn:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for name in unwanted:
         os.unsetenv(name)
-    with suppress(OSError):  # the SDK sees the end of its output
+    with suppress(OSError):  # so that the SDK sees the end of its output
         os.execv(command[0], command)
     os._exit(127)
 

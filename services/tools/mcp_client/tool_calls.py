@@ -1,4 +1,4 @@
-"""Calls a server's tool; leaving cancels the call there."""
+"""Calls a server's tool; leaving cancels the call on the server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def make_execute(server: SessionSource, tool: str, effect: Effect) -> Execute:
 
 
 def authorizing(server: SessionSource, execute: Execute) -> Execute:
-    """Return a function that does the same, and sends the user to where they agree when the server refuses them."""
+    """Return a function that does the same, and sends the user to the consent page if the server refuses access."""
 
     async def execute_authorized(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
         said = [answer for answer in context.request.answers if answer.name.startswith(AUTHORIZE)]
@@ -84,7 +84,7 @@ def authorizing(server: SessionSource, execute: Execute) -> Execute:
 async def execute_request(
     server: SessionSource, context: ToolContext, send: Send
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Streams what comes of one request over a shared session, which `send` makes."""
+    """Stream the output of one request over a shared session; `send` makes the request."""
     exchange = Exchange()
 
     async def work() -> types.CallToolResult:
@@ -150,7 +150,7 @@ async def _execute_live(
 async def _follow(
     server: SessionSource, context: ToolContext, exchange: Exchange
 ) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Streams what comes of an exchange; raises InputNeeded where a person is asked, and leaves the exchange then."""
+    """Stream an exchange's output. Raises InputNeeded if a person is asked, and then leaves the exchange running."""
     sampler = Sampler(server.name, server.settings.sampling, context)
     loop = asyncio.get_running_loop()
     due_s = loop.time() + _timeout_s(context)

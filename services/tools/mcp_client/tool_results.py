@@ -1,4 +1,4 @@
-"""Results of MCP servers: repaired before the SDK reads them, then made into results of ours."""
+"""Results of MCP servers: repaired before the SDK reads them, then converted to our own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from services.tools.workspace.content_types import IMAGE_BYTES_MAX, detect_type
 from services.tools.workspace.file_work import run_in_thread
 
 LISTED_MAX = 512
-"""Tools of a page that are looked at."""
+"""Maximum tools of a page that are examined."""
 
 KIND_CHARS_MAX = 100
 
 FILES_MAX = 20
-"""Files kept of one answer; the others are only mentioned."""
+"""Maximum files kept of one response; others are only mentioned."""
 
 FOLDER = "outputs"
 
@@ -36,16 +36,16 @@ SHOWN_TYPES = (*MIME_TYPES.values(), *SOUND_TYPES)
 
 
 class ResultRepair:
-    """Keeps, of the tools that a session's server has listed, what the SDK is not given."""
+    """Keeps the data about a session's listed tools that is withheld from the SDK."""
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
         """Why a tool was left out, by its name."""
         self.output_schemas: dict[str, str] = {}
-        """JSON Schema of a tool's structured content, by name; the SDK would refuse all of a result that breaks it."""
+        """JSON Schema of a tool's structured content, by name; the SDK would refuse a whole result that violates it."""
 
     def repair(self, result: dict[str, Any], version: str) -> None:
-        """Change a result of tools/list or tools/call; others stay as they are."""
+        """Repair a result of tools/list or tools/call; others are unchanged."""
         if isinstance(tools := result.get("tools"), list):
             rest = {**result, "tools": []}
             if not _find_problem("tools/list", version, rest):
@@ -54,7 +54,7 @@ class ResultRepair:
             _repair_content(result, version)
 
     def remark_mismatch(self, tool: str, answer: types.CallToolResult) -> None:
-        """Add to an answer that its structured content does not fit what the tool says of it."""
+        """Add a note to a result whose structured content does not match the tool's schema."""
         schema = self.output_schemas.get(tool)
         if answer.is_error or answer.structured_content is None or schema is None:
             return
@@ -99,7 +99,7 @@ def _make_text(text: str) -> dict[str, Any]:
 
 
 def _find_problem(method: str, version: str, result: dict[str, Any]) -> str:
-    """Return how a result breaks the protocol, below the first item of its list; empty: it does not."""
+    """Return how a result violates the protocol, below the first item of its list; empty if it does not."""
     try:
         methods.validate_server_result(method, version, result)
     except ValidationError as error:
@@ -107,7 +107,7 @@ def _find_problem(method: str, version: str, result: dict[str, Any]) -> str:
         place = ".".join(map(str, first["loc"][2:]))
         return f"{place}: {first['msg']}" if place else first["msg"]
     except (KeyError, ValueError):
-        pass  # a version of which the SDK has no forms
+        pass  # a version unknown to the SDK
     return ""
 
 
@@ -140,7 +140,7 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
 
 
 def _is_told(structured: Any, content: Iterable[types.ContentBlock]) -> bool:
-    """Whether the text blocks say what the structured content says, as JSON or, of a single result, as they are."""
+    """Return whether the text blocks repeat the structured content, as JSON or, for a single result, verbatim."""
     texts = [block.text for block in content if isinstance(block, types.TextContent)]
     results = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:  # how the Python SDK wraps what is no object
@@ -159,7 +159,7 @@ def _load(text: str) -> Any:
 async def _save_file(
     context: ToolContext, number: int, data: str, kind: str
 ) -> tuple[str, agent_pb2.ArtifactPublish | None]:
-    """Saves a file; returns a note, and the artifact unless there was no room."""
+    """Save a file; return a note, and the artifact unless there was no room."""
     kind = kind[:KIND_CHARS_MAX]
     if number > FILES_MAX:
         return f"[{kind}: not kept, one of more than {FILES_MAX}]", None

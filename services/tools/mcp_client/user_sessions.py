@@ -1,6 +1,6 @@
-"""Keeps users apart at one server: a session for each credential, and a list of tools for each user.
+"""Separates users of one server: a session for each credential, and a list of tools for each user.
 
-No server mixes up users, and a list is read with the user's own token and shown to nobody else.
+No server can confuse users, and a list is read with the user's own token and shown to no one else.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from services.tools.toolkit.tool import Tool
 log = structlog.get_logger()
 
 SESSIONS_MAX = 32
-"""Sessions of one server; the least recently used makes room."""
+"""Maximum sessions of one server; the least recently used is dropped."""
 
 IDLE_S = 600.0
-"""Time that an unused session, and the credential in it, is kept."""
+"""How long an unused session is kept, with its credential."""
 
 LISTS_MAX = 256
-"""Lists of one server; the least recently used makes room."""
+"""Maximum lists of one server; the least recently used is dropped."""
 
 FRESH_S = 60.0
-"""Age at which a list is read again when its user next asks."""
+"""Age at which a list is read again on the user's next request."""
 
 AGAIN_S = 10.0
-"""Wait before a list that could not be read is asked for again; the one before holds meanwhile."""
+"""Delay before a list that could not be read is requested again; the previous one stays valid until then."""
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +57,7 @@ class UserSessions:
 
     @asynccontextmanager
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
-        """Lends the credential's session, opened if there is none; raises ServerFailed."""
+        """Lend the credential's session, opening one if necessary. Raises ServerFailed."""
         entry = self._sessions.get(authorization)
         if entry is None or (isinstance(entry.outcome, McpSession) and entry.outcome.ended):
             entry = self._add_session(authorization)
@@ -74,7 +74,7 @@ class UserSessions:
             entry.used_at = asyncio.get_running_loop().time()
 
     def end_session(self, authorization: str) -> None:
-        """Lend the credential's session no more; calls that have it may finish."""
+        """Stop lending the credential's session; calls that have it may finish."""
         entry = self._sessions.pop(authorization, None)
         if entry is not None and entry.task is not None and not entry.calls:
             entry.task.cancel()
@@ -128,7 +128,7 @@ class _UserList:
     """The Authorization header that the tools were listed with."""
     tools: Sequence[Tool] = ()
     due_s: float = 0.0
-    """Time of the loop from which it is read again."""
+    """Loop time from which it is read again."""
     reading: asyncio.Task[None] | None = None
 
 
@@ -148,19 +148,19 @@ class UserLists:
         self._lists: OrderedDict[Identity, _UserList] = OrderedDict()
 
     async def find_tools(self, user: Identity, wait_s: float) -> Sequence[Tool]:
-        """Return the user's tools, as last listed if reading them takes longer than `wait_s`; none without a token."""
+        """Return the user's tools, as last listed if reading takes longer than `wait_s`; none without a token."""
         entry = self._lists.setdefault(user, _UserList())
         self._lists.move_to_end(user)
         if len(self._lists) > LISTS_MAX:
             self._lists.popitem(last=False)
         if entry.reading is None:
-            # A task of its own: a caller that leaves must not cut off the renewal of a token.
+            # A separate task, so that a caller who leaves does not interrupt the renewal of a token.
             entry.reading = self._group.create_task(self._read(user, entry))
         await asyncio.wait([entry.reading], timeout=wait_s)
         return entry.tools
 
     def forget(self, headers: Collection[str]) -> None:
-        """Drop the lists that were read with these Authorization headers."""
+        """Drop the lists read with these Authorization headers."""
         for entry in self._lists.values():
             if entry.header in headers:
                 entry.header, entry.tools = "", ()
@@ -174,7 +174,7 @@ class UserLists:
             if header and loop.time() >= entry.due_s:
                 entry.due_s = loop.time() + AGAIN_S
                 tools = await self._read_tools(header)
-                if entry.header == header:  # else its user has taken it back meanwhile
+                if entry.header == header:  # else its user has revoked it in the meantime
                     entry.tools, entry.due_s = tools, loop.time() + FRESH_S
         except ServerFailed as failure:
             if failure.is_refusal:

@@ -1,7 +1,7 @@
 """Wraps the supervisor in namespaces, with an empty environment, a read-only system and the workspace bound.
 
-The process tier runs inside, so both layers must fail before a command reaches anything. Nothing is mounted below what
-a command may write: bwrap before 0.12 follows links planted there.
+The process tier runs inside, so both layers must fail before a command reaches anything. Nothing is mounted below
+folders that a command may write: bwrap before 0.12 follows links planted there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def find_program() -> str | None:
 
 
 def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
-    """Builds bwrap's arguments; `needed` are paths that the supervisor itself reads."""
+    """Return bwrap's arguments; `needed` are paths that the supervisor itself reads."""
     writable = {os.path.realpath(path) for path in (policy.folder, *policy.writable)}
     readable = {path for path in (*policy.readable, *needed) if os.path.exists(path)}
     binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")

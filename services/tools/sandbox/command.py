@@ -1,4 +1,4 @@
-"""One command under its supervisor, as the service sees it; leaving early kills it and all it started."""
+"""One command under its supervisor, seen from the service; leaving early kills it and all it started."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from services.tools.sandbox.supervisor.policy import GO, READY, Policy
 log = structlog.get_logger()
 
 BUFFER_BYTES_MAX = 256 * 1024
-"""Output that waits for a slow reader; beyond it the command waits too."""
+"""Maximum output that waits for a slow reader; beyond it the command waits, too."""
 
 START_S = 60.0
 """Time for a start, which takes 30 ms on an idle machine."""
 
 LEAVE_S = 12.0
-"""Wait for a command's end; the supervisor takes less to kill everything."""
+"""Time to wait for a command's end; the supervisor kills everything in less."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.sandbox.supervisor.launch import main; main()"
 INTERPRETER = os.path.realpath(sys.executable)
-"""A virtual environment's is a link into a place that the sandbox does not show."""
+"""Resolved, because a virtual environment's interpreter is a link to a place that the sandbox does not show."""
 
 AllowBegin = Callable[[], Awaitable[None]]
-"""Returns when a command may begin; raises when it may not."""
+"""Returns when a command may begin; raises if it may not."""
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
@@ -52,7 +52,7 @@ OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 
 async def start_command(policy: Policy, allow: AllowList | None = None) -> SupervisedCommand:
-    """Starts a command, which the caller ends with `end_command`; raises OSError when the machine has no room."""
+    """Start a command, which the caller must end with `end_command`. Raises OSError if the machine lacks resources."""
     needed = (INTERPRETER, str(Path(__file__).parent))
     wrapper = bubblewrap.build_arguments(policy, needed) if policy.namespaces else ()
     link, child_link = socket.socketpair()
@@ -79,7 +79,7 @@ async def start_command(policy: Policy, allow: AllowList | None = None) -> Super
 
 
 async def _start_proxy(link: socket.socket, allow: AllowList) -> Proxy | None:
-    """Starts a proxy that the caller closes; None when the supervisor ended before it handed over the socket."""
+    """Start a proxy, which the caller must close; None if the supervisor ended before it handed over the socket."""
     if not await wait_readable(link, HAND_OVER_S):
         return None
     message, listeners, _, _ = socket.recv_fds(link, 1, 1)
@@ -103,7 +103,7 @@ def _open_memory_file(text: str) -> Generator[int]:
 
 
 async def begin_at_once() -> None:
-    """Lets a command begin that nobody records."""
+    """Let a command begin without a record."""
 
 
 class SupervisedCommand(asyncio.SubprocessProtocol):
@@ -111,7 +111,7 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
-        """Socket to the supervisor: a byte interrupts the command, closing ends it, and the last message says how it
+        """Socket to the supervisor: a byte interrupts the command, closing ends it, and the last message states how it
         ended."""
         self.proxy: Proxy | None = None
         self._pieces: deque[tuple[Stream, bytes]] = deque()
@@ -133,8 +133,8 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
                 pipe.pause_reading()
 
     def process_exited(self) -> None:
-        """Notes the supervisor's exit; one that was killed could not sweep, so the output of what it has left is not
-        waited for."""
+        """Handle the supervisor's exit. If it was killed, it could not remove its processes, so their output is not
+        awaited."""
         assert self._transport is not None
         if self._transport.get_returncode():
             for pipe in self._open_pipes():
@@ -148,8 +148,9 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
         self._changed.set()
 
     async def begin(self, allow_begin: AllowBegin) -> None:
-        """Lets the command begin once it is confined and `allow_begin` has returned; until then it has done nothing.
-        One that could not be confined never begins, and says why on the link.
+        """Let the command begin once it is confined and `allow_begin` has returned; until then it does nothing.
+
+        One that could not be confined never begins, and reports why on the link.
 
         Raises:
             OSError: It was not ready in time.
@@ -180,7 +181,7 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
         return piece
 
     async def end_command(self) -> None:
-        """Waits until the supervisor has killed everything and exited."""
+        """Wait until the supervisor has killed everything and exited."""
         self.link.close()
         if self.proxy is not None:
             await self.proxy.close()
@@ -200,7 +201,7 @@ class SupervisedCommand(asyncio.SubprocessProtocol):
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """Output in whole characters; bytes that are not UTF-8 become U+FFFD."""
+    """Output in complete characters; bytes that are not UTF-8 become U+FFFD."""
 
     stream: Stream
     text: str
@@ -209,11 +210,11 @@ class CommandOutput:
 @dataclass(frozen=True, slots=True)
 class CommandExit:
     reason: Literal["exited", "timeout", "flood", "full", "failed"]
-    """`failed`: it was not started or its supervisor died, as `error` says; `flood`: more than OUTPUT_BYTES_MAX of
-    output; `full`: it wrote more than it may, as `error` says."""
+    """`failed`: it was not started or its supervisor died, see `error`; `flood`: more than OUTPUT_BYTES_MAX of output;
+    `full`: it wrote more than allowed, see `error`."""
 
     status: int = 0
-    """Exit code; negative: the signal that ended the command."""
+    """Exit code; if negative, the signal that ended the command."""
 
     error: str = ""
 
@@ -224,8 +225,11 @@ Event = CommandOutput | CommandExit
 async def stream_command(
     policy: Policy, allow: AllowList | None = None, allow_begin: AllowBegin = begin_at_once
 ) -> AsyncGenerator[Event]:
-    """Streams output and, last, the CommandExit; consume this under `aclosing`, because closing ends the command.
-    `allow` has the hosts it may reach, where the policy has a network; `allow_begin` is awaited before it begins."""
+    """Stream the command's output and, last, the CommandExit; consume this under `aclosing`, because closing ends the
+    command.
+
+    `allow` lists the hosts it may reach, if the policy has a network; `allow_begin` is awaited before it begins.
+    """
     try:
         command = await start_command(policy, allow)
     except OSError as error:
@@ -253,15 +257,15 @@ async def stream_command(
 
 
 def read_exit(link: socket.socket) -> CommandExit:
-    """Reads how the command ended; the supervisor has exited by now, so this does not wait."""
+    """Return how the command ended; the supervisor has exited already, so this does not wait."""
     message = b""
-    with suppress(ConnectionResetError):  # it was killed before it read what we sent
+    with suppress(ConnectionResetError):  # it was killed before it read our message
         message = link.recv(8192).lstrip(INTERRUPTED)  # answers to interrupts
     return CommandExit(**json.loads(message)) if message else CommandExit("failed", error="its supervisor was killed")
 
 
 async def wait_readable(link: socket.socket, timeout_s: float) -> bool:
-    """Waits until the link can be read; returns False at the timeout."""
+    """Wait until the link can be read; return False at the timeout."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(link, ready.set)

@@ -1,8 +1,8 @@
-"""Ends what a killed service of ours has left of its commands, and removes their folders.
+"""Ends processes that a killed service left of its commands, and removes their folders.
 
-Supervisors, private homes and the self-test's folder carry the mark of their service. bwrap's processes and a
-supervisor normally notice by themselves that the service has gone; one that was cut off in the middle of its start, or
-stopped, does not. There is nothing else to sweep: mounts end with their namespace, and we make no cgroups.
+Supervisors, private homes and the self-test's folder carry the mark of their service. bwrap's processes and supervisors
+normally notice that the service is gone, unless they were interrupted while starting, or stopped. Nothing else needs
+removal: mounts end with their namespace, and we create no cgroups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from services.tools.sandbox.supervisor.sweep import SWEEP_S, remove_tree
 LOOK_S = 0.1
 
 GRACE_LOOKS = 20
-"""Looks after which what is left is killed; most ends by itself, and cleaner than we could end it."""
+"""Checks after which remaining processes are killed; most end on their own, more cleanly than we could end them."""
 
 LOOKS_MAX = GRACE_LOOKS + round(SWEEP_S / LOOK_S)
 
@@ -35,12 +35,12 @@ log = structlog.get_logger()
 
 
 def make_mark(data_dir: Path) -> str:
-    """Makes the mark of this process, which serves `data_dir`: no other process ever has the same one."""
+    """Return the mark of this process, which serves `data_dir`; no other process ever has the same one."""
     return f"{_make_prefix(data_dir)}{os.getpid()}-{_read_start(os.getpid())}"
 
 
 async def sweep_leftovers(data_dir: Path) -> None:
-    """Ends processes, then removes folders, of services of `data_dir` that are no more; never raises for them."""
+    """End processes, then remove folders, of dead services of `data_dir`; their errors are never raised."""
     prefix = _make_prefix(data_dir)
     ended: set[int] = set()
     try:
@@ -66,7 +66,7 @@ def _make_prefix(data_dir: Path) -> str:
 
 
 def _find_processes(prefix: str) -> Iterator[int]:
-    """Yields processes that carry a mark in their arguments, or in their home: a command's daemon."""
+    """Yield processes with a mark in their arguments, or in their home: a command's daemon."""
     marked = re.compile(rb"(?:^|\0)(?:HOME=[^\0]*/)?(" + prefix.encode() + rb"\d+-\d+)(?=[-\0])")
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -83,20 +83,20 @@ def _remove_folders(prefix: str) -> int:
     for parent in {HOME_PARENT, tempfile.gettempdir()}:
         for name in os.listdir(parent):
             if name.startswith(prefix) and _is_left(os.fsencode(name)):
-                with suppress(OSError):  # it stays for whoever empties the folder
+                with suppress(OSError):  # it stays until the folder is emptied
                     remove_tree(f"{parent}/{name}")
                     removed += 1
     return removed
 
 
 def _is_left(mark: bytes) -> bool:
-    """Returns whether the service of a mark has ended."""
+    """Return whether the service of a mark has ended."""
     match = _MARK.match(mark)
     return match is not None and _read_start(int(match[1])) != int(match[2])
 
 
 def _read_start(pid: int) -> int:
-    """Returns the start of a process in clock ticks since the machine's; 0 when there is none."""
+    """Return a process's start, in clock ticks since boot; 0 if it does not exist."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (FileNotFoundError, ProcessLookupError):

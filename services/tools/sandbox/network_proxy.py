@@ -1,6 +1,6 @@
-"""Gives a command in the bubblewrap tier a proxy of ours, and no other network.
+"""Gives a command in the bubblewrap tier our proxy as its only network.
 
-The command's namespace has a loopback device alone; its supervisor listens there and hands the socket to the service.
+The command's namespace has only a loopback device; its supervisor listens there and hands the socket to the service.
 Programs find the proxy in http_proxy and https_proxy.
 """
 
@@ -51,7 +51,7 @@ class Proxy:
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            # The command sees a failed connection end; nobody else needs to know.
+            # The command sees a failed connection end; no one else needs to know.
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 if len(self._connections) <= CONNECTIONS_MAX:
                     await self._connect_target(reader, writer)
@@ -91,7 +91,7 @@ class Proxy:
 
 
 def parse_request(head: bytes) -> tuple[str, int, bytes] | None:
-    """The request to forward is empty for CONNECT; None: not a request for a proxy."""
+    """Return host, port and the request to forward, empty for CONNECT; None: not a request for a proxy."""
     try:
         line, _, headers = head.decode("ascii").partition("\r\n")
         method, url, version = line.split(" ")
@@ -113,7 +113,7 @@ def parse_request(head: bytes) -> tuple[str, int, bytes] | None:
 
 
 HOP_BY_HOP = ("connection:", "proxy-connection:", "proxy-authorization:", "keep-alive:")
-"""Headers that are dropped: a second request on a connection could name another host unchecked."""
+"""Headers that are dropped, because a second request on a connection could name another, unchecked host."""
 
 
 async def _relay_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

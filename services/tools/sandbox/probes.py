@@ -1,4 +1,4 @@
-"""Tries what must be denied, and prints what was not."""
+"""Tries everything that must be denied, and prints whatever was not."""
 
 from __future__ import annotations
 

@@ -39,17 +39,17 @@ Tested = Literal["bubblewrap", "process", "none"]
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     tier: Tier | None
-    """Tier in force; None: nothing works, and commands are refused."""
+    """Tier in force; None: none works, and commands are refused."""
 
     problem: str = ""
-    """Reason why a stronger tier, or for `external` the process tier inside, is not in force."""
+    """Why a stronger tier, or for `external` the process tier inside, is not in force."""
 
     readable: tuple[str, ...] = ()
 
     writable: tuple[str, ...] = ()
 
     mark: str = "headrace"
-    """Mark of the service on all that it starts (leftovers.py)."""
+    """The service's mark on everything it starts (leftovers.py)."""
 
     allow_list: AllowList | None = None
     """Hosts that commands may reach; None: no network, as in tiers without network namespaces."""
@@ -69,9 +69,11 @@ class Sandbox:
 async def find_sandbox(
     wanted: str, *, allow_unsandboxed: bool, has_tenants: bool = False, mark: str = "headrace"
 ) -> Sandbox:
-    """Return the sandbox that `wanted` names; `mark` is the service's (leftovers.py). `auto` does not take the process
-    tier where several tenants' commands would run in it: a command there can tell that a path or process of another
-    tenant exists."""
+    """Return the sandbox that `wanted` names; `mark` is the service's (leftovers.py).
+
+    `auto` rules out the process tier if it would run several tenants' commands: a command there can tell that a path or
+    process of another tenant exists.
+    """
     match wanted:
         case "auto":
             problems: dict[Tested, str] = {}
@@ -101,7 +103,7 @@ def choose_tier(problems: Mapping[Tested, str], *, allow_unsandboxed: bool, has_
 
 
 async def try_tier(tier: Tested, mark: str = "headrace") -> str:
-    """Tries a tier and returns why it fails; empty when it works."""
+    """Try a tier and return why it fails; empty if it works."""
     if tier == "bubblewrap" and bubblewrap.find_program() is None:
         return f"{bubblewrap.PROGRAM} is not installed"
     with tempfile.TemporaryDirectory(prefix=f"{mark}-selftest-") as outside:

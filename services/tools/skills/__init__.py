@@ -1,1 +1,1 @@
-"""Offers skills, folders skills/<id>/ with a SKILL.md in the Agent Skills form (https://agentskills.io)."""
+"""Offers skills, folders skills/<id>/ with a SKILL.md in the Agent Skills format (https://agentskills.io)."""

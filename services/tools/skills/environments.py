@@ -1,7 +1,7 @@
-"""Makes virtual environments of skills with requirements, once for their content.
+"""Creates virtual environments of skills with requirements, once per content.
 
-They lie below data_dir/skill_envs/, which commands may read. Only wheels are installed, so no package's code runs
-outside the sandbox. One without its mark, written last, is made anew.
+They are below data_dir/skill_envs/, which commands may read. Only wheels are installed, so no package's code runs
+outside the sandbox. An environment without its mark, which is written last, is created again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ REQUIREMENTS = "requirements.txt"
 REQUIREMENTS_BYTES_MAX = 64 * 1024
 
 MAKE_S = 300.0
-"""Time to wait for another process's environment and to make one, together."""
+"""Time to wait for another process's environment and to create one, together."""
 
 RETRY_S = 60.0
-"""Time that a failure is remembered, so that not every mention installs in vain."""
+"""How long a failure is remembered, so that not every mention triggers another failed installation."""
 
 LOOK_S = 0.1
 
@@ -42,13 +42,13 @@ SAID_CHARS_MAX = 300
 MARK = ".ready"
 
 OWN = os.path.realpath(sys.executable)
-"""Real path of our Python: a virtual environment's is a link into a place that commands may not read."""
+"""Real path of our Python, because a virtual environment's is a link to a place that commands may not read."""
 
 log = structlog.get_logger()
 
 
 class SkillEnvironments:
-    """Environments of skills, made in tasks of `group`; processes may share the folder."""
+    """Environments of skills, created in tasks of `group`; processes may share the folder."""
 
     def __init__(self, root: Path, group: asyncio.TaskGroup) -> None:
         self.root = root.absolute()
@@ -57,7 +57,7 @@ class SkillEnvironments:
         self._failures: dict[str, tuple[float, str]] = {}
 
     async def find_interpreter(self, skill: Skill) -> str:
-        """Returns the skill's interpreter, making its environment if there is none; raises SkillUnavailable."""
+        """Return the skill's interpreter, creating its environment if necessary. Raises SkillUnavailable."""
         text = await asyncio.to_thread(_read_requirements, skill)
         if not text:
             return OWN
@@ -76,7 +76,7 @@ class SkillEnvironments:
             task.cancel()
 
     async def _wait_made(self, skill: Skill, folder: Path) -> str:
-        # The task goes on when a caller leaves, because others may wait for it too.
+        # The task continues after a caller leaves, because others may wait for it too.
         task = self._tasks.get(folder.name)
         if task is None:
             task = self._tasks[folder.name] = self._group.create_task(self._make_environment(skill, folder))
@@ -100,7 +100,7 @@ class SkillEnvironments:
 
 
 class _StepFailed(Exception):
-    """A step did not work; the text says why."""
+    """A step failed; the text explains it."""
 
 
 def _make_error(skill: Skill, problem: str) -> SkillUnavailable:
@@ -108,7 +108,7 @@ def _make_error(skill: Skill, problem: str) -> SkillUnavailable:
 
 
 def _read_requirements(skill: Skill) -> str:
-    """Returns an empty text when there is no file, or only comments in it."""
+    """Return the requirements; empty if the file is missing, or has only comments."""
     try:
         text = read_regular_file(skill.folder / REQUIREMENTS, REQUIREMENTS_BYTES_MAX).decode(errors="replace")
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Copies skills into a workspace, anew whenever they differ from the original.
+"""Copies skills into a workspace, again whenever they differ from the original.
 
-File tools do not follow links out of a workspace, and a bind mount needs privileges. A command can change a copy, in
-its own chat.
+File tools do not follow links out of a workspace, and a bind mount needs privileges. A command can change a copy, but
+only in its own chat.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FOLDER = "skills"
 
 FILES_MAX = 500
 BYTES_MAX = 20 * 1024 * 1024
-"""Limit of a skill, of which each chat that uses it has a copy."""
+"""Maximum size of a skill; each chat that uses it has a copy."""
 
 INTERPRETER = "python"
-"""Program beside SKILL.md that runs Python with the skill's dependencies."""
+"""Program next to SKILL.md that runs Python with the skill's dependencies."""
 
 
 class SkillLinker:
@@ -53,7 +53,7 @@ class SkillLinker:
         ]
 
     async def link_skill(self, request: tools_pb2.LinkSkillRequest) -> tools_pb2.LinkSkillResponse:
-        """Puts the skill into the workspace, anew if it has changed.
+        """Copy the skill into the workspace, again if it has changed.
 
         Raises:
             NotFound: No skill has this id.
@@ -84,8 +84,10 @@ def find_path(skill: Skill) -> str:
 
 
 def read_files(folder: Path, text: bytes, launcher: str) -> dict[str, tuple[bytes, bool]]:
-    """Returns by path the content and whether it is a program, with `text` as SKILL.md, and adds `launcher`. Hidden
-    files are those of editors, git or a mounted ConfigMap, and left out."""
+    """Return by path the content and whether it is a program, with `text` as SKILL.md, plus the `launcher`.
+
+    Hidden files are skipped; they belong to editors, git or a mounted ConfigMap.
+    """
     files = {INTERPRETER: (launcher.encode(), True), FILE: (text, False)}
     room = BYTES_MAX - len(text)
     for where, folders, names in os.walk(folder):
@@ -140,7 +142,7 @@ def _is_current(workspace: Workspace, skill_id: str, files: dict[str, tuple[byte
                 if file.read(BYTES_MAX) != data:
                     return False
         return True
-    except (OSError, ValueError):  # whatever stands there, it is not the skill
+    except (OSError, ValueError):  # whatever is there, it is not the skill
         return False
 
 

@@ -1,8 +1,8 @@
-"""Reads the configuration's skills: what each SKILL.md says at its front (docs/reference/tools.md).
+"""Reads the configuration's skills: the front matter of each SKILL.md (docs/reference/tools.md).
 
-A bad SKILL.md leaves the skill's last good one in force. Other keys of the open form (license, metadata, …) may be
-there. The text below is for the model, which reads it with read_file. The folder is not watched: each request reads it
-(20 µs a skill), but no unchanged file again.
+A bad SKILL.md leaves the skill's last valid one in force. Other keys of the open format (license, metadata, …) are
+allowed. The text below is for the model, which reads it with read_file. The folder is not watched: each request reads
+it (20 µs a skill), but no unchanged file again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
 
 SKILLS_MAX = 200
-"""Their descriptions are part of a system prompt; further ones, by id, are left out."""
+"""Maximum skills, because their descriptions are part of a system prompt; further ones, by id, are left out."""
 
 
 _Stamp = tuple[int, int, int]
@@ -40,16 +40,16 @@ _Stamp = tuple[int, int, int]
 
 class _Front(BaseModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
-    """Name for people and models; a mention may use it, too."""
+    """Name for people and models; mentions may use it, too."""
 
     description: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
-    """The skill's purpose and when to use it: all that a model knows before it reads the file."""
+    """The skill's purpose and when to use it: everything a model knows before it reads the file."""
 
     file_types: tuple[Annotated[str, StringConstraints(pattern=r"^\.?[A-Za-z0-9]{1,16}$")], ...] = Field(
         default=(), validation_alias=AliasChoices("fileTypes", "file-types", "file_types")
     )
-    """Endings of file names (`pdf`), or kinds of upload (`image`, `audio`, `text`, `pdf`, `office`, `other`): an upload
-    of one of them links the skill into the chat by itself. Also `file-types`."""
+    """File name extensions (`pdf`), or kinds of upload (`image`, `audio`, `text`, `pdf`, `office`, `other`): such an
+    upload automatically links the skill into the chat. Also accepted as `file-types`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class Skill:
     name: str
     description: str = ""
     file_types: tuple[str, ...] = ()
-    """Upload types it claims, in lower case and without a dot."""
+    """Upload types it registers for, in lower case and without a dot."""
 
     text: bytes = field(default=b"", repr=False)
-    """The file that said so, of which chats get copies."""
+    """The content of SKILL.md, which chats get copies of."""
 
     problem: str = ""
-    """Reason why the skill cannot be used; empty when it can."""
+    """Why the skill cannot be used; empty if it can."""
 
     is_gone: bool = False
     """Whether the folder has no SKILL.md."""
 
 
 def read_skill(folder: Path) -> Skill:
-    """Reads a skill, whose errors become its `problem`; blocks."""
+    """Read a skill; errors go into its `problem`. Blocks."""
     try:
         if not _ID.fullmatch(folder.name):
             raise ValueError("its folder's name must be 1 to 64 letters, digits, _ or -")
@@ -103,7 +103,7 @@ def _parse_front(text: bytes) -> _Front:
 
 def _parse_yaml(front: str) -> dict[str, Any]:
     try:
-        stated = load_yaml(f"\n{front}")  # the file's first line is above it, and lines are told as the file has them
+        stated = load_yaml(f"\n{front}")  # the file's first line is above it, and errors give the file's line numbers
     except ValueError as error:
         raise ValueError(f"{FILE}: the front matter is {error}") from error
     if not isinstance(stated, dict):
@@ -118,18 +118,18 @@ class _Entry:
     """The skill in force."""
 
     is_refused: bool
-    """Whether its file is a bad one now."""
+    """Whether its current file is invalid."""
 
 
 class SkillFolder:
-    """The configuration's skills, for several threads: the cache is replaced in one step."""
+    """The configuration's skills, usable by several threads: the cache is replaced in one step."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self._entries: dict[str, _Entry] = {}
 
     def list_skills(self) -> list[Skill]:
-        """Lists the skills by id, unusable ones included; blocks.
+        """List the skills by id, including unusable ones; blocks.
 
         Raises:
             Overloaded: The disk refused.

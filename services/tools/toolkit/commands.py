@@ -13,12 +13,12 @@ from services.tools.toolkit.tool import ToolContext, make_output, make_result
 from services.tools.workspace.file_work import run_in_thread
 
 TIMEOUT_S = 120.0
-"""Time of a call, as toolTimeoutMs of the default budget."""
+"""Default timeout of a call, equal to toolTimeoutMs of the default budget."""
 
 TIMEOUT_S_MAX = 600.0
 
 REFUSED_STATUS = 77
-"""Exit status by which a command says that its credential was refused, and nothing took effect: EX_NOPERM."""
+"""Exit status with which a command reports that its credential was refused and nothing took effect: EX_NOPERM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,17 @@ class Command:
     readable: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables beside those that every command has."""
+    """Variables in addition to those of every command."""
 
     credential: str = ""
-    """Name of the credential that it may say to have been refused; empty: it has none."""
+    """Name of the credential that it may report as refused; empty if it has none."""
 
     shown: Literal["all", "stdout"] = "all"
-    """Output that the model sees of a success; a failure shows all."""
+    """Output that the model sees on success; on failure it sees all."""
 
 
 async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Runs a command; raises ToolFailed when it cannot be started."""
+    """Run a command. Raises ToolFailed if it cannot be started."""
     timeout_s = min(command.timeout_s, context.timeout_s or TIMEOUT_S_MAX, TIMEOUT_S_MAX)
     policy = await make_policy(context, command, timeout_s)
     outputs: list[CommandOutput] = []
@@ -64,7 +64,7 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
 
 
 async def make_policy(context: ToolContext, command: Command, timeout_s: float) -> Policy:
-    """Makes the command's policy; raises ToolFailed where no sandbox works."""
+    """Return the command's policy. Raises ToolFailed if no sandbox works."""
     if context.sandbox.tier is None:
         raise ToolFailed(explain_unavailable(context.sandbox.problem))
     workspace = await run_in_thread(".", context.open_workspace)

@@ -1,4 +1,4 @@
-"""Asks the agent's model within a call's reserved budget."""
+"""Calls the agent's model within a call's reserved budget."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import ToolContext
 
 TIMEOUT_S = 300.0
-"""Time of all questions together, in a call that has no limit of its own."""
+"""Time of all questions together, in a call without a time limit."""
 
 PROMPT_BYTES_PER_TOKEN = 3
-"""This is right for Chinese and too low for English, so that a prompt is never much underestimated."""
+"""Accurate for Chinese and low for English, so a prompt is never much underestimated."""
 
 SHORT_TOKENS_MAX = 2000
-"""Room for a few lines; some models think first even when told not to."""
+"""Room for a few lines; some models reason first even if instructed not to."""
 
 OUTPUT_TOKENS_MAX = 1_000_000
 """More than any model writes."""
@@ -37,7 +37,7 @@ class ModelFailed(ToolFailed):
 
 
 class ModelClient:
-    """Serves one call, which reports `usage` before its result, also when it fails."""
+    """Serves one call, which reports `usage` before its result, even if it fails."""
 
     def __init__(self, context: ToolContext) -> None:
         if not context.request.HasField("model"):
@@ -56,23 +56,23 @@ class ModelClient:
 
     @property
     def left_s(self) -> float:
-        """Seconds left for the call; negative when its time is over."""
+        """Seconds left for the call; negative once its time is over."""
         return self._due_s - asyncio.get_running_loop().time()
 
     async def ask_briefly(self, system: str, text: str) -> str:
-        """Asks for an answer without thinking first; raises ModelFailed."""
+        """Ask for an answer without reasoning first. Raises ModelFailed."""
         async with aclosing(self.stream_answer(system, text, is_short=True)) as deltas:
             return "".join([delta async for delta in deltas])
 
     def stream_answer(self, system: str, text: str, *, is_short: bool = False) -> AsyncGenerator[str]:
-        """Streams an answer; raises ModelFailed, also after the first delta."""
+        """Stream an answer. Raises ModelFailed, even after the first delta."""
         messages = [make_message("system", system), make_message("user", text)]
         return self._stream(self._make_request(messages, is_short=is_short))
 
     async def answer_messages(
         self, messages: Sequence[llm_pb2.Message], max_tokens: int, temperature: float | None
     ) -> str:
-        """Asks for the answer to a conversation of text, thinking as the provider does; raises ModelFailed."""
+        """Ask for the answer to a text conversation, with the provider's default reasoning. Raises ModelFailed."""
         request = self._make_request(messages, is_short=False, tokens_max=max_tokens)
         if temperature is not None:
             request.temperature = temperature

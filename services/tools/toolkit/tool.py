@@ -31,30 +31,30 @@ Approval: TypeAlias = Literal["allow", "ask", "deny"]
 RESULT_CHARS_MAX = 30_000
 
 SHOWN_MAX = 8
-"""Pictures and sounds of a result that its model is shown."""
+"""Maximum pictures and audio of a result that the model sees."""
 
 ARGUMENT_BYTES_MAX = 4 * 1024 * 1024
-"""Limit of a call's arguments, the same as the facade's for a message."""
+"""Maximum size of a call's arguments, the same as the facade's for a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A secret of the user who asks, as tools.yaml declares it."""
+    """A secret of the requester, as declared in tools.yaml."""
 
     name: str
     description: str
     obtain: str = ""
     variable: str = ""
-    """Variable of a command's environment; empty for the credential of an MCP server."""
+    """Environment variable of a command; empty for the credential of an MCP server."""
 
     scheme: str = ""
     """Word before it in the Authorization header of an MCP server."""
 
     answerers: common_pb2.Answerers | None = None
-    """Who may supply it; None: the requester."""
+    """Users who may supply it; None: the requester."""
 
     def make_result(self, problem: str) -> tools_pb2.ToolDelta:
-        """Return the result of a call that wants it from the user; `problem` is `missing` or `refused`."""
+        """Return the result of a call that needs it from the user; `problem` is `missing` or `refused`."""
         need = common_pb2.CredentialNeed(
             name=self.name,
             description=self.description,
@@ -71,7 +71,7 @@ class ToolContext:
     arguments: dict[str, Any]
 
     request: tools_pb2.ExecuteRequest
-    """The call, with its effect key, and the model and budget of a tool that asks a model."""
+    """The call, with its effect key, and the model and budget if the tool calls a model."""
 
     workspaces: Workspaces
     sandbox: Sandbox
@@ -80,14 +80,14 @@ class ToolContext:
     llm: LlmServiceAsyncStub
 
     credentials: tuple[Credential, ...] = ()
-    """Credentials of the requester, whose values came with the call."""
+    """Credentials of the requester; their values came with the call."""
 
     resume_state: str = ""
     """State the tool saved when it asked a person (InputNeeded); empty on the first attempt."""
 
     begin: AllowBegin = begin_at_once
-    """Records that the call begins; awaited by tools whose `begins_itself` is true before they change anything. Raises
-    Overloaded when the call may not begin."""
+    """Records that the call begins; tools with `begins_itself` must await it before they change anything. Raises
+    Overloaded if the call may not begin."""
 
     @property
     def chat_id(self) -> str:
@@ -95,19 +95,19 @@ class ToolContext:
 
     @property
     def timeout_s(self) -> float | None:
-        """Limit of the call's time; None: as long as the tool allows itself."""
+        """Time limit of the call in seconds; None: the tool's own limit."""
         return self.request.timeout_ms / 1000 if self.request.timeout_ms > 0 else None
 
     @property
     def short_id(self) -> str:
-        """Id for file names, the same when the call is repeated."""
+        """Id for file names, the same if the call is repeated."""
         return hashlib.sha256(f"{self.request.run_id}/{self.request.tool_call_id}".encode()).hexdigest()[:8]
 
     def open_workspace(self) -> Workspace:
         return self.workspaces.open_workspace(self.chat_id)
 
     def make_artifact(self, id_suffix: str, path: str, mime_type: str, size_bytes: int) -> agent_pb2.ArtifactPublish:
-        """Return what publishes a file of the workspace; `id_suffix` makes its id unique in the chat."""
+        """Return the event that publishes a file of the workspace; `id_suffix` makes its id unique in the chat."""
         return agent_pb2.ArtifactPublish(
             artifact_id=f"artifact_{id_suffix}",
             run_id=self.request.run_id,
@@ -135,7 +135,7 @@ class FrontEnd:
     """How long a frontend tool waits for a submit; None: the default."""
 
     result_schema: str = ""
-    """JSON Schema, as text, of what may be submitted; empty: any JSON."""
+    """JSON Schema, as text, of submissions; empty: any JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +151,17 @@ class Tool:
     after_call_hint: str = ""
     needs: frozenset[Need] = frozenset()
     front_end: FrontEnd | None = None
-    """Set for tools that the front end carries out; their `execute` is `answer_ok`."""
+    """Set for tools that the front end performs; their `execute` is `answer_ok`."""
 
     begins_itself: bool = False
-    """Whether `execute` awaits `context.begin`, late, so that little that was cut off has begun; other calls count as
-    begun before it."""
+    """Whether `execute` awaits `context.begin` itself, late, so that few interrupted calls have begun; other calls
+    count as begun before it."""
 
     approval: Approval | None = None
-    """Whether a person is asked before it runs; None: the approval rules decide alone."""
+    """Whether a person must approve calls; None: only the approval rules decide."""
 
     answerers: common_pb2.Answerers | None = None
-    """Who may answer where a run waits for a person with it; None: as approvals.yaml says."""
+    """Users who may answer if the tool makes a run wait for a person; None: approvals.yaml decides."""
 
     credentials: tuple[Credential, ...] = ()
     """Credentials that it needs from the requester."""
@@ -170,16 +170,16 @@ class Tool:
     """Name of the MCP server that offers it; empty for other tools."""
 
     is_per_user: bool = False
-    """Whether the server lists its tools for each user apart."""
+    """Whether the server lists its tools per user."""
 
     may_ask: bool = False
-    """Whether it may ask a person while it runs: its calls leave records, also where it only reads."""
+    """Whether it may ask a person during a call: its calls then leave records, even if it only reads."""
 
     always_available: bool = False
     category: str = ""
     tags: tuple[str, ...] = ()
     unavailable: str = ""
-    """Reason why the tool cannot be used now; empty when it can."""
+    """Why the tool cannot be used now; empty if it can."""
 
     @property
     def kind(self) -> Kind:
@@ -187,7 +187,7 @@ class Tool:
 
 
 def describe_parameters(properties: dict[str, Any], *required: str) -> str:
-    """Return the JSON Schema of a call's arguments: an object that has these properties and no others."""
+    """Return the JSON Schema of a call's arguments: an object with these properties and no others."""
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return json.dumps(schema | ({"required": required} if required else {}) | {"additionalProperties": False})
 
@@ -197,26 +197,26 @@ def make_output(stream: str, text: str) -> tools_pb2.ToolDelta:
 
 
 def make_result(text: str, *, ok: bool = True, shown: Sequence[str] = ()) -> tools_pb2.ToolDelta:
-    """Makes a result with a text of any length; the model is shown the media at the first paths of `shown`."""
+    """Return a result with a text of any length; the model sees the media at the first paths of `shown`."""
     outcome = tools_pb2.ToolOutcome(ok=ok, result=text, shown_paths=shown[:SHOWN_MAX])
     return tools_pb2.ToolDelta(result=outcome)
 
 
 async def answer_ok(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-    """Answers ok: nothing is left to do once the arguments are valid."""
+    """Return ok: nothing is left to do once the arguments are valid."""
     del context
     yield make_result("OK")
 
 
 def find_missing(tool: Tool) -> Credential | None:
-    """Return the first credential that the call needs and does not have."""
+    """Return the first credential that the call needs but does not have; None if it has all."""
     if tool.server and find_mcp_credential(tool.server):
         return None
     return next((one for one in tool.credentials if not find_tool_credential(one.name)), None)
 
 
 def find_authorization(server: str, credentials: tuple[Credential, ...]) -> str:
-    """Return the user's Authorization header for an MCP server; empty: the user has none."""
+    """Return the user's Authorization header for an MCP server; empty if the user has none."""
     for one in credentials:
         if value := find_tool_credential(one.name):
             return f"{one.scheme} {value}".strip()
@@ -224,16 +224,16 @@ def find_authorization(server: str, credentials: tuple[Credential, ...]) -> str:
 
 
 def check_schema(schema: str) -> None:
-    """Raise ValueError where a text is no JSON Schema."""
+    """Raise ValueError if a text is not a JSON Schema."""
     if problem := find_schema_problem(schema):
         raise ValueError(problem)
 
 
 def parse_arguments(text: str, schemas: Iterable[CompiledSchema]) -> dict[str, Any]:
-    """Parse and check a call's arguments; integers of any size stay integers, and an empty text has none.
+    """Parse and validate a call's arguments; integers of any size stay integers, and an empty text means none.
 
     Raises:
-        ToolFailed: They are not what the schemas want.
+        ToolFailed: They do not match the schemas.
     """
     if len(text) > ARGUMENT_BYTES_MAX:
         raise ToolFailed(f"invalid arguments: $: longer than {ARGUMENT_BYTES_MAX} characters")

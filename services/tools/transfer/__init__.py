@@ -1,1 +1,1 @@
-"""Moves files for callers outside a run."""
+"""Transfers files for callers outside a run."""

@@ -15,7 +15,7 @@ from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspa
 PIECE_BYTES = 64 * 1024
 
 FILES_MAX = 2000
-"""Files in one answer; each is opened to detect its type."""
+"""Maximum files in one response; each is opened to detect its type."""
 
 UNKNOWN = ContentType("other", "application/octet-stream")
 
@@ -31,13 +31,13 @@ class _OpenFile:
 async def read_file(
     workspaces: Workspaces, request: tools_pb2.ReadFileRequest
 ) -> AsyncGenerator[tools_pb2.ReadFileResponse]:
-    """Streams a range of a file, with its info in the first message; consume this under `aclosing`.
+    """Stream a range of a file, with its info in the first message; consume this under `aclosing`.
 
     Raises:
-        NotFound: No such chat or file.
-        InvalidRequest: The path leads out of the workspace, or names no file.
+        NotFound: There is no such chat or file.
+        InvalidRequest: The path leads out of the workspace, or is not a file.
         OutOfRange: The file ends before the offset.
-        Interrupted: The file was cut short meanwhile.
+        Interrupted: The file was truncated in the meantime.
     """
     with ExitStack() as stack:
         with file_errors("path"):
@@ -57,7 +57,7 @@ async def read_file(
 
 
 async def list_files(workspaces: Workspaces, request: tools_pb2.ListFilesRequest) -> tools_pb2.ListFilesResponse:
-    """Lists files by path; raises NotFound and InvalidRequest."""
+    """List files by path. Raises NotFound, InvalidRequest."""
 
     def list_blocking() -> tools_pb2.ListFilesResponse:
         workspace = workspaces.find_workspace(request.chat_id)

@@ -1,4 +1,4 @@
-"""Incoming files: kept out of commands' reach until they are whole, named safely, and pictures made smaller."""
+"""Incoming files: inaccessible to commands until complete, safely named, with large pictures reduced."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from services.tools.workspace import quota
 from services.tools.workspace.workspace import Workspaces
 
 LEFT_S = 3600.0
-"""Age of files that a killed service has left; no upload takes so long."""
+"""Age at which files of a killed service are removed; no upload takes that long."""
 
 NAME_BYTES_MAX = 255
 
 _FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Controls, invisible format characters (which can show a name backwards), half surrogates, line ends."""
+"""Controls, invisible format characters (which can display a name backwards), half surrogates, line ends."""
 
 _JOINERS = frozenset("\u200c\u200d")
-"""Emoji and several scripts are written with these invisible characters."""
+"""Exempt, because emoji and several scripts use these invisible characters."""
 
 
 class IncomingFile:
@@ -44,7 +44,7 @@ class IncomingFile:
             view = view[written:]
 
     def link_into(self, folder_fd: int, name: str) -> None:
-        """Links the file durably; raises FileExistsError when the name is taken."""
+        """Link the file durably. Raises FileExistsError if the name is taken."""
         os.fsync(self.fd)
         os.link(self.path, name, dst_dir_fd=folder_fd, follow_symlinks=False)
         os.fsync(folder_fd)
@@ -52,7 +52,7 @@ class IncomingFile:
 
 @contextmanager
 def create_incoming(workspaces: Workspaces) -> Generator[IncomingFile]:
-    """Makes a file, whose name here is removed after the block."""
+    """Create a file; its name here is removed after the block."""
     path = workspaces.make_incoming_folder() / f"{secrets.token_hex(16)}.part"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -63,7 +63,7 @@ def create_incoming(workspaces: Workspaces) -> Generator[IncomingFile]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes old files only, because other services may be receiving into `folder` now."""
+    """Remove old files only, because other services may be receiving into `folder` now."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):  # removed by another service, or a disk that fails: they stay until the next start
@@ -73,7 +73,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def check_name(name: str) -> str:
-    """Returns the composed form of a name; raises InvalidRequest naming the broken rule."""
+    """Return the composed form of a name. Raises InvalidRequest that names the violated rule."""
     name = unicodedata.normalize("NFC", name)
     if not name.strip() or name.strip(". ") == "":
         raise InvalidRequest.of("name", "must be a file name")
@@ -89,7 +89,7 @@ def check_name(name: str) -> str:
 
 
 def number_name(name: str, number: int) -> str:
-    """Makes a (2).txt of a.txt; a long name is shortened before its suffix."""
+    """Return a (2).txt for a.txt; a long name is shortened before its suffix."""
     if number == 1:
         return name
     stem, dot, suffix = name.rpartition(".")
@@ -100,7 +100,7 @@ def number_name(name: str, number: int) -> str:
 
 
 def shrink_file(path: Path) -> None:
-    """Replace too large a picture in `path`; blocks. Raises InvalidRequest where that cannot be done."""
+    """Reduce a picture in `path` that is too large; blocks. Raises InvalidRequest if that is not possible."""
     try:
         with path.open("rb") as file:
             smaller = shrink_picture(file)

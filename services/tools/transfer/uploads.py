@@ -41,13 +41,13 @@ LOOKED_AT_BYTES = min(LIMITS.values())
 PIECE_BYTES_MAX = MIB
 
 UPLOADS_MAX = 16
-"""Concurrent uploads, which take at most 800 MiB of disk and 16 MiB of memory together."""
+"""Maximum concurrent uploads, which take at most 800 MiB of disk and 16 MiB of memory together."""
 
 UPLOAD_S = 600.0
 """Time of an upload, enough for 50 MiB at 87 kB/s."""
 
 HANG_UP_S = 0.1
-"""A client that leaves ends its stream as one that is done, and its cancellation follows (grpcio 1.85): an upload of
+"""A client that disconnects ends its stream as if complete, and its cancellation follows (grpcio 1.85); an upload of
 unknown size waits for that."""
 
 DRAINED_BYTES_MAX = 64 * MIB
@@ -65,8 +65,10 @@ class Uploads:
         upload_s: float = UPLOAD_S,
         is_shared: bool = False,
     ) -> None:
-        """`rights` are asked before a file is kept; None: its record beside the files alone counts. With `is_shared`
-        several tenants call, each of which leaves places for others."""
+        """`rights` are checked before a file is stored; None: only the owner record next to the files counts.
+
+        With `is_shared` several tenants call, and each must leave places for others.
+        """
         self._workspaces = workspaces
         self._rights = rights
         self._upload_s = upload_s
@@ -76,17 +78,17 @@ class Uploads:
 
         try:
             incoming.remove_leftovers(workspaces.make_incoming_folder())
-        except OSError as error:  # a full disk, for example: each upload says so until there is room
+        except OSError as error:  # a full disk, for example; each upload reports it until there is room
             log.warning("leftovers of uploads not removed", problem=os.strerror(error.errno or 0))
 
     async def receive_file(self, pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> tools_pb2.UploadFileResponse:
-        """Stores one file, whole or not at all.
+        """Store one file, completely or not at all.
 
         Raises:
-            InvalidRequest: The name, the size or the content breaks a rule.
+            InvalidRequest: The name, the size or the content violates a rule.
             QuotaExceeded: The chat's workspace is full.
-            Erasing: What is kept of the caller is being erased.
-            Overloaded: The tenant has as many under way as it leaves free of UPLOADS_MAX, or the disk is full.
+            Erasing: The caller's data is being erased.
+            Overloaded: The tenant has its share of UPLOADS_MAX in progress, or the disk is full.
             StreamStalled: It took too long.
         """
         try:
@@ -133,7 +135,7 @@ class Uploads:
 async def _write_pieces(
     pieces: AsyncIterator[tools_pb2.UploadFileRequest], file: IncomingFile
 ) -> tuple[tools_pb2.UploadStart, bool]:
-    """Returns the start part, and whether it came last."""
+    """Write the file's pieces; return the start part, and whether it came last."""
     start: tools_pb2.UploadStart | None = None
     is_last = False
     async for piece in pieces:

@@ -1,6 +1,6 @@
-"""Turns bytes on stdin into {"title", "text"} as JSON on stdout, in a process of web.py.
+"""Converts bytes on stdin to {"title", "text"} as JSON on stdout, in a process of web.py.
 
-Nothing is caught: a document that cannot be read ends the process with a code that is not 0.
+Nothing is caught: a document that cannot be read ends the process with a nonzero code.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TEXT_CHARS_MAX = 2_000_000
 PDF_PAGES_MAX = 200
 
 ARTICLE_BYTES_MAX = 1024 * 1024
-"""In a larger page the article is not looked for: 1 MiB takes up to 6 s and 200 MB, 5 MiB too much of both (trafilatura
-2.3); all text takes 0.2 to 2 s."""
+"""Maximum size of a page whose article is extracted: 1 MiB takes up to 6 s and 200 MB, 5 MiB too much of both
+(trafilatura 2.3); extracting all text takes 0.2 to 2 s."""
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     read = {"html": _extract_html, "pdf": _extract_pdf}[sys.argv[1]]
     title, text = read(sys.stdin.buffer.read())
     result = {"title": " ".join(title.split())[:300], "text": text[:TEXT_CHARS_MAX]}
-    # What a page decodes to may hold half surrogate pairs, which JSON's receiver refuses.
+    # A decoded page may contain half surrogate pairs, which the JSON's receiver refuses.
     cleaned = {key: value.encode(errors="replace").decode() for key, value in result.items()}
     sys.stdout.write(json.dumps(cleaned))
 
@@ -44,8 +44,8 @@ def _extract_html(body: bytes) -> tuple[str, str]:
     article = None
     if len(body) <= ARTICLE_BYTES_MAX:
         article = trafilatura.extract(tree, output_format="markdown", include_comments=False)
-    # The fallback takes all the text there is: a page that is no article, such as a list of links.
-    # Parsed again: extract() takes its tree apart. Given bytes, html2txt finds nothing in a page without a body tag.
+    # The fallback takes all text, for a page that is not an article, such as a list of links. It is parsed again,
+    # because extract() modifies its tree. Given bytes, html2txt finds nothing in a page without a body tag.
     return title, article or trafilatura.html2txt(trafilatura.load_html(body))
 
 

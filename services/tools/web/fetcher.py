@@ -1,4 +1,4 @@
-"""Fetches one URL: each redirect checked like the first address, a bounded body, failures in words for the model."""
+"""Fetches one URL: each redirect checked like the first address, a bounded body, failures described for the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from services.runtime.net.targets import (
 from services.tools.errors import ToolFailed
 
 FETCH_S = 20.0
-"""Time of a fetch, redirects included."""
+"""Time of a fetch, including redirects."""
 
 REDIRECTS_MAX = 5
 
@@ -44,7 +44,7 @@ SIZE_BYTES_MAX = 5 * 1024 * 1024
 GZIP, GZIP_BEGIN = 31, b"\x1f\x8b"
 
 ENCODINGS = {"": None, "identity": None, "gzip": GZIP, "x-gzip": GZIP, "deflate": 15}
-"""zlib's window bits by Content-Encoding, None when not packed; no others are asked for."""
+"""zlib's window bits by Content-Encoding, None for no compression; no others are requested."""
 
 ACCEPT_ENCODING = "gzip, deflate"
 
@@ -54,14 +54,14 @@ class FetchedResponse:
     url: str
     status: int
     content_type: str
-    """Lower case without parameters; empty when the server did not say."""
+    """Lower case without parameters; empty if the server did not send it."""
     charset: str | None
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches URLs; no cookies, connections or names are kept between fetches."""
+    """Fetches URLs; keeps no cookies, connections or DNS results between fetches."""
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
@@ -69,7 +69,7 @@ class Fetcher:
     fetch_s: float = FETCH_S
 
     async def fetch(self, url: str) -> FetchedResponse:
-        """Fetches a response of any status; raises ToolFailed."""
+        """Fetch a response of any status. Raises ToolFailed."""
         await load_http_client()
         with fetch_errors(self.fetch_s):
             async with asyncio.timeout(self.fetch_s):
@@ -103,7 +103,7 @@ class Fetcher:
 
 @contextmanager
 def fetch_errors(fetch_s: float) -> Generator[None]:
-    """Turns everything that a fetch can raise into ToolFailed."""
+    """Convert every error of a fetch to ToolFailed."""
     import aiohttp
 
     try:
@@ -123,7 +123,7 @@ def fetch_errors(fetch_s: float) -> Generator[None]:
 
 
 async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
-    """Reads and unpacks a body; raises ToolFailed when it is larger than SIZE_BYTES_MAX or cannot be unpacked."""
+    """Read and decompress a body. Raises ToolFailed if it exceeds SIZE_BYTES_MAX or cannot be decompressed."""
     encoding = encoding.strip().lower()
     if encoding not in ENCODINGS:
         raise ToolFailed(f"the answer is packed as {encoding!r}, which was not asked for")
@@ -145,14 +145,14 @@ class _Unpacker:
         self._is_padding = False
         self._packed_bytes = 0
         self._behind = b""
-        """The one byte that has come behind the end, which may begin another file."""
+        """A single byte after the end, which may begin another file."""
 
     @property
     def is_complete(self) -> bool:
         return self._zlib is None or self._zlib.eof or not self._packed_bytes
 
     def feed(self, piece: bytes, size_bytes_max: int) -> bytes:
-        """After `size_bytes_max` bytes of output there is nothing more to feed."""
+        """Return the decompressed output; after `size_bytes_max` bytes of output, feed nothing more."""
         if self._zlib is None:
             return piece[:size_bytes_max]
         self._packed_bytes += len(piece)
@@ -171,7 +171,7 @@ class _Unpacker:
         unpacker, unpacked = self._zlib, b""
         while piece and len(unpacked) < size_bytes_max and not self._is_padding:
             if unpacker.eof:
-                # Gzip files one behind the other are one (RFC 1952, 2.2); all else behind the end is padding.
+                # Concatenated gzip files count as one (RFC 1952, 2.2); anything else after the end is padding.
                 piece, self._behind = self._behind + piece, b""
                 if len(piece) < len(GZIP_BEGIN):
                     self._behind = piece
@@ -186,5 +186,5 @@ class _Unpacker:
 
 
 async def load_http_client() -> None:
-    """Import aiohttp, off the loop; what imports it afterwards does not wait."""
+    """Import aiohttp off the loop, so that later imports do not block."""
     await asyncio.to_thread(importlib.import_module, "aiohttp")

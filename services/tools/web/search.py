@@ -17,7 +17,7 @@ SNIPPET_CHARS_MAX = 1000
 PIECE_BYTES = 64 * 1024
 
 BING_PATH = "/v7.0/search"
-"""Path of Bing, whose requests and answers differ from SearXNG's (Bing Web Search API v7)."""
+"""Path of Bing, which has other requests and responses than SearXNG (Bing Web Search API v7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Search:
     key: str = field(default="", repr=False)
 
     async def find_hits(self, query: str, count: int) -> list[Hit]:
-        """Searches; the best hit comes first. Raises ToolFailed."""
+        """Search, best hit first. Raises ToolFailed."""
         if not self.url:
             raise ToolFailed(NOT_CONFIGURED)
         is_bing = URL(self.url).path.rstrip("/").endswith(BING_PATH)

@@ -1,4 +1,4 @@
-"""Reads pages of the web as text, which is extracted in a process that may die (extract.py)."""
+"""Reads web pages as text, which is extracted in a process that may die (extract.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.tools.web.fetcher import FetchedResponse, Fetcher
 from services.tools.web.search import Search
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
-"""Types read as HTML; a server that names none mostly sends it."""
+"""Types read as HTML; a server that sends no type usually sends HTML."""
 
 PDF = "application/pdf"
 
@@ -28,17 +28,17 @@ TEXT = frozenset(
 NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 
 EXTRACT_S = 15.0
-"""Time for one document: pages take 0.2 to 6 s; a PDF file may be built to take for ever."""
+"""Time for one document: pages take 0.2 to 6 s; a PDF file may be crafted to take forever."""
 
 EXTRACTS_MAX = 4
-"""Processes at a time, each of up to 768 MB; the next ones wait."""
+"""Maximum concurrent processes, each of up to 768 MB; the next ones wait."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.web.extract import main; main()"
 
 
 def make_source(number: int, call_id: str, title: str, url: str) -> tools_pb2.ToolDelta:
-    """Makes a source, whose id is unique in the call."""
+    """Return a source; its id is unique in the call."""
     return tools_pb2.ToolDelta(
         source=agent_pb2.SourceSnapshot(source_id=f"{call_id}_s_{number}", title=title or None, url=url)
     )
@@ -52,7 +52,7 @@ class Page:
 
 
 async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
-    """Reads a page; raises ToolFailed for an error status, a type that is not text-like, or no text."""
+    """Read a page. Raises ToolFailed for an error status, a type that is not text-like, or no text."""
     if fetched.status >= 400:
         raise ToolFailed(f"the server answered with status {fetched.status}")
     kind = fetched.content_type
@@ -75,7 +75,7 @@ def _decode_text(fetched: FetchedResponse) -> str:
         # Python has codecs that are no charsets: some refuse to replace what is wrong, punycode is slow without bound.
         charset = codecs.lookup(fetched.charset or "utf-8").name
         return fetched.body.decode("utf-8" if charset in NO_CHARSETS else charset, errors="replace")
-    except LookupError:  # a charset that nobody knows
+    except LookupError:  # an unknown charset
         return fetched.body.decode(errors="replace")
 
 
@@ -89,7 +89,7 @@ class Extractor:
         self._places = asyncio.Semaphore(EXTRACTS_MAX)
 
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
-        """Extracts the text; raises ToolFailed when the document cannot be read, or not in time."""
+        """Extract the text. Raises ToolFailed if the document cannot be read, or not in time."""
         async with self._places:
             # Leaving early kills the process.
             process = await asyncio.create_subprocess_exec(

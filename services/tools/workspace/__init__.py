@@ -1,1 +1,1 @@
-"""Holds the folders that a chat's tools share."""
+"""The folders that a chat's tools share."""

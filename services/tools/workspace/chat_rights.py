@@ -1,7 +1,7 @@
-"""What memory says of chats: whose they are, who takes part in them, and which must not be removed.
+"""Memory's knowledge of chats: their owners, participants and holds.
 
-Files are the chat's owner's. Memory is asked where the record beside the files (owners.py) does not say that they are
-the caller's. Without authentication everybody is one user, and it is not asked.
+Files belong to the chat's owner. Memory is asked if the record next to the files (owners.py) does not name the caller.
+Without authentication all callers are one user, and memory is not asked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from services.tools.workspace.owners import CHAT_OWNER, Owners
 from services.tools.workspace.workspace import Workspaces
 
 TIMEOUT_S, HOLDS_TIMEOUT_S = 10.0, 60.0
-"""Memory may be restarting, or starting, as this service is."""
+"""Long, because memory may be restarting, or starting along with this service."""
 
 
 class ChatRights:
@@ -34,16 +34,19 @@ class ChatRights:
         self._workspaces = workspaces
 
     async def check_new_work(self) -> None:
-        """Raise Erasing while what is kept of the caller is being erased."""
+        """Raise Erasing while the caller's data is being erased."""
         if require_identity() != DEFAULT:
             with translating_peer_errors():
                 request = data_pb2.CheckErasureRequest()
                 await self._check_erasure(request, timeout=TIMEOUT_S, metadata=forward_metadata())
 
     async def enter_chat(self, chat_id: str, run_id: str | None = None, *, shows_content: bool = False) -> None:
-        """Let the rest of this call work with the chat's files if the caller takes part in the chat, or `run_id` is a
-        run of the caller's that goes on in it; who may not is refused by whoever opens them. `shows_content`: memory
-        records that the caller reads a chat of another."""
+        """Let the rest of this call use the chat's files if the caller participates in the chat, or `run_id` is an
+        active run of the caller in it.
+
+        Other callers are refused when they open files. With `shows_content` memory records that the caller reads
+        another user's chat.
+        """
         caller = require_identity()
         if caller == DEFAULT:
             return
@@ -69,7 +72,7 @@ class HeldChats:
         self._owners = owners
 
     async def read(self) -> Callable[[str], bool]:
-        """Return what tells whether a chat is held, as it is now; that blocks. Raises HeadraceError."""
+        """Return a function that tells whether a chat is now held; the function blocks. Raises HeadraceError."""
         with acting_as(None), translating_peer_errors():
             request = data_pb2.ListHoldsInForceRequest()
             found = await self._stub.ListHoldsInForce(request, timeout=HOLDS_TIMEOUT_S, wait_for_ready=True)

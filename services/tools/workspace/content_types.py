@@ -1,7 +1,7 @@
-"""Tells a file's kind, MIME type and charset by its content.
+"""Detects a file's kind, MIME type and charset from its content.
 
-The name decides only between kinds of text, and a text with an unknown suffix is text/plain, which no browser runs. A
-charset is what the first bytes say, UTF-8 where it is valid, else what the bytes are most like.
+The name decides only between kinds of text, and a text with an unknown suffix is text/plain, which no browser executes.
+The charset is given by the first bytes, is UTF-8 if the content is valid, or else is the most similar one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Kind: TypeAlias = Literal["image", "audio", "text", "pdf", "office", "other"]
 HEAD_BYTES = 64 * 1024
 
 IMAGE_BYTES_MAX = 10 * 1024 * 1024
-"""Largest picture that a model is shown."""
+"""Maximum size of a picture shown to a model."""
 
 OLE2 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""Start of Office files from before 2007, of which the name decides the kind."""
+"""Signature of Office files from before 2007; the name decides their kind."""
 
 OLE2_TYPES = {"doc": "application/msword", "xls": "application/vnd.ms-excel", "ppt": "application/vnd.ms-powerpoint"}
 
@@ -52,10 +52,10 @@ TEXT_TYPES = {
 }
 
 CONTROLS = bytes(set(range(32)) - set(b"\t\n\f\r\x1b\b"))
-"""Bytes that no text has, the null byte first of all."""
+"""Bytes that no text contains, most of all the null byte."""
 
 CHARSET_HEAD_BYTES = 8192
-"""Where a null byte says that a file is no text."""
+"""Bytes in which a null byte shows that a file is not text."""
 
 PIECE_BYTES = 1024 * 1024
 
@@ -65,7 +65,8 @@ SAMPLE_BYTES = 64 * 1024
 WESTERN = "windows-1252"
 
 WESTERN_SHARE = 0.4
-"""Share of the likeliest charset's probability from which it is taken for western: short texts are like many."""
+"""Share of the likeliest charset's probability at which a western one is preferred, because short texts resemble
+many."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -84,7 +85,7 @@ class ContentType:
 
 
 def detect_type(fd: int, name: str) -> ContentType:
-    """Detects the type of an open file, whose position stays; blocks."""
+    """Detect the type of an open file without moving its position; blocks."""
     head = os.pread(fd, HEAD_BYTES, 0)
     if head.startswith(b"%PDF-"):
         return ContentType("pdf", "application/pdf")
@@ -106,7 +107,7 @@ def _detect_office(fd: int, head: bytes, suffix: str) -> str | None:
         return OLE2_TYPES.get(suffix)
     if not head.startswith(b"PK\x03\x04"):
         return None
-    if head[38:].startswith(OPEN_DOCUMENT):  # the file `mimetype`, which stands first, uncompressed
+    if head[38:].startswith(OPEN_DOCUMENT):  # the file `mimetype`, which comes first, uncompressed
         return head[38:138].split(b"PK")[0].decode("ascii", "replace")
     try:
         with open(os.dup(fd), "rb") as file, zipfile.ZipFile(file) as archive:
@@ -140,11 +141,11 @@ class Charset:
         return self.name == "utf-8"
 
     def decode(self, content: bytes) -> str:
-        """Return the text, in which bytes that are no characters are kept as lone surrogates."""
+        """Return the text; invalid bytes are kept as lone surrogates."""
         return content[len(self.mark) :].decode(self.name, "surrogateescape")
 
     def encode(self, text: str) -> bytes:
-        """Raises UnicodeEncodeError where the charset does not have a character."""
+        """Return the bytes. Raises UnicodeEncodeError if the charset lacks a character."""
         return self.mark + text.encode(self.name, "surrogateescape")
 
 
@@ -152,7 +153,7 @@ UTF8 = Charset()
 
 
 def detect_charset(fd: int) -> Charset | None:
-    """Return the charset of an open file, whose position stays; None where it is no text. Blocks."""
+    """Return the charset of an open file without moving its position; None if it is not text. Blocks."""
     return _detect(lambda size, at: os.pread(fd, size, at))
 
 
@@ -161,7 +162,7 @@ def detect_content_charset(content: bytes) -> Charset | None:
 
 
 def _detect(read: Callable[[int, int], bytes]) -> Charset | None:
-    """`read` gives so many bytes from a place on, fewer at the end."""
+    """Detect the charset; `read` returns a number of bytes from an offset, fewer at the end."""
     head = read(CHARSET_HEAD_BYTES, 0)
     for mark, name in _MARKS:
         if head.startswith(mark):

@@ -1,4 +1,4 @@
-"""Does blocking work on files in a thread, with errors in words for the model or for a caller."""
+"""Runs blocking file operations in a thread, with errors described for the model or a caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(path: str, work: Callable[[], T]) -> T:
-    """Runs `work` in a thread; raises ToolFailed when the file system refuses."""
+    """Run `work` in a thread. Raises ToolFailed if the file system refuses."""
     try:
         return await asyncio.to_thread(work)
     except WorkspaceFull as error:
@@ -34,16 +34,16 @@ async def run_in_thread(path: str, work: Callable[[], T]) -> T:
 
 
 async def run_to_end(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread; a cancelled caller gets its CancelledError when the work has ended.
+    """Run `work` in a thread; a cancelled caller gets its CancelledError only when the work has ended.
 
-    The caller closes descriptors on leaving: under a running thread, their number may by then name another file.
+    The caller closes descriptors on leaving; while a thread still runs, their numbers could come to mean other files.
     """
     return await complete(asyncio.to_thread(work))
 
 
 @contextmanager
 def file_errors(field: str) -> Generator[None]:
-    """Turns file system errors into a HeadraceError about the path in the request's `field`."""
+    """Convert file system errors to a HeadraceError about the path in the request's `field`."""
     try:
         yield
     except WorkspaceFull as error:

@@ -1,7 +1,7 @@
-"""Records whose a chat's workspace is: the chat's owner, where memory has said who that is, else its first user.
+"""Records the owner of a chat's workspace: the chat's owner if memory has named one, else its first user.
 
-For others chat_rights.py asks memory before, as the chat may be shared with them to take part. <root>/<chatId>/owner is
-on disk before anything of the chat is, out of every command's reach, and shared by replicas. These functions block.
+For other callers chat_rights.py asks memory first, because the chat may be shared with them. <root>/<chatId>/owner is
+on disk before any file of the chat, out of every command's reach, and shared by replicas. These functions block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 CHAT_OWNER: ContextVar[tuple[str, Identity] | None] = ContextVar("chat_owner", default=None)
-"""The chat that the current call may work in for its owner, as memory has said; None: it works for its caller."""
+"""The chat, and its owner, on whose behalf the current call may work according to memory; None: it works for its
+caller."""
 
 _READ = msgspec.json.Decoder(_Record)
 
@@ -38,8 +39,8 @@ class Owners:
         self.root = root
 
     def claim_chat(self, chat_id: str, *, is_older: bool) -> None:
-        """Makes whom the current call works for the owner of a chat that has none; `is_older` chats are from before
-        owners were recorded.
+        """Make the current call's user the owner of a chat without one; `is_older` chats are from before owners were
+        recorded.
 
         Raises:
             NotFound: The chat is another user's.
@@ -82,6 +83,6 @@ class Owners:
 
 
 def _find_user(chat_id: str) -> Identity:
-    """Return for whom the current call works in the chat."""
+    """Return the user for whom the current call works in the chat."""
     known = CHAT_OWNER.get()
     return known[1] if known is not None and known[0] == chat_id else identity.require_identity()

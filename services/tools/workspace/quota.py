@@ -12,11 +12,11 @@ BYTES_MAX = 1024**3
 RESERVE_BYTES = 512 * 1024**2
 
 FILES_MAX = 20_000
-"""Files, folders and links of a workspace; each write walks them, in 0.1 s."""
+"""Maximum files, folders and links of a workspace; each write walks them, in 0.1 s."""
 
 
 class WorkspaceFull(OSError):
-    """The workspace has no room; the text says how much there is and what to do."""
+    """The workspace has no room; the text states its limit and suggests what to do."""
 
     def __init__(self, text: str) -> None:
         super().__init__(EDQUOT, text)
@@ -24,7 +24,7 @@ class WorkspaceFull(OSError):
 
 
 def measure_usage(folder_fd: int, bytes_max: int) -> Usage:
-    """Measures an open folder, until there is more than it may hold."""
+    """Measure an open folder, stopping once it exceeds its limit."""
     used = Usage(0, 0, is_whole=True)
     for used in measure_steps(folder_fd):
         if used.size_bytes > bytes_max or used.files > FILES_MAX:
@@ -37,7 +37,7 @@ def room_bytes(used: Usage, bytes_max: int) -> int:
 
 
 def check_reserve(fd: int, more_bytes: int, reserve_bytes: int) -> None:
-    """Refuses, as a full disk does, what would take some of the reserve on the file system of `fd`."""
+    """Raise the error of a full disk if the bytes would use some of the reserve on the file system of `fd`."""
     if reserve_bytes and read_spare_bytes(fd, reserve_bytes) < more_bytes:
         raise OSError(ENOSPC, os.strerror(ENOSPC))
 

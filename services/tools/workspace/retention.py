@@ -1,6 +1,6 @@
-"""Removes workspaces and records of chats that nobody has used for days.
+"""Removes workspaces and records of chats unused for days.
 
-Each use renews a folder's time of change (ctime), which no command can set back, so no live run loses its workspace.
+Each use renews a folder's change time (ctime), which no command can set back, so no live run loses its workspace.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 async def remove_unused(
     roots: Iterable[Path], days: float, read_held: Callable[[], Awaitable[Callable[[str], bool]]]
 ) -> None:
-    """Removes them once a day; `read_held` asks which chats must not be touched, and where it fails none is."""
+    """Remove them once a day; `read_held` determines the chats to keep, and if it fails nothing is removed."""
     roots = tuple(roots)
     while True:
         try:
@@ -42,8 +42,8 @@ async def remove_unused(
 
 
 def remove_older(roots: Iterable[Path], days: float, is_held: Callable[[str], bool] = lambda _: False) -> int:
-    """Removes folders below `roots` last used more than `days` ago, and returns how many; blocks. Those of chats that
-    `is_held` stay."""
+    """Remove folders below `roots` last used more than `days` ago, and return their number; blocks. Chats that
+    `is_held` are kept."""
     before = time.time() - days * DAY_S
     removed = 0
     for root in roots:
@@ -58,7 +58,7 @@ def remove_older(roots: Iterable[Path], days: float, is_held: Callable[[str], bo
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a chat's folder, which nobody finds any more from its first moment on; raises OSError. Blocks."""
+    """Remove a chat's folder, which becomes invisible immediately. Raises OSError. Blocks."""
     going = folder.with_name(f"{GOING}{folder.name}-{secrets.token_hex(4)}")
     folder.rename(going)
     remove_tree(str(going))
@@ -66,7 +66,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_leftovers(roots: Iterable[Path]) -> None:
-    """Removes what removals that were cut have left; raises OSError. Blocks."""
+    """Complete interrupted removals. Raises OSError. Blocks."""
     for root in roots:
         for folder in list(root.glob(f"{GOING}*")) if root.is_dir() else ():
             remove_tree(str(folder))

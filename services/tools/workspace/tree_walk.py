@@ -1,8 +1,8 @@
-"""Walks a folder in the order of paths, bounded, while somebody else may be changing it.
+"""Walks a folder in path order, bounded, while others may be changing it.
 
 Folders are opened beneath the start's descriptor and never through a link. Patterns of paths become RE2 patterns, which
-match in linear time: `*`, `?` and `[a-z]` match within a name, `**` across folders, `{a,b}` one of several; without a
-slash a pattern is about the name alone.
+match in linear time: `*`, `?` and `[a-z]` match within a name, `**` across folders, `{a,b}` one of several; a pattern
+without a slash applies to the name only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from services.tools.errors import ToolFailed
 from services.tools.sandbox.supervisor.kernel import open_beneath
 
 ENTRIES_MAX = 50_000
-"""Names that one walk looks at, in 0.3 s; a command may make more than quota.py allows."""
+"""Maximum names that one walk examines, in 0.3 s; a command may create more than quota.py allows."""
 
 DEPTH_MAX = 64
 
 _SKIPPED = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, ENAMETOOLONG})
-"""Errors of a folder that was removed, swapped or closed since its name was read, or lies too deep."""
+"""Errors of a folder that was removed, swapped or closed since its name was read, or is too deep."""
 
 CHARS_MAX = 500
 
@@ -39,7 +39,7 @@ class TreeEntry:
     path: str
 
     status: os.stat_result
-    """A link's own status, not its target's."""
+    """For a link its own status, not its target's."""
 
     @property
     def is_file(self) -> bool:
@@ -47,7 +47,7 @@ class TreeEntry:
 
 
 def walk_tree(folder_fd: int, *, depth_max: int = DEPTH_MAX) -> Generator[TreeEntry]:
-    """Yields entries by path, up to ENTRIES_MAX; close it to stop early. `depth_max` 1 means the folder's own files."""
+    """Yield entries by path, up to ENTRIES_MAX; close it to stop early. `depth_max` 1 means the folder's own files."""
     room = ENTRIES_MAX
     # Folders and files to come, the next one last; a folder's path ends with a slash, which also sorts it right.
     waiting: list[TreeEntry | str] = ["./"]
@@ -94,7 +94,7 @@ def _make_entry(folder: str, entry: os.DirEntry[str]) -> TreeEntry | str | None:
 
 
 def compile_glob(glob: str | None) -> Callable[[str], bool]:
-    """Compiles a pattern; without one each path matches. Raises ToolFailed."""
+    """Compile a pattern; without one each path matches. Raises ToolFailed."""
     if not glob:
         return bool
     if len(glob) > CHARS_MAX:

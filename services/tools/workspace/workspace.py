@@ -1,6 +1,6 @@
-"""Opens a chat's workspace, which no path leads out of (sandbox/supervisor/kernel.py).
+"""Opens a chat's workspace; no path leads out of it (sandbox/supervisor/kernel.py).
 
-These functions block, and raise OSError, or ValueError for a name that is no file name.
+These functions block, and raise OSError, or ValueError for an invalid file name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
 FOLDERS = ("uploads", "outputs")
 
 LOCKS = 64
-"""Locks of all chats; those that share one wait for each other's writes, a few milliseconds."""
+"""Number of locks for all chats; chats that share one wait for each other's writes, a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Workspaces:
     def __init__(self, root: Path, bytes_max: int = quota.BYTES_MAX, reserve_bytes: int = quota.RESERVE_BYTES) -> None:
         self.root = root.absolute()
         self.reserve_bytes = reserve_bytes
-        """Room of the disk that is left to chats and records."""
+        """Room of the disk reserved for chats and records."""
         self.owners = Owners(self.root / ".owners")
         self._bytes_max = bytes_max
         self._locks = tuple(threading.RLock() for _ in range(LOCKS))
 
     def open_workspace(self, chat_id: str) -> Workspace:
-        """Opens a workspace, made if missing; raises NotFound when the chat is another user's."""
+        """Open a workspace, creating it if missing. Raises NotFound if the chat is another user's."""
         folder = self._find_folder(chat_id)
         self.owners.claim_chat(chat_id, is_older=folder.is_dir())
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,14 +65,14 @@ class Workspaces:
         return self._make_workspace(chat_id, folder)
 
     def find_workspace(self, chat_id: str) -> Workspace:
-        """Opens a workspace; raises FileNotFoundError when there is none, or the chat is another user's."""
+        """Open a workspace. Raises FileNotFoundError if it does not exist, or the chat is another user's."""
         folder = self._find_folder(chat_id)
         if not folder.is_dir() or self.owners.is_foreign(chat_id, is_older=True):
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
         return self._make_workspace(chat_id, folder)
 
     def claim_chat(self, chat_id: str) -> None:
-        """Makes the current user the chat's owner.
+        """Make the current user the chat's owner.
 
         Raises:
             NotFound: It is another user's.
@@ -82,18 +82,18 @@ class Workspaces:
             self.owners.claim_chat(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def check_owner(self, chat_id: str) -> None:
-        """Refuses another user's chat, and leaves one without an owner as it is; raises what `claim_chat` does."""
+        """Refuse another user's chat, without claiming one that has no owner; raises the errors of `claim_chat`."""
         with disk_errors("the owner of a chat's files", chat_id):
             if self.owners.is_foreign(chat_id, is_older=self._find_folder(chat_id).is_dir()):
                 raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
 
     def read_owner(self, chat_id: str) -> Identity | None:
-        """Returns whose the chat's files are; None where nobody has any. Raises what `claim_chat` does."""
+        """Return the owner of the chat's files; None without one. Raises the errors of `claim_chat`."""
         with disk_errors("the owner of a chat's files", chat_id):
             return self.owners.read_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
 
     def make_incoming_folder(self) -> Path:
-        """Makes a folder that commands cannot reach, on the workspaces' file system."""
+        """Create a folder that commands cannot reach, on the workspaces' file system."""
         folder = self.root / ".incoming"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -109,18 +109,18 @@ class Workspaces:
 
 
 class Workspace:
-    """A chat's folder, to which all paths are relative."""
+    """A chat's folder; all paths are relative to it."""
 
     def __init__(self, folder: Path, bytes_max: int, reserve_bytes: int, lock: threading.RLock) -> None:
         self.folder = folder
         self._bytes_max = bytes_max
         self._reserve_bytes = reserve_bytes
         self.lock = lock
-        """Held while a file is read to be written again, so that two edits of one file are both in it."""
+        """Held from reading a file until it is written again, so that concurrent edits of one file are all kept."""
 
     @contextmanager
     def open_file(self, path: str) -> Generator[int]:
-        """Opens a file; raises ValueError for a folder, a pipe or a device."""
+        """Open a file. Raises ValueError for a folder, a pipe or a device."""
         with self.open_root() as folder_fd:
             # O_NONBLOCK: opening a pipe would wait for its writer.
             fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -135,9 +135,9 @@ class Workspace:
             os.close(fd)
 
     def write_file(self, path: str, data: bytes) -> None:
-        """Replaces a file whole or not at all, making folders on the way; raises WorkspaceFull.
+        """Replace a file completely or not at all, creating folders as needed. Raises WorkspaceFull.
 
-        It keeps its rights, and a link that leads to another file of the workspace stays one.
+        It keeps its permissions, and a link to another file of the workspace stays a link.
         """
         name = path.rstrip("/").rpartition("/")[2]
         if name in ("", ".", "..") or path.endswith("/"):
@@ -156,15 +156,15 @@ class Workspace:
                 os.close(folder_fd)
 
     def check_room(self, root_fd: int, more_bytes: int, *, is_on_disk: bool = False) -> None:
-        """Raises WorkspaceFull, or an OSError where the disk has no more than its reserve.
+        """Raise WorkspaceFull, or an OSError if the disk is down to its reserve.
 
-        What is on the disk already and is only linked into the workspace takes nothing more from the reserve.
+        A file already on disk that is only linked into the workspace uses no more of the reserve.
         """
         quota.check_room(root_fd, more_bytes, self._bytes_max)
         quota.check_reserve(root_fd, 0 if is_on_disk else more_bytes, self._reserve_bytes)
 
     def measure_space(self) -> tuple[Space, int]:
-        """Measures what a command finds; returns also the bytes that it may add, 0 where there are too many files."""
+        """Return the space that a command finds, and the bytes that it may add, 0 if there are too many files."""
         with self.open_root() as fd:
             used = quota.measure_usage(fd, self._bytes_max)
             room_bytes = quota.room_bytes(used, self._bytes_max)
@@ -179,7 +179,7 @@ class Workspace:
         return space, room_bytes
 
     def explain_full(self) -> str:
-        """Returns why nothing can be written; empty while something can."""
+        """Return why nothing can be written; empty if something can."""
         with self.open_root() as fd:
             used = quota.measure_usage(fd, self._bytes_max)
             is_disk_low = self._reserve_bytes > 0 and read_spare_bytes(fd, self._reserve_bytes) <= 0
@@ -200,8 +200,10 @@ class Workspace:
         matches: Callable[[str], bool] = lambda _: True,
         depth_max: int = DEPTH_MAX,
     ) -> list[WorkspaceFile]:
-        """Lists files by path, without links; one more than `files_max` means that there are more. `matches` is called
-        with the path relative to that folder."""
+        """List files by path, without links; one more than `files_max` means that there are more.
+
+        `matches` is called with the path relative to that folder.
+        """
         files: list[WorkspaceFile] = []
         with self.open_folder(path or ".") as folder_fd, closing(walk_tree(folder_fd, depth_max=depth_max)) as entries:
             for entry in entries:
@@ -252,7 +254,7 @@ def _make_folders(root_fd: int, path: str) -> int:
 
 
 def _follow_links(root_fd: int, path: str) -> str:
-    """Return the path of the file that a link leads to; the link's where that is none of the workspace."""
+    """Return the path of a link's target file; the link's own path if the target is outside the workspace."""
     try:
         fd = open_beneath(root_fd, path, os.O_PATH)
     except OSError:
@@ -266,7 +268,7 @@ def _follow_links(root_fd: int, path: str) -> str:
 
 
 def _copy_rights(folder_fd: int, name: str, fd: int) -> None:
-    """Give a new file the mode and the owner of the one that it replaces, where there is one."""
+    """Give a new file the mode and owner of the file it replaces, if any."""
     try:
         before = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from headrace.event_json import parse_event
-from headrace.fold import fold_events
+from headrace.runs.fold import fold_events
 from headrace.v1 import agent_pb2
 from services.runtime.formats.json_form import event
 from tests.support.console.scripted import FORKED, RUN, Story

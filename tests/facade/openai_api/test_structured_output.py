@@ -14,8 +14,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from headrace.runs.parts import Block, BlockBegun, TextAdded
 from headrace.v1 import agent_pb2
-from services.facade.openai_api.events import BlockStarted, RunEnded, RunEvent, TextDelta
+from services.facade.openai_api.events import RunEnded, RunEvent
 from services.facade.openai_api.structured_output import keep_output
 from tests.support.facade.openai_api import ANSWERED, FUNCTION, block, client, own_call, reset
 from tests.support.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answering, delta, opening
@@ -115,9 +116,10 @@ async def test_a_run_whose_answer_a_stream_cannot_take_back_is_cancelled(tmp_pat
 async def test_a_long_answer_takes_time_in_proportion() -> None:
     async def measure_cpu_s(deltas: int) -> float:
         async def say() -> AsyncGenerator[RunEvent]:
-            yield BlockStarted(1, "text", BLOCK)
+            block = Block("content", BLOCK, 1, ("", ""), is_answer=True)
+            yield BlockBegun(1, block, is_again=False)
             for seq in range(deltas):
-                yield TextDelta(seq, BLOCK, '{"a"')
+                yield TextAdded(seq, block, '{"a"', '{"a"')
             yield RunEnded(deltas, "stop")
 
         gc.disable()  # the whole suite's objects are not this answer's
@@ -125,7 +127,7 @@ async def test_a_long_answer_takes_time_in_proportion() -> None:
         kept = [event async for event in keep_output(say(), is_stream=False)]
         took_s = time.thread_time() - begun_s
         gc.enable()
-        assert sum(len(event.text) for event in kept if isinstance(event, TextDelta)) == 4 * deltas
+        assert sum(len(event.text) for event in kept if isinstance(event, TextAdded)) == 4 * deltas
         return took_s
 
     await measure_cpu_s(1_000)

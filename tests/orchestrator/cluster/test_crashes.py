@@ -17,7 +17,7 @@ import pytest
 
 from headrace.errors import NotFound
 from headrace.event_json import parse_event
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from services.orchestrator.calls.results import is_refusal
 from services.orchestrator.lifecycle.finish import INTERRUPTED_RESULT
 from tests.support.orchestrator import Serve, Suite, answer, assert_paired, content, finish, read

@@ -127,6 +127,13 @@ async def test_a_cursor_beyond_what_its_run_has_sent_is_refused(serve: Serve) ->
             await Follower(suite.client, suite.chat_id, runs=1, cursor="1.99").end()
 
 
+async def test_a_cursor_beyond_the_chats_last_line_is_refused(serve: Serve) -> None:
+    async with serve(ANSWER) as suite:
+        await suite.ask()
+        with pytest.raises(OutOfRange, match="beyond the chat's last line"):
+            await Follower(suite.client, suite.chat_id, runs=1, cursor="1000.1").end()
+
+
 async def test_a_chat_that_does_not_exist_is_not_followed(serve: Serve) -> None:
     async with serve() as suite:
         with pytest.raises(NotFound, match=f"chat {CHAT} does not exist"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.fold import fold_events
+from headrace.runs.fold import fold_events
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
 from tests.support.orchestrator import Serve, Suite, list_notices, only, results
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_killed

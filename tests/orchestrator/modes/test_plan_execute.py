@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.fold import Fold, fold_events
+from headrace.runs.fold import Fold, fold_events
 from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
 from tests.support.orchestrator import MODEL, Serve, Suite, plans
 from tests.support.orchestrator.plans import STRATEGIES, Reply, add, last_text, model, text_of

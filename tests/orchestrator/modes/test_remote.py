@@ -14,7 +14,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.event_json import parse_event
-from headrace.fold import Fold
+from headrace.runs.fold import Fold
 from tests.support.orchestrator import Serve, Suite, as_json, cancels, kinds, only, people, results, run_of, submit
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
 from tests.support.orchestrator.scripted_remote import (

@@ -75,9 +75,16 @@ async def embedded(addresses: Mapping[str, str], timing: Timing) -> AsyncGenerat
 async def gateway(
     addresses: Mapping[str, str], timing: Timing, env: Mapping[str, str] | None = None, **settings: str
 ) -> AsyncGenerator[FrontUrl]:
-    """deploy/gateway, a process of its own; `env` is added to our own environment."""
+    """deploy/gateway, a process of its own; `env` is added to our own environment. Without the setting FACADE_ADDRESS
+    an embedded facade runs behind it, in this process."""
     if shutil.which("go") is None and not GATEWAY.exists():
         pytest.skip("Go is not installed: the gateway of deploy/gateway is NOT tested")
+    if "FACADE_ADDRESS" not in settings:
+        async with embedded(addresses, timing) as facade:
+            behind = settings | {"FACADE_ADDRESS": facade.removeprefix("http://")}
+            async with gateway(addresses, timing, env, **behind) as url:
+                yield url
+        return
     given = {f"{name}_ADDRESS": address for name, address in addresses.items()} | {
         "LISTEN": "127.0.0.1:0",
         "METRICS_LISTEN": "127.0.0.1:0",
@@ -87,7 +94,9 @@ async def gateway(
     }
     environment = {f"HEADRACE_GATEWAY_{name.upper()}": value for name, value in (given | settings).items()}
     process = await asyncio.create_subprocess_exec(
-        GATEWAY, env={**os.environ, **environment, **(env or {})}, stderr=asyncio.subprocess.PIPE
+        GATEWAY,
+        env={**os.environ, "HEADRACE_AUTH": "api_key", **environment, **(env or {})},
+        stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
     lines: list[bytes] = []

@@ -1,54 +1,62 @@
-// Package strangers bounds the connections of one address that have brought no request that was admitted.
+// Package strangers limits the connections of one address that have brought no admitted request.
 //
-// Each costs a descriptor and some memory until its time is over, and one address could take all descriptors. Behind a
-// proxy all clients have the proxy's address, so only connections that wait for a request count.
+// Each costs a descriptor and some memory until it times out, and one address could take all descriptors. All clients of
+// a proxy share its address, so only connections that wait for a request count.
 package strangers
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
 )
 
-// connectionsMax is the number of an address, as in services/facade/strangers.py; with the next one, the one that has
-// waited longest is closed.
-const connectionsMax = 1024
+const (
+	// connectionsMax is as in services/facade/strangers.py; one more closes the connection that has waited longest.
+	connectionsMax = 1024
+	// These are the services' (services/runtime/http2/limits.py), for keys that make a handshake cost 2 ms.
+	handshakesSaved     = 100
+	handshakesPerSecond = 25
+)
 
-// networkBits are the leading bits of an IPv6 address that count as one address.
-const networkBits = 64
+var refusedTotal = promauto.NewCounter(prometheus.CounterOpts{
+	Name: "headrace_gateway_handshakes_refused_total",
+	Help: "Connections closed because their address had no TLS handshake left.",
+})
 
 type contextKey struct{}
 
-// connections are those of a server that no request has been admitted on.
 type connections struct {
-	mutex sync.Mutex
-	// strangers has the place of each in its address's list, nil while a request of it is served.
-	strangers map[net.Conn]*list.Element
+	net.Listener
+	mutex    sync.Mutex
+	admitted map[net.Conn]bool
 	// waiting are those that wait for a request, by address, the longest first.
-	waiting map[string]*list.List
-	// handshakes is nil without TLS.
-	handshakes *handshakes
+	waiting map[string][]net.Conn
+	// handshakes are what addresses may begin without an admitted request; a missing one has all. It is nil without TLS.
+	handshakes map[string]*rate.Limiter
 }
 
-// Bound bounds the connections of a server that does not serve yet, and, where it is for TLS, the handshakes of those
-// that the listener it returns accepts.
+// Bound limits the connections of a server that does not serve yet, and, if it has TLS, the handshakes of those that the
+// returned listener accepts.
 func Bound(server *http.Server, listener net.Listener) net.Listener {
-	c := &connections{strangers: map[net.Conn]*list.Element{}, waiting: map[string]*list.List{}}
+	c := &connections{Listener: listener, admitted: map[net.Conn]bool{}, waiting: map[string][]net.Conn{}}
 	if server.TLSConfig != nil {
-		c.handshakes = &handshakes{left: map[string]allowance{}}
-		listener = handshakeListener{listener, c.handshakes}
+		c.handshakes = map[string]*rate.Limiter{}
 	}
 	server.ConnState = c.follow
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, contextKey{}, func() { c.admit(conn) })
 	}
-	return listener
+	return c
 }
 
-// Admit notes that a request was admitted: its connection is no stranger's.
+// Admit records that a request was admitted: its connection is no longer a stranger's.
 func Admit(ctx context.Context) {
 	if admit, isBound := ctx.Value(contextKey{}).(func()); isBound {
 		admit()
@@ -58,66 +66,68 @@ func Admit(ctx context.Context) {
 func (c *connections) follow(conn net.Conn, state http.ConnState) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	_, isStranger := c.strangers[conn]
-	switch {
-	case state == http.StateNew, state == http.StateIdle && isStranger:
-		c.endWait(conn)
-		c.beginWait(conn)
-	case state == http.StateActive && isStranger:
-		c.endWait(conn)
-		c.strangers[conn] = nil
-	case isStranger && (state == http.StateClosed || state == http.StateHijacked):
-		c.endWait(conn)
-		delete(c.strangers, conn)
+	address := addressOf(conn)
+	waiting := slices.DeleteFunc(c.waiting[address], func(other net.Conn) bool { return other == conn })
+	if (state == http.StateNew || state == http.StateIdle) && !c.admitted[conn] {
+		waiting = append(waiting, conn)
+	}
+	if len(waiting) > connectionsMax {
+		go func(oldest net.Conn) { _ = oldest.Close() }(waiting[0]) // closing TLS may take seconds
+		waiting = waiting[1:]
+	}
+	if c.waiting[address] = waiting; len(waiting) == 0 {
+		delete(c.waiting, address)
+	}
+	if state == http.StateClosed || state == http.StateHijacked {
+		delete(c.admitted, conn)
 	}
 }
 
 func (c *connections) admit(conn net.Conn) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if _, isStranger := c.strangers[conn]; isStranger && c.handshakes != nil {
-		c.handshakes.giveBack(addressOf(conn), time.Now())
+	if limit := c.handshakes[addressOf(conn)]; limit != nil && !c.admitted[conn] {
+		limit.AllowN(time.Now(), -1) // its handshake back
 	}
-	c.endWait(conn)
-	delete(c.strangers, conn)
+	c.admitted[conn] = true
 }
 
-func (c *connections) beginWait(conn net.Conn) {
-	address := addressOf(conn)
-	waiting := c.waiting[address]
-	if waiting == nil {
-		waiting = list.New()
-		c.waiting[address] = waiting
-	}
-	c.strangers[conn] = waiting.PushBack(conn)
-	if waiting.Len() > connectionsMax {
-		oldest, _ := waiting.Front().Value.(net.Conn)
-		c.endWait(oldest)
-		delete(c.strangers, oldest)
-		go func() { _ = oldest.Close() }() // TLS says goodbye, which may take seconds
+// Accept closes connections of addresses that may begin no further handshake.
+func (c *connections) Accept() (net.Conn, error) {
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil || c.handshakes == nil || c.takeHandshake(addressOf(conn)) {
+			return conn, err
+		}
+		refusedTotal.Inc()
+		_ = conn.Close()
 	}
 }
 
-func (c *connections) endWait(conn net.Conn) {
-	place := c.strangers[conn]
-	if place == nil {
-		return
+func (c *connections) takeHandshake(address string) bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	checked := 0
+	for other, limit := range c.handshakes { // two are checked for each that comes, so that the map stays small
+		if limit.Tokens() >= handshakesSaved {
+			delete(c.handshakes, other)
+		}
+		if checked++; checked == 2 {
+			break
+		}
 	}
-	address := addressOf(conn)
-	waiting := c.waiting[address]
-	if waiting.Remove(place); waiting.Len() == 0 {
-		delete(c.waiting, address)
+	if c.handshakes[address] == nil {
+		c.handshakes[address] = rate.NewLimiter(handshakesPerSecond, handshakesSaved)
 	}
+	return c.handshakes[address].Allow()
 }
 
-// addressOf returns what counts as one address: of IPv6 the network, whose owner has all others in it.
+// addressOf returns what counts as one address: for IPv6 the network, because its owner has all addresses in it.
 func addressOf(conn net.Conn) string {
 	tcp, isTCP := conn.RemoteAddr().(*net.TCPAddr)
-	if !isTCP {
-		return conn.RemoteAddr().String()
+	if !isTCP || tcp.IP.To4() != nil {
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		return host
 	}
-	if tcp.IP.To4() != nil {
-		return tcp.IP.String()
-	}
-	return tcp.IP.Mask(net.CIDRMask(networkBits, 8*net.IPv6len)).String()
+	return tcp.IP.Mask(net.CIDRMask(64, 128)).String()
 }

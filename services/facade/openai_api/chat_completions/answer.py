@@ -21,12 +21,12 @@ from typing import Any
 import orjson
 
 from headrace.errors import InvalidRequest
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL, Fold
+from headrace.runs.parts import TextAdded
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.openai_api import errors
 from services.facade.openai_api.event_mapper import map_delta
-from services.facade.openai_api.events import FunctionCall, RunEnded, RunEvent, RunStarted, TextDelta
-from services.facade.openai_api.output import Block, Output
+from services.facade.openai_api.events import FunctionCall, Output, RunEnded, RunEvent, RunStarted, get_kind
 from services.facade.openai_api.request import AgentRequest
 
 FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content_filter", "calls": "tool_calls"}
@@ -93,7 +93,8 @@ class ChunkStream:
         self._output = Output()
         self._head: dict[str, Any] = {}
         self._run_id = ""
-        self._last_blocks: dict[str, Block] = {}
+        self._last_ids: dict[str, str] = {}
+        """The last block of each field."""
         self._calls = 0
         self._role: dict[str, Any] = {"role": "assistant"}
         self._around_text: dict[str, tuple[bytes, bytes]] = {}
@@ -104,14 +105,11 @@ class ChunkStream:
             case RunStarted():
                 self._head = _build_head(self._request, event, "chat.completion.chunk")
                 self._run_id = event.run_id
-            case TextDelta():
-                block = self._output.blocks[event.block_id]
-                if piece := block.take_unsent(event.text):
-                    last = self._last_blocks.get(block.kind, block)
-                    self._last_blocks[block.kind] = block
-                    if last is not block:
-                        piece = BETWEEN + piece
-                    yield self.build_text(FIELDS[block.kind], piece)
+            case TextAdded() if event.new:
+                block_id, field = event.block.id, FIELDS[get_kind(event.block)]
+                is_next = self._last_ids.setdefault(field, block_id) != block_id
+                self._last_ids[field] = block_id
+                yield self.build_text(field, BETWEEN + event.new if is_next else event.new)
             case FunctionCall():
                 yield self._build_delta({"tool_calls": [{"index": self._calls} | _build_call(event, self._run_id)]})
                 self._calls += 1
@@ -212,12 +210,13 @@ class _FollowedAnswer(ChunkStream):
     def __init__(self, request: AgentRequest, known: Place) -> None:
         super().__init__(request, lambda: True)
         self._known = known
+        self._fold = Fold()
         self._said = dict.fromkeys(FIELDS.values(), 0)
         self._seq = 0
 
     def map_delta(self, delta: agent_pb2.AgentDelta) -> Iterator[bytes]:
         self._seq = delta.seq
-        for event in map_delta(delta):
+        for event in map_delta(self._fold, delta):
             for frame in self.map_event(event):
                 if frame:
                     yield frame

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from headrace.runs.parts import Block
 from headrace.v1 import common_pb2
 from services.facade.openai_api import errors
-from services.facade.openai_api.events import FunctionCall, RunEnded, RunStarted
-from services.facade.openai_api.output import Block, Output
+from services.facade.openai_api.events import FunctionCall, Output, RunEnded, RunStarted, get_kind
 from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.request import CONVERSATION_PREFIX, RESPONSE_PREFIX
 
@@ -42,21 +42,21 @@ def build_response(request: AgentRequest, start: RunStarted, output: Output, end
 
 
 def build_item(block: Block, *, is_done: bool = False) -> dict[str, Any]:
-    status = "completed" if block.is_closed else "incomplete" if is_done else "in_progress"
-    content = [build_part(block)] if block.pieces or block.is_closed or is_done else []
-    if block.kind == "reasoning":
+    status = "completed" if block.is_complete else "incomplete" if is_done else "in_progress"
+    content = [build_part(block)] if block.pieces or block.is_complete or is_done else []
+    if get_kind(block) == "reasoning":
         return {"id": format_item_id(block), "type": "reasoning", "summary": [], "content": content, "status": status}
     return {"id": format_item_id(block), "type": "message", "role": "assistant", "content": content, "status": status}
 
 
 def build_part(block: Block) -> dict[str, Any]:
-    if block.kind == "reasoning":
+    if get_kind(block) == "reasoning":
         return {"type": "reasoning_text", "text": block.text}
     return {"type": "output_text", "text": block.text, "annotations": [], "logprobs": []}
 
 
 def format_item_id(block: Block) -> str:
-    return f"{'rs' if block.kind == 'reasoning' else 'msg'}_{block.id}"
+    return f"{'rs' if get_kind(block) == 'reasoning' else 'msg'}_{block.id}"
 
 
 def build_call_item(call: FunctionCall, run_id: str, *, is_done: bool = True) -> dict[str, Any]:

@@ -14,19 +14,11 @@ from typing import Any
 
 import orjson
 
+from headrace.runs.parts import Block, BlockBegun, BlockEnded, BlocksLost, TextAdded
 from headrace.v1 import common_pb2
 from services.facade.openai_api import errors
-from services.facade.openai_api.events import (
-    BlockEnded,
-    BlocksDropped,
-    BlockStarted,
-    FunctionCall,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-    TextDelta,
-)
-from services.facade.openai_api.output import Block, Output
+from services.facade.openai_api.event_mapper import TEXTS
+from services.facade.openai_api.events import FunctionCall, Output, RunEnded, RunEvent, RunStarted, get_kind, make_empty
 from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.answer import (
     build_call_item,
@@ -77,8 +69,8 @@ class _EventStream:
         self._output.apply_event(event)
         if isinstance(event, RunStarted):
             self._start = event
-        if isinstance(event, (BlockStarted, FunctionCall)):
-            name = event.block_id if isinstance(event, BlockStarted) else event.tool_id
+        if isinstance(event, (BlockBegun, FunctionCall)):
+            name = event.block.id if isinstance(event, BlockBegun) else event.tool_id
             self._index.setdefault(name, len(self._index))
         if event.seq <= self._after:
             self._skip_event(event)
@@ -91,39 +83,36 @@ class _EventStream:
             yield _encode_frame(payload)
 
     def _skip_event(self, event: RunEvent) -> None:
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextAdded):
             # Of a block that has only opened it is not known whether the next piece is the first one.
-            self._announced.add(event.block_id)
-            self._output.blocks[event.block_id].take_unsent(event.text)
-        elif isinstance(event, BlocksDropped):
-            self._forget_dropped()
+            self._announced.add(event.block.id)
+        elif isinstance(event, BlocksLost):
+            self._forget_lost(event)
 
-    def _forget_dropped(self) -> None:
+    def _forget_lost(self, event: BlocksLost) -> None:
         """Forget lost blocks: a new owner of the run may reuse their ids."""
-        self._announced -= {block.id for block in self._output.dropped_blocks}
+        self._announced -= {block.id for block in event.blocks}
 
     def _build_events(self, event: RunEvent) -> Iterator[dict[str, Any]]:
         match event:
             case RunStarted():
                 yield {"type": "response.created", "response": self._build_response(None)}
                 yield {"type": "response.in_progress", "response": self._build_response(None)}
-            case BlockStarted():
-                yield from self._announce_block(self._output.blocks[event.block_id])
-            case TextDelta():
-                block = self._output.blocks[event.block_id]
-                yield from self._announce_block(block)
-                if piece := block.take_unsent(event.text):
-                    yield self._build_part_event(block, _event_type(block, "delta"), delta=piece)
+            case BlockBegun():
+                yield from self._announce_block(event.block)
+            case TextAdded():
+                yield from self._announce_block(event.block)
+                if event.new:
+                    yield self._build_part_event(event.block, _event_type(event.block, "delta"), delta=event.new)
             case BlockEnded():
-                block = self._output.blocks[event.block_id]
-                yield from self._announce_block(block)
-                yield from self._finish_block(block)
-            case BlocksDropped():
-                for block in self._output.dropped_blocks:
-                    if not block.is_closed:
+                yield from self._announce_block(event.block)
+                yield from self._finish_block(event.block)
+            case BlocksLost():
+                for block in event.blocks:
+                    if block.kind in TEXTS and not block.is_complete:
                         yield from self._announce_block(block)
-                        yield from self._finish_block(Block(block.id, block.kind))
-                self._forget_dropped()
+                        yield from self._finish_block(make_empty(block))
+                self._forget_lost(event)
             case FunctionCall():
                 yield from self._build_call(event)
             case RunEnded():
@@ -136,7 +125,7 @@ class _EventStream:
         if block.id in self._announced:
             return
         self._announced.add(block.id)
-        empty = Block(block.id, block.kind)
+        empty = make_empty(block)
         yield {"type": "response.output_item.added", "output_index": self._index[block.id], "item": build_item(empty)}
         yield self._build_part_event(block, "response.content_part.added", part=build_part(empty))
 
@@ -175,4 +164,4 @@ def _encode_frame(payload: dict[str, Any]) -> bytes:
 
 
 def _event_type(block: Block, what: str) -> str:
-    return f"response.{'reasoning_text' if block.kind == 'reasoning' else 'output_text'}.{what}"
+    return f"response.{'reasoning_text' if get_kind(block) == 'reasoning' else 'output_text'}.{what}"

@@ -11,12 +11,9 @@ import orjson
 from aiohttp import web
 
 from headrace.errors import InvalidRequest, NotFound
-from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2, agent_pb2_grpc, memory_pb2, memory_pb2_grpc
 from services.facade.openai_api.responses.request import parse_response_id
-from services.runtime.rpc import call_ids
-
-TIMEOUT_S = 30.0
+from services.facade.peer_calls import call_peer
 
 ITEMS_DEFAULT, ITEMS_MAX = 20, 100
 """Items on a page, as OpenAI has them (2026-05)."""
@@ -34,8 +31,7 @@ class StoredResponses:
         """Answer with a page of the items that the run was asked with, the last first unless `order` is asc."""
         run_id = parse_response_id(request.match_info["id"])
         asked = memory_pb2.GetChatRequest(run_id=run_id, include_lines=True)
-        with rpc_errors():
-            chat = await self._memory.GetChat(asked, timeout=TIMEOUT_S, metadata=call_ids.forward_metadata())
+        chat = await call_peer(self._memory.GetChat, asked)
         query = next((line.query.query for line in chat.lines if line.HasField("query")), None)
         if query is None:
             raise NotFound(f"there is no response of run {run_id}", runId=run_id)
@@ -50,22 +46,13 @@ class StoredResponses:
             ChatBusy: The run has not ended.
         """
         run_id = parse_response_id(request.match_info["id"])
-        metadata = call_ids.forward_metadata()
-        with rpc_errors():
-            reply = await self._agents.GetRun(
-                agent_pb2.GetRunRequest(run_id=run_id), timeout=TIMEOUT_S, metadata=metadata
-            )
-            chat_id = reply.run.chat_id
-            listed = await self._agents.ListRuns(
-                agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=1), timeout=TIMEOUT_S, metadata=metadata
-            )
-            if listed.runs_total > 1:
-                rule = (
-                    f"must be the only response of its chat, which has {listed.runs_total}; DELETE /api/chat takes all"
-                )
-                raise InvalidRequest.of("response_id", rule)
-            deleting = memory_pb2.DeleteChatRequest(chat_id=chat_id)
-            await self._memory.DeleteChat(deleting, timeout=TIMEOUT_S, metadata=metadata)
+        reply = await call_peer(self._agents.GetRun, agent_pb2.GetRunRequest(run_id=run_id))
+        chat_id = reply.run.chat_id
+        listed = await call_peer(self._agents.ListRuns, agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=1))
+        if listed.runs_total > 1:
+            rule = f"must be the only response of its chat, which has {listed.runs_total}; DELETE /api/chat takes all"
+            raise InvalidRequest.of("response_id", rule)
+        await call_peer(self._memory.DeleteChat, memory_pb2.DeleteChatRequest(chat_id=chat_id))
         return _answer({"id": request.match_info["id"], "object": "response", "deleted": True})
 
 

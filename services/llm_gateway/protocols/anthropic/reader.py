@@ -1,8 +1,8 @@
 """Reads the answer: each event becomes deltas at once.
 
-https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11). Anthropic wants an answer's blocks back in
-their order, with thoughts and what only it can read unchanged. Texts and calls stand in the message itself, and here by
-their lengths and places alone (https://platform.claude.com/docs/en/build-with-claude/extended-thinking, 2026-11).
+https://platform.claude.com/docs/en/build-with-claude/streaming (2026-11). Anthropic requires an answer's blocks back in
+their order, with thoughts and encrypted parts unchanged. The message itself contains texts and calls; here only their
+lengths and positions are stored (https://platform.claude.com/docs/en/build-with-claude/extended-thinking, 2026-11).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class AnswerBlocks:
         """Text of blocks that are still being written, by index: thoughts, or the input of a provider's own tool."""
 
     def begin_block(self, index: int, block: Block, raw: bytes) -> None:
-        """Begin a block, whose fields `raw` has all."""
+        """Begin a block; `raw` has all its fields."""
         match block.type:
             case "text":
                 self._blocks[index] = {"type": "text", "chars": 0}
@@ -233,7 +233,7 @@ class AnswerBlocks:
                 self._texts[index] = [block.thinking or ""]
 
     def count_text(self, index: int, chars: int) -> None:
-        """Count the characters of a text block; text outside such a block has no place in the order."""
+        """Count the characters of a text block; text outside of such a block has no position in the order."""
         if (block := self._blocks.get(index)) is not None and "chars" in block:
             block["chars"] += chars
 

@@ -1,12 +1,12 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/messages.
 
-https://platform.claude.com/docs/en/api/messages (2026-11). Turns alternate between two roles: one user turn holds all
+https://platform.claude.com/docs/en/api/messages (2026-11). Turns alternate between two roles: one user turn has all
 results and the user's text. The API refuses blank texts.
 
-At most four places of a request are marked, up to which the provider may cache it. A later request finds a cached
-prefix when a mark of its own lies at most 20 blocks behind, so the conversation has two: at its end, and at the end of
-the user's turn before, where the last request had its own. The first turn has one too: after a compaction it begins
-with the summary, which stays when all behind it goes
+A request has at most four cache marks; the provider may cache the prefix up to each. A later request finds a cached
+prefix if one of its own marks is at most 20 blocks after it, so the conversation has two: at its end, and at the end of
+the previous user turn, where the last request had one. The first turn has one too: after a compaction it begins with
+the summary, which remains when the rest is replaced
 (https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-11).
 """
 
@@ -72,7 +72,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if request.HasField("output_format") and model.keeps_to_schemas:
         form = {"type": "json_schema", "schema": orjson.Fragment(request.output_format.schema)}
         body["output_config"] = body.get("output_config", {}) | {"format": form}
-    # Both at once are refused by models since Claude 4.5, and a temperature beside thinking by all.
+    # Models since Claude 4.5 refuse both together, and all models refuse a temperature together with thinking.
     thinks = "thinking" in body
     if request.HasField("temperature") and not thinks:
         body["temperature"] = min(request.temperature, 1.0)
@@ -106,7 +106,7 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
 
 
 def _lacks_thoughts(conversation: list[Turn]) -> bool:
-    """Whether results answer calls without thinking blocks, as another provider's are."""
+    """Return whether results answer calls without thinking blocks, for example another provider's."""
     results = conversation[-1]["content"] if conversation else []
     if len(conversation) < 2 or not any(block["type"] == "tool_result" for block in results):
         return False
@@ -132,7 +132,7 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     ordered = None if any(map(is_media, message.content)) else order_blocks(items, text, calls)
     if ordered is not None:
         return ordered
-    # An answer that was cut, or one of an earlier version's log, whose thoughts alone are known.
+    # An answer that was cut, or one from an earlier version's log, of which only the thoughts are known.
     return [*(item for item in items if item.get("type") in THINKING), *blocks, *calls]
 
 
@@ -166,7 +166,7 @@ def _build_result(message: llm_pb2.Message) -> Block:
 def mark_cache(body: dict[str, Any]) -> None:
     """Mark the ends of tools and instructions, of the user's first turn, and of the last ones.
 
-    Tools have a mark of their own so that they stay in the cache when others come after them.
+    Tools have a separate mark so that they remain cached when the instructions change.
     """
     left = MARKS_MAX - 1
     if tools := body.get("tools"):

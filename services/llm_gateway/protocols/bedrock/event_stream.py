@@ -15,7 +15,7 @@ from headrace.sse import Take
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 
 EVENT, DOCUMENT = "event", "document"
-"""What a frame's id says: an event, or a document in the place of a stream; anything else is an exception."""
+"""Kinds of frames, by id: an event, or a document instead of a stream; any other id is an exception."""
 
 _PRELUDE = struct.Struct("!III")
 _CHECKSUM_BYTES: Final = 4

@@ -1,4 +1,5 @@
-"""Reads the answer: each event becomes deltas at once. Converse wants its blocks back, thoughts with their signatures.
+"""Reads the answer: each event becomes deltas at once. Converse requires its blocks back, thoughts with their
+signatures.
 
 https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11).
 """

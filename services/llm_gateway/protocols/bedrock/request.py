@@ -54,7 +54,7 @@ _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
-    # The ends of the instructions, which the tools stand before, and of the conversation are marked.
+    # The ends of the instructions, which come after the tools, and of the conversation are marked.
     is_cached = provider.prompt_cache and any(name in request.model for name in CACHING)
     config = build_limits(request, "temperature", "topP", "maxTokens")
     body: dict[str, Any] = {"messages": turns}
@@ -77,7 +77,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         limit = request.max_tokens or model.max_output or OUTPUT_TOKENS_MAX
         wish = _build_reasoning(request, provider, model, limit, turns)
         if "thinking" in wish:
-            # Both are refused beside thoughts, whose budget is a part of the limit.
+            # Both are refused together with thoughts; the budget of thoughts is a part of the limit.
             config = {"maxTokens": limit}
         body |= {"additionalModelRequestFields": wish} if wish else {}
     if config:
@@ -129,7 +129,7 @@ def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn
 
 
 def lacks_thoughts(turns: list[Turn]) -> bool:
-    """Whether results answer calls without thoughts, as another provider's are."""
+    """Return whether results answer calls without thoughts, for example another provider's."""
     if len(turns) < 2 or not any("toolResult" in block for block in turns[-1]["content"]):
         return False
     return REASONING not in turns[-2]["content"][0]
@@ -158,7 +158,7 @@ def _build_parts(message: llm_pb2.Message) -> list[Block]:
     blocks = [block for part in message.content if (block := _build_part(part)) is not None]
     if message.role == "user" and not any("text" in block for block in blocks):
         names = [block["document"]["name"] for block in blocks if "document" in block]
-        blocks += [{"text": ", ".join(names)}] if names else []  # a document wants a text beside it
+        blocks += [{"text": ", ".join(names)}] if names else []  # a document needs a text in the same message
     return blocks
 
 

@@ -21,7 +21,7 @@ IMAGE_BYTES_MAX = 10 * 1024 * 1024
 SOUND_BYTES_MAX = 25 * 1024 * 1024
 
 SAMPLES_PER_S = 24_000
-"""Rate of the bare samples (`pcm16`), the only form in which OpenAI streams sound."""
+"""Rate of raw samples (`pcm16`), the only form in which OpenAI streams sound."""
 
 _OTHER_SOUNDS = {b"OggS": "audio/ogg", b"fLaC": "audio/flac"}
 
@@ -34,7 +34,7 @@ class AnswerMedia:
         self._size_bytes = 0
         self._sound = bytearray()
         self._rest = ""
-        """Base64 of less than three bytes, of which the next piece may have the others."""
+        """Base64 of less than three bytes; the next piece may have the rest."""
         self._sound_problem = ""
 
     def read_picture(self, data_url: str) -> LlmMedia:
@@ -53,7 +53,7 @@ class AnswerMedia:
         return self._admit(data, mime_type)
 
     def add_sound(self, text: str) -> None:
-        """Add a piece, which may be encoded by itself or be cut from the whole one's base64."""
+        """Add a piece, either encoded separately or cut from the base64 of the whole."""
         if self._sound_problem:
             return
         text = self._rest + text
@@ -94,7 +94,7 @@ class AnswerMedia:
 
 
 def _make_wave(samples: bytes) -> bytes:
-    """Put the head of a WAV file (http://soundfile.sapp.org/doc/WaveFormat) before samples of 16 bits."""
+    """Return 16-bit samples with the head of a WAV file (http://soundfile.sapp.org/doc/WaveFormat)."""
     size, rate = len(samples), SAMPLES_PER_S
     head = (b"RIFF", size + 36, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", size)
     return _WAVE_HEAD.pack(*head) + samples

@@ -44,7 +44,7 @@ class FrameReader(Protocol):
         ...
 
     def push_rest(self, take: Take) -> None:
-        """Pass on what is left at the body's end."""
+        """Pass on the rest at the end of the body."""
         ...
 
 
@@ -103,7 +103,7 @@ class AnswerReader:
         self.deltas = 0
         self._frames_passed_over = 0
         self.has_finish = False
-        """Whether a frame has said how the answer ended; usage may follow."""
+        """Whether a frame had the finish reason; usage may follow."""
         self.is_over = False
 
     def feed_chunk(self, chunk: bytes) -> None:
@@ -121,10 +121,10 @@ class AnswerReader:
         self._flush_held()
 
     def build_finish(self) -> LlmFinish:
-        """Return how the answer ended; called once, when it is over.
+        """Return how the answer ended; called once, at its end.
 
         Raises:
-            ProviderUnavailable: The stream ended too early, or with a word for a failure.
+            ProviderUnavailable: The stream ended too early, or with a reason that means a failure.
             ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
@@ -145,7 +145,7 @@ class AnswerReader:
                 model=self._model,
                 providerReason=reason,
             )
-        # One that wrote something that is not shown, as hidden reasoning, had room.
+        # An answer that contains only hidden output, such as secret reasoning, had room.
         if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
@@ -162,7 +162,7 @@ class AnswerReader:
         raise NotImplementedError
 
     def _read_other(self, block: bytes) -> None:
-        """Read lines that are no frame: a document instead of a stream, or an error under a name of its own."""
+        """Read lines that are not a frame: a document instead of a stream, or an error with its own field name."""
         text = block.strip()
         name, _, value = text.partition(b":")
         if name == b"error":
@@ -194,7 +194,7 @@ class AnswerReader:
         self._send(encode_call(index, arguments, call_id, self._tool_names.get(name, name)))
 
     def _add_text(self, channel: Channel, text: str) -> str:
-        """Send a text without halves of characters that its end may have; return what was sent."""
+        """Send a text without incomplete characters at its end; return the sent part."""
         if self._halves is not None:
             text = self._halves.join_text(channel, text)
         if text:

@@ -1,9 +1,9 @@
-r"""Decodes frames that are not quite in their protocol's form: what cannot be read is left out unless it decides.
+r"""Decodes frames that deviate slightly from their protocol: unreadable parts are left out unless they are decisive.
 
-Providers write numbers as texts and texts as numbers, and a list where an object belongs
+Providers write numbers as texts and texts as numbers, and a list instead of an object
 (https://github.com/BerriAI/litellm and https://github.com/vllm-project/vllm, issues, 2026-11). Some cut a character in
-two: `"\ud83d"` in one frame, `"\ude00"` in the next. UTF-8 has no lone halves, so private characters stand for them
-until a channel's texts meet.
+two: `"\ud83d"` in one frame, `"\ude00"` in the next. UTF-8 has no lone halves, so private characters represent them
+until a channel's texts are joined.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _read_struct(kind: type[Decoded], value: dict[str, Any]) -> Decoded:
         try:
             fields[name] = _read(field_kind, value[given_name])
         except ValueError:
-            if name in DECISIVE and value[given_name]:  # what is empty decides nothing
+            if name in DECISIVE and value[given_name]:  # an empty value is not decisive
                 raise
     return kind(**fields)
 

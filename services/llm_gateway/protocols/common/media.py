@@ -1,4 +1,4 @@
-"""Images, sounds and files of messages, whatever the protocol."""
+"""Images, sounds and files of messages, for all protocols."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Encoded(NamedTuple):
 
 
 def encode_media(part: llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart) -> Encoded | None:
-    """Return the content; None for an address that the provider is to fetch."""
+    """Return the content; None for an address that the provider fetches."""
     if not part.url:
         return Encoded(part.mime_type, base64.b64encode(part.data).decode())
     match = _DATA_URL.fullmatch(part.url)

@@ -1,7 +1,8 @@
-"""Items that a provider wants back unchanged, in Message.provider_state: an answer's blocks in the order they came.
+"""Items that a provider requires back unchanged, in Message.provider_state: an answer's blocks in their order.
 
-Other providers never get them, since they refuse foreign signatures. Texts and calls stand in the message itself. Here
-are their lengths and places, with the fields that only the provider reads; everything else is kept as it came.
+They are never sent to other providers, which refuse foreign signatures. The message itself contains texts and calls.
+The state has their lengths and positions, with the fields that only the provider reads; everything else is kept
+unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What providers report of an answer: words for its end, and numbers of tokens, of which some are none."""
+"""Providers' reports about an answer: finish reasons, and numbers of tokens, some of which are impossible."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ TOKENS_MAX = 1_000_000_000
 
 
 def translate_finish(word: str) -> str:
-    """Return the contract's finish reason, or the provider's word where it has none.
+    """Return the contract's finish reason, or the provider's word if the contract has none.
 
-    Gemini writes details behind a colon, as in `content_filter: SAFETY`.
+    Gemini writes details after a colon, as in `content_filter: SAFETY`.
     """
     name = word.partition(":")[0].strip().lower()
     return _MEANINGS.get(name, name if name in FAILURES else word[:_WORD_CHARS_MAX])
@@ -88,7 +88,7 @@ def is_known_finish(reason: str) -> bool:
 
 
 def drop_impossible(report: msgspec.Struct) -> None:
-    """Take away what no call can have, from a report and its parts; it counts as not told."""
+    """Remove impossible numbers from a report and its parts, as if they were not reported."""
     for name in report.__struct_fields__:
         value = getattr(report, name)
         if isinstance(value, msgspec.Struct):

@@ -16,7 +16,7 @@ from services.llm_gateway.fitting.fitted_request import FREE_CHOICES, list_unsup
 from services.llm_gateway.providers.provider_file import Model, Provider
 
 SETTINGS = frozenset({"generationConfig", "inferenceConfig", "additionalModelRequestFields"})
-"""Objects that hold what other protocols have as fields of the body: further fields join those that are there."""
+"""Objects that contain settings which other protocols have as fields of the body: extra fields are merged into them."""
 
 THINKING_TOKENS = {"LOW": 1_024, "MEDIUM": 4_096, "HIGH": 16_384}
 
@@ -58,7 +58,7 @@ def replace_bad_arguments(text: str) -> str:
 
 
 def merge_extra_body(body: dict[str, Any], provider: Provider, model: Model) -> dict[str, Any]:
-    """Put the provider's and the model's further fields over ours; None takes a field away."""
+    """Merge the extra fields of the provider and the model over ours; None removes a field."""
     merged = dict(body)
     for name, value in (*provider.extra_body.items(), *model.extra_body.items()):
         is_part = name in SETTINGS and isinstance(value, dict) and isinstance(merged.get(name), dict)
@@ -82,12 +82,13 @@ def is_any_object(wanted: common_pb2.OutputFormat) -> bool:
 def build_thinking(
     request: llm_pb2.ChatRequest, provider: Provider, model: Model, max_tokens: int, *, lacks_thoughts: bool
 ) -> dict[str, Any]:
-    """Return the fields, none without a wish. With `lacks_thoughts`, results answer calls without thoughts, which is
-    refused beside a budget: "Expected `thinking` or `redacted_thinking`, but found `tool_use`" (2025-08)."""
+    """Return the thinking fields; empty without a reasoning request. With `lacks_thoughts`, results answer calls
+    without thoughts, which is refused together with a budget: "Expected `thinking` or `redacted_thinking`, but found
+    `tool_use`" (2025-08)."""
     reasoning = request.reasoning
     if not request.HasField("reasoning"):
         return {}
-    # A forced tool and thinking exclude each other; the tool is what the caller insists on.
+    # A forced tool and thinking exclude each other; the caller's forced tool takes precedence.
     enabled = reasoning.enabled and request.tool_choice in FREE_CHOICES
     unsupported = list_unsupported(provider, model, request.model)
     if provider.reasoning == "adaptive" or "reasoning_budget" in unsupported:
@@ -105,7 +106,7 @@ def build_thinking(
 def join_turns(
     messages: Iterable[llm_pb2.Message], build_blocks: Callable[[llm_pb2.Message], list[Block]]
 ) -> list[Turn]:
-    """Return the turns; instructions, which have a field of their own, and messages without blocks are left out."""
+    """Return the turns, without instructions, which have a separate field, and messages without blocks."""
     turns: list[Turn] = []
     for message in messages:
         if message.role == "system" or not (blocks := build_blocks(message)):

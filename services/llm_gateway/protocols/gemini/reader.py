@@ -1,6 +1,6 @@
 """Reads the answer: each frame becomes deltas at once.
 
-The provider wants an answer's parts back in their order, with the signatures at the very same parts.
+The provider requires an answer's parts back in their order, each with its signature.
 """
 
 from __future__ import annotations

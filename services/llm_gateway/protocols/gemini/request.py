@@ -1,6 +1,6 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/models/{model}:streamGenerateContent.
 
-https://ai.google.dev/api/generate-content (2026-11). An answer goes back as the parts that came, each with the
+https://ai.google.dev/api/generate-content (2026-11). An answer is sent back as its original parts, each with the
 signature of its thoughts (https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11).
 """
 
@@ -52,7 +52,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     body: dict[str, Any] = {"contents": build_contents(request.messages, provider.key, wants_signatures=not is_older)}
     config: dict[str, Any] = {}
     instructions = [join_system_text(request.messages)]
-    # Older models take no form of answers beside functions.
+    # Older models do not accept an output format together with functions.
     if has_form_in_words(request, model) or (request.HasField("output_format") and request.tools and is_older):
         instructions.append(describe_form(request.output_format))
     elif request.HasField("output_format"):
@@ -117,7 +117,7 @@ def build_contents(messages: Iterable[llm_pb2.Message], provider: str, *, wants_
                 parts = _build_answer(message, provider, given_ids, wants_signatures=wants_signatures)
                 contents += [{"role": "model", "parts": parts}] if parts else []
             case _:
-                pass  # instructions have a field of their own
+                pass  # instructions have a separate field
     return contents
 
 

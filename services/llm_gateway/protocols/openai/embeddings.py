@@ -1,4 +1,4 @@
-"""Embeddings: the body of POST {baseUrl}/embeddings, and the vectors of its answer.
+"""Embeddings: builds the body of POST {baseUrl}/embeddings and reads the vectors of the answer.
 
 https://platform.openai.com/docs/api-reference/embeddings (2026-05)
 """
@@ -43,7 +43,7 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 def find_path(provider: Provider) -> str:
-    """Return the path of embeddings, beside that of chat completions.
+    """Return the path of embeddings, derived from that of chat completions.
 
     Raises:
         InvalidRequest: The provider's protocol has none.
@@ -56,7 +56,7 @@ def find_path(provider: Provider) -> str:
 
 def build_body(request: llm_pb2.EmbedRequest, model: Model) -> bytes:
     texts = [given.text if given.HasField("text") else [*given.tokens.ids] for given in request.inputs]
-    # base64 is a third of the decimals' bytes, and what OpenAI's own clients ask for.
+    # base64 takes a third of the bytes of decimals, and OpenAI's own clients request it.
     body: dict[str, Any] = {"model": request.model, "input": texts, "encoding_format": "base64"}
     if request.HasField("dimensions"):
         body["dimensions"] = request.dimensions
@@ -64,9 +64,9 @@ def build_body(request: llm_pb2.EmbedRequest, model: Model) -> bytes:
 
 
 def read_answer(body: bytes, inputs: int) -> tuple[list[llm_pb2.Embedding], common_pb2.Usage]:
-    """Return one vector for each of `inputs`, in their order, and the tokens as the provider counted them.
+    """Return one vector for each of `inputs`, in their order, and the tokens counted by the provider.
 
-    A large answer belongs in a thread.
+    Call it in a thread for large answers.
 
     Raises:
         BadFrame: The answer does not fit.

@@ -97,7 +97,7 @@ class UsageReport(msgspec.Struct):
     """Moonshot's."""
 
     def merge_report(self, report: UsageReport) -> None:
-        """Take over what a later report says; some providers end with zeros."""
+        """Take over the numbers of a later report, except zeros, with which some providers end."""
         for field in report.__struct_fields__:
             if value := getattr(report, field):
                 setattr(self, field, value)
@@ -117,7 +117,7 @@ class TopLevelError(ErrorObject):
 class Choice(msgspec.Struct, gc=False):
     delta: Delta | None = None
     message: Delta | None = None
-    """The whole answer, in the place of its deltas or once more behind them."""
+    """The whole answer, instead of its deltas or repeated after them."""
 
     finish_reason: str | None = None
     usage: UsageReport | None = None

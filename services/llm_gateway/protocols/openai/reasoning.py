@@ -108,8 +108,8 @@ class ReasoningDetails:
 
 
 def _continues(item: dict[str, Any], last: dict[str, Any]) -> bool:
-    """Whether a fragment continues the item before it: same type and index, and a text or a signature to add."""
+    """Return whether a fragment continues the previous item: same type and index, and a text or a signature to add."""
     if item.get("data") is not None or any(last.get(key) != item.get(key) for key in ("type", "index")):
         return False
-    # Where no index tells them apart, a signature is the last of its block.
+    # Without an index, a signature ends its block.
     return "index" in item or not last.get("signature") or not any(item.get(key) for key in _TEXTS)

@@ -21,7 +21,7 @@ CALL_KIND: Final = "call_fields"
 MESSAGE_KIND: Final = "message_fields"
 
 AT: Final = "at"
-"""A call's place among those of its message, from 0."""
+"""Position of a call among those of its message, from 0."""
 
 _CALL_FIELDS = ("extra_content", "provider_specific_fields")
 

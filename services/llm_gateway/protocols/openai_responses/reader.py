@@ -1,7 +1,7 @@
 """Reads the answer: each event becomes deltas at once.
 
-https://developers.openai.com/api/reference/resources/responses/streaming-events (2026-11). The provider wants an
-answer's items back in their order, with thoughts and what only it can read unchanged
+https://developers.openai.com/api/reference/resources/responses/streaming-events (2026-11). The provider requires an
+answer's items back in their order, with thoughts and encrypted parts unchanged
 (https://developers.openai.com/api/docs/guides/reasoning, "Keeping reasoning items in context", 2026-11).
 """
 
@@ -118,7 +118,7 @@ class ResponsesReader(AnswerReader):
         """Our index of each call, by the item's place."""
         self._with_arguments: set[Hashable] = set()
         self._told: set[Hashable] = set()
-        """Items of whose text or thoughts something has come in deltas."""
+        """Items for which deltas of text or thoughts have arrived."""
         self._done: set[Hashable] = set()
         self._status: str | None = None
         """How the answer ended, in the provider's word."""
@@ -264,7 +264,7 @@ class AnswerItems:
         self._items.setdefault(key, {"type": "function_call", CALL: True})
 
     def add_item(self, key: Hashable, kind: str, raw: bytes) -> None:
-        """Keep what is to go back of a complete item."""
+        """Keep the parts of a complete item that must be sent back."""
         item: dict[str, Any] = orjson.loads(raw)
         match kind:
             case "message":
@@ -274,7 +274,7 @@ class AnswerItems:
             case "function_call":
                 self._items[key] = {name: item[name] for name in _OF_CALL if name in item} | {CALL: True}
             case "reasoning" if not (item.get("encrypted_content") or item.get("content")):
-                self._items.pop(key, None)  # a reference to what nobody has stored
+                self._items.pop(key, None)  # a reference to an item that is not stored
             case _:
                 item.pop("status", None)
                 self._items[key] = item

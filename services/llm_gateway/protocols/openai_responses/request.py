@@ -114,7 +114,7 @@ def build_input(messages: Iterable[llm_pb2.Message], provider: str) -> list[Item
             case "assistant":
                 items += _build_answer(message, provider)
             case _:
-                pass  # instructions have a field of their own
+                pass  # instructions have a separate field
     return items
 
 

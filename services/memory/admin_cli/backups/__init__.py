@@ -1,1 +1,1 @@
-"""Backups into a bucket, and out of it."""
+"""Backups to and from a bucket."""

@@ -1,4 +1,4 @@
-"""`python -m services.memory.admin_cli.backups`: backups into a bucket, and out of it."""
+"""`python -m services.memory.admin_cli.backups`: backups to and from a bucket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Config:
 
 def main() -> None:
     arguments = _build_parser().parse_args()
-    # Others' settings may stand beside them: of a database, or of the service.
+    # Settings of others, such as the database or the service, are ignored.
     env = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     try:
         config = settings.load_settings(Config, "BACKUPS", env)

@@ -1,1 +1,1 @@
-"""What both engines do where stored texts are encrypted."""
+"""Handling of encrypted texts, shared by both engines."""

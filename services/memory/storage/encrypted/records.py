@@ -1,4 +1,4 @@
-"""Records, each one object of JSON, and lines without numbers: encrypted they are an object of JSON, too."""
+"""Records, each a JSON object, and lines without numbers; in encrypted form they are JSON objects as well."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def encrypt_record(kind: str, record_id: str, data: bytes, keys: Keyring, tenant: str) -> bytes:
-    """Return what is stored of a record whose JSON is `data`."""
+    """Return the stored form of a record with the JSON `data`."""
     if not keys.encrypts:
         return data
     return keys.encrypt_line(tenant, _name_record(kind, record_id), 0, data) + b"\n"
@@ -22,8 +22,8 @@ def decrypt_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> b
     """Return a record's JSON.
 
     Raises:
-        WrongCiphertext: It is not what was written.
-        KeyUnavailable, Overloaded: Its key cannot be had.
+        WrongCiphertext: It has changed since it was written.
+        KeyUnavailable, Overloaded: Its key is not available.
     """
     if not is_encrypted_line(stored):
         return stored
@@ -31,7 +31,7 @@ def decrypt_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> b
 
 
 def read_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> bytes:
-    """Return a record's JSON. Raises LogDamaged where it is not what was written, KeyUnavailable, Overloaded."""
+    """Return a record's JSON. Raises LogDamaged if it has changed since it was written, KeyUnavailable, Overloaded."""
     try:
         return decrypt_record(kind, record_id, stored, keys)
     except WrongCiphertext as error:
@@ -39,7 +39,7 @@ def read_record(kind: str, record_id: str, stored: bytes, keys: Keyring) -> byte
 
 
 def is_current_record(stored: bytes, keys: Keyring, tenant: str) -> bool:
-    """Return whether a record stands as it would be written now."""
+    """Return whether a record has the form in which it would be written now."""
     if not is_encrypted_line(stored):
         return not keys.encrypts
     try:
@@ -57,13 +57,13 @@ def encrypt_blob(chat_id: str, blob_id: str, plain: bytes, keys: Keyring, tenant
 
 
 def decrypt_blob(chat_id: str, blob_id: str, stored: bytes, keys: Keyring) -> bytes:
-    """Return what was encrypted; where it is not what was written, nothing, which no blob's name is of. Raises
+    """Return the decrypted blob; empty if it has changed since it was written, which matches no blob's name. Raises
     KeyUnavailable, Overloaded."""
     return decrypt_whole(_name_blob(chat_id, blob_id), stored, keys)
 
 
 def decrypt_whole(context: bytes, stored: bytes, keys: Keyring) -> bytes:
-    """Return what was encrypted for a context; nothing if it is damaged. Raises KeyUnavailable, Overloaded."""
+    """Return data decrypted for its context; empty if it is damaged. Raises KeyUnavailable, Overloaded."""
     if not is_encrypted(stored):
         return stored
     try:

@@ -1,7 +1,7 @@
-"""Bringing what is stored to how it would be written now: encryption was switched on or off, or a key was rotated.
+"""Converts stored data to its current form after encryption was switched on or off, or a key was rotated.
 
-Each chat and record is written anew whole, or not at all, and one that stands as it should is left alone, so that a
-pass that was cut goes on where it was.
+Each chat and record is rewritten as a whole or not at all, and data already in the current form is skipped, so that an
+interrupted pass continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
 
 LOOK_S = 2.0
-"""How often is looked whether there is something to do."""
+"""Interval at which a pass is considered."""
 
 RETRY_S = 600.0
-"""Pause behind a pass that has left something, as a key could not be had or a log is damaged."""
+"""Pause after an incomplete pass, because a key was unavailable or a log is damaged."""
 
 SETTLE_S = 5.0
-"""Longer than other services take to learn of a new key: what they write until then is in no pass."""
+"""Longer than other services take to learn of a new key; data they write until then is not covered by a pass."""
 
 SHARE = 0.2
-"""Share of the time that a pass in the background takes."""
+"""Share of the time that a background pass uses."""
 
 FAILURES_SHOWN_MAX = 20
 
@@ -45,12 +45,12 @@ class PassReport:
     looked_at: int = 0
     rewritten: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What was left, and why; of many the first ones."""
+    """The first failures, each with name and reason."""
     failed: int = 0
 
 
 Piece: TypeAlias = tuple[str, Callable[[], Awaitable[bool]]]
-"""A name, and a function that writes what it names as it would be written now, and returns whether that was needed."""
+"""A name, and a function that converts the named data to its current form and returns whether that was necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class Rewriting:
     keys: Keyring
     stored: DataKeys
     sources: tuple[Callable[[], AsyncIterator[Piece]], ...]
-    """Yield all that the engine stores, piece by piece."""
+    """Yield all stored data of the engine, piece by piece."""
     scrub: Callable[[], Awaitable[None]]
-    """Clear what rewritten pieces have left in files."""
+    """Clear traces of rewritten pieces in files."""
 
 
 async def run_pass(rewriting: Rewriting, share: float = 1.0) -> PassReport:
-    """Bring all that is stored to the goal, in a `share` of the time, and note that where nothing was left."""
+    """Convert all stored data to the goal, using a `share` of the time; record the goal if nothing failed."""
     goal, report = rewriting.keys.goal, PassReport()
     for list_pieces in rewriting.sources:
         async for name, rewrite in list_pieces():
@@ -86,7 +86,7 @@ async def run_pass(rewriting: Rewriting, share: float = 1.0) -> PassReport:
 
 @asynccontextmanager
 async def running_passes(rewriting: Rewriting) -> AsyncGenerator[None]:
-    """Have passes run whenever they are needed while inside the block."""
+    """Run passes whenever they are needed while inside the block."""
     running = guard_task(asyncio.create_task(run_passes(rewriting)))
     try:
         yield
@@ -96,7 +96,7 @@ async def running_passes(rewriting: Rewriting) -> AsyncGenerator[None]:
 
 
 async def run_passes(rewriting: Rewriting) -> None:
-    """Run a pass whenever what is stored is not as it would be written now; until cancelled."""
+    """Run a pass whenever stored data is not in its current form, until cancelled."""
     reached = ""
     while rewriting.keys.is_on:
         await asyncio.sleep(LOOK_S)

@@ -1,5 +1,7 @@
-"""Texts in the rows of chats: names and titles, searched texts, gates' reasons and grants. Ids, states, times, users,
-tools and sums stay as they are, as rows are found by them."""
+"""Texts in the rows of chats: names and titles, searched texts, gates' reasons and grants.
+
+Ids, states, times, users, tools and sums stay in plain text, because rows are found by them.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class RowCipher:
-    """Used in any thread; what it decrypts was encrypted for the same place in the same row."""
+    """May be used in any thread; decryption succeeds only for the same place in the same row."""
 
     def __init__(self, keys: Keyring) -> None:
         self.keys = keys
 
     def encrypt_change(self, change: IndexChange) -> IndexChange:
-        """Return a change as its rows are to stand; the tenant's key is to be ready where this must not block."""
+        """Return a change with its texts encrypted; load the tenant's key first if this must not block."""
         if not self.keys.encrypts:
             return change
         chat, tenant, encrypt = change.chat, change.chat.tenant, self.keys.encrypt_text
@@ -56,7 +58,7 @@ class RowCipher:
         return replace(grant, event=self.keys.encrypt_text(grant.tenant, _name_grant(grant), grant.event))
 
     def decrypt_entry(self, entry: ChatEntry) -> ChatEntry:
-        """Raises LogDamaged, KeyUnavailable, Overloaded, as all here."""
+        """Return the row decrypted. Raises LogDamaged, KeyUnavailable, Overloaded, like all methods here."""
         if not self.keys.is_on:
             return entry
         name = self.keys.decrypt_text(_name_chat_part(entry.chat_id, b"name"), entry.name)
@@ -78,8 +80,8 @@ class RowCipher:
         return [self.decrypt_gate(gate) for gate in gates]
 
     def decrypt_known_gates(self, gates: Iterable[GateEntry]) -> list[GateEntry]:
-        """Decrypt gates of all tenants; one whose reason cannot be read has none: who waits for it is to be told of its
-        end."""
+        """Decrypt gates of all tenants; an unreadable reason becomes empty, because waiting clients must still learn of
+        a gate's end."""
         return [self._decrypt_known_gate(gate) for gate in gates]
 
     def decrypt_grant(self, grant: GrantEntry) -> GrantEntry:

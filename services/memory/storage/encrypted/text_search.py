@@ -1,4 +1,4 @@
-"""The search of encrypted texts: no index can be made of them, so the user's newest ones are read and looked into."""
+"""Searches encrypted texts: they cannot be indexed, so the user's newest ones are read and scanned."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from services.memory.storage.search import Question
 
 PAGE_TEXTS = 500
-"""Texts that are read at once; others ask between two pages."""
+"""Texts read at a time; other queries run between two pages."""
 
 TEXTS_MAX = 20_000
-"""Texts of a user that are looked into, the newest first: some 0.1 s of CPU at 400 characters (2026-11)."""
+"""Maximum texts scanned per user, newest first: some 0.1 s of CPU at 400 characters each (2026-11)."""
 
 
 class TextRow(NamedTuple):
@@ -32,14 +32,14 @@ class TextRow(NamedTuple):
 class _Match(NamedTuple):
     score: float
     length: int
-    """Negative, so that of two with the same score the shorter one is greater."""
+    """Negative, so that the shorter of two with the same score is greater."""
     place: int
     row: TextRow
     text: str
 
 
 class EncryptedSearch:
-    """One question, which is given the user's texts in pages."""
+    """One search, which receives the user's texts in pages."""
 
     def __init__(self, question: Question, cipher: RowCipher) -> None:
         self._question = question
@@ -49,12 +49,12 @@ class EncryptedSearch:
         self._best: list[_Match] = []
 
     def add_rows(self, rows: Iterable[TextRow]) -> None:
-        """Look into texts. Raises LogDamaged, KeyUnavailable, Overloaded."""
+        """Scan texts. Raises LogDamaged, KeyUnavailable, Overloaded."""
         for row in rows:
             text = self._cipher.decrypt_searched(row.chat_id, row.run_id, row.kind, row.text)
             folded = text.casefold()
             score = float(sum(term in folded for term in self._long))
-            if not score:  # what only short words find comes after: they are in many texts
+            if not score:  # matches of short words alone rank below, because many texts contain them
                 count = sum(term in folded for term in self._short)
                 score = count / (1 + count)
             if score:

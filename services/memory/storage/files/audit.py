@@ -1,8 +1,9 @@
-"""A tenant's audit log in files: `<number of its first line>.jsonl`, each for some thousand lines, and `head.json`, the
-number and hash of the last line. Everything here blocks.
+"""A tenant's audit log in files: `<number of its first line>.jsonl`, each for some thousand lines, and `head.json` with
+the number and hash of the last line. Everything here blocks.
 
-A line is on disk before the head says so: a kill in between leaves a head that the log has passed. What a kill has cut
-of a line is cut off at the next start; nobody was told that it was stored."""
+A line is on disk before the head counts it, so a kill in between leaves a head behind the log. A line cut by a kill was
+never acknowledged, and is removed at the next start.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +38,12 @@ log = structlog.get_logger()
 
 
 class Segments:
-    """The log of one tenant, which one thread uses at a time."""
+    """The log of one tenant, used by one thread at a time."""
 
     def __init__(
         self, folder: Path, lines_max: int = SEGMENT_LINES_MAX, sync: Callable[[int], None] = os.fsync
     ) -> None:
-        """`lines_max` are the lines of a file. Raises OSError."""
+        """`lines_max` is the number of lines of a file. Raises OSError."""
         self._folder = folder
         self._lines_max = lines_max
         self._sync = sync
@@ -72,7 +73,7 @@ class Segments:
         return list(self._firsts)
 
     def read_segment(self, first: int) -> list[str]:
-        """Read the lines of a file; none where it is gone."""
+        """Read the lines of a file; empty if it was deleted."""
         return self._read_segment(first) if first in self._firsts else []
 
     def read_behind(self, seq: int, count: int) -> list[str]:
@@ -97,7 +98,7 @@ class Segments:
         return found[:count]
 
     def forget(self, before_at: int, now: int) -> None:
-        """Delete files whose lines are all older; the last one stays."""
+        """Delete files with only older lines; the last file is kept."""
         gone = 0
         for first in self._firsts[:-1]:
             lines = self._read_segment(first)
@@ -111,7 +112,7 @@ class Segments:
             del self._firsts[:gone]
 
     def _append_data(self, path: Path, data: bytes, *, is_new: bool) -> None:
-        """Append all of `data`, on disk when this returns, or none of it. Raises OSError."""
+        """Append all of `data`, on disk on return, or none of it. Raises OSError."""
         with open(path, "ab", buffering=0) as file:
             end = file.tell()
             try:
@@ -127,7 +128,7 @@ class Segments:
                 raise
 
     def _mend(self) -> Head:
-        """Cut off what a kill has left of a line, and return the head."""
+        """Remove a line cut by a kill, and return the head."""
         head = NO_HEAD
         with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
             found = json.loads((self._folder / "head.json").read_bytes())
@@ -144,7 +145,7 @@ class Segments:
         # The last file may have been made, and nothing more.
         texts = (self._read_segment(first) for first in reversed(self._firsts))
         last = next((parse_head(lines[-1]) for lines in texts if lines), None)
-        # One that was shortened or changed goes on where it was: verify shows it.
+        # A shortened or changed log continues from its end; verify reports it.
         return last if last is not None and last[0] >= head[0] else head
 
     def _read_segment(self, first: int) -> list[str]:
@@ -165,11 +166,11 @@ def _read_time(line: str) -> int:
 T = TypeVar("T")
 
 OPEN_MAX = 256
-"""Tenants whose logs stay open."""
+"""Maximum tenants with open logs."""
 
 
 class AuditFolder:
-    """Logs in `<SHA-256 of the tenant>/`, opened when they are asked for."""
+    """Logs in `<SHA-256 of the tenant>/`, opened on demand."""
 
     def __init__(self, folder: Path, room: DiskRoom, clock: Callable[[], int] = now_ms) -> None:
         self._folder = folder

@@ -1,6 +1,7 @@
-"""Logs that the index does not have yet: whoever asks for one of these chats has its log taken in first.
+"""Logs that are not indexed yet; a request for one of these chats indexes its log first.
 
-Nothing else opens such a log, so that it is mended, and counted, once. Used on the event loop only."""
+Nothing else opens such a log, so that it is repaired, and counted, only once. Used on the event loop only.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ from services.runtime.clock import monotonic_s
 DAY_MS = 24 * 3_600_000
 
 LogState = tuple[int, int]
-"""Length and time of change (ns) of a log."""
+"""A log's length and modification time (ns)."""
 
 STEP_LOGS_MAX, STEP_BYTES_MAX = 100, 512 * 1024
-"""Logs and bytes that the index takes in at once: reads wait so long for its thread."""
+"""Maximum logs and bytes indexed at a time; reads wait that long for the index's thread."""
 
 _WAITING = Gauge("headrace_index_chats_waiting", "Chats whose logs the index has not taken in yet; lists lack them.")
 
 
 class Backlog:
     def __init__(self, logs: Mapping[str, LogState], take: Callable[[Sequence[str]], Awaitable[float]]) -> None:
-        """`logs` are by chat, the first to be taken in first; `take` writes the rows of whole logs and returns the CPU
-        seconds of that."""
+        """`logs` are by chat, in the order to index them; `take` writes the rows of whole logs and returns the CPU
+        seconds used."""
         self._logs = dict(logs)
         self._taken: dict[str, asyncio.Future[float]] = {}
         self._take = take
@@ -42,17 +43,17 @@ class Backlog:
         self._note_size()
 
     def get_progress(self) -> IndexProgress | None:
-        """How far the index is; None: it has everything."""
+        """Return the index's progress; None: it is complete."""
         return IndexProgress(self._count - len(self._logs), self._count) if self._logs else None
 
     def check_empty(self, wanted: str) -> None:
-        """Raises IndexIncomplete where `wanted` may be in a log that was not taken in."""
+        """Raise IndexIncomplete if `wanted` may be in a log that is not indexed yet."""
         if (progress := self.get_progress()) is not None:
             raise progress.make_error(wanted)
 
     def check_since(self, at_ms: int, wanted: str) -> None:
-        """Raises IndexIncomplete where a log that was not taken in may have lines of `at_ms` or later: it was changed
-        then, or the day before, as clocks differ."""
+        """Raise IndexIncomplete if an unindexed log may have lines of `at_ms` or later: it changed since then, or the
+        day before, because clocks differ."""
         progress = self.get_progress()
         if progress is not None and max(mtime_ns for _, mtime_ns in self._logs.values()) // 1_000_000 >= at_ms - DAY_MS:
             raise progress.make_error(wanted)
@@ -61,7 +62,7 @@ class Backlog:
         await self._emptied.wait()
 
     async def take_in(self, chat_id: str) -> bool:
-        """Have the index take in a log now; False if it has it."""
+        """Index a log now; return False if it already is."""
         if chat_id not in self._logs:
             return False
         if (taken := self._taken.get(chat_id)) is None:
@@ -71,19 +72,19 @@ class Backlog:
         return True
 
     async def take_step(self) -> float:
-        """Have the index take in the next logs, if there are any; return the CPU seconds of that."""
+        """Index the next logs, if any; return the CPU seconds used."""
         if step := list(self._choose_step()):
             return await self._take_some(step)
         await self.wait_for_taken()  # each is a caller's
         return 0.0
 
     async def wait_for_taken(self) -> None:
-        """Wait for what is being taken in now."""
+        """Wait until the logs now being indexed are done."""
         if self._taken:
             await asyncio.wait(set(self._taken.values()))
 
     async def _take_some(self, chat_ids: Sequence[str]) -> float:
-        # A task of its own: a caller who leaves must leave nobody else waiting.
+        # A separate task, so that a caller who disconnects does not affect others that wait.
         taken = asyncio.ensure_future(self._take(chat_ids))
         self._taken |= dict.fromkeys(chat_ids, taken)
         taken.add_done_callback(lambda _: self._forget_logs(chat_ids))
@@ -112,16 +113,17 @@ class Backlog:
 REPORT_EVERY_S = 5.0
 
 SWITCH_S = 0.0005
-"""How long another thread of this process waits for the interpreter meanwhile: a delta is to be passed on soon."""
+"""How long another thread of this process waits for the interpreter during that time; short, because deltas must be
+passed on."""
 
 BUSY_SHARE = 0.1
-"""Share of a core that the rest of the process uses when it is at work..."""
+"""Share of a core at which the rest of the process counts as busy..."""
 
 BUSY_PAUSE = 3.0
-"""... and the pause that it is given then, as a multiple of the step before."""
+"""... and the pause it then gets, as a multiple of the step before."""
 
 RETRY_S = 1.0
-"""Pause where the index cannot be written now."""
+"""Pause while the index cannot be written."""
 
 RunBacklog: TypeAlias = "Callable[[Backlog, Callable[[], bool], Settle], Coroutine[Any, Any, None]]"
 
@@ -131,7 +133,7 @@ log = structlog.get_logger()
 
 
 async def run_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Settle) -> None:
-    """Have the index take in all of `backlog`; while it `is_behind`, as the disk refuses it, only `settle` is tried."""
+    """Index all of `backlog`; while the disk refuses index writes (`is_behind`), only `settle` is retried."""
     if (progress := backlog.get_progress()) is None:
         return
     begun_s = told_s = monotonic_s()
@@ -152,7 +154,7 @@ async def run_steps(backlog: Backlog, is_behind: Callable[[], bool], settle: Set
 
 
 async def _take_step(backlog: Backlog) -> float:
-    """Take a step and return the seconds to pause behind it: where the rest of the process is at work, some."""
+    """Take a step; return the seconds to pause after it, above 0 if the rest of the process is busy."""
     began_s, began_cpu_s = monotonic_s(), time.process_time()
     used_s = await backlog.take_step()
     step_s = monotonic_s() - began_s

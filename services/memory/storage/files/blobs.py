@@ -1,8 +1,8 @@
 """Blobs in files named by their content. Everything here blocks.
 
-`blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content, or all that encrypted. A blob is on disk
-before any line that refers to it. The modification time of a chat's folder is that of the last `put`, even of a known
-blob.
+`blobs/<chatId>/<SHA-256>` holds the MIME type, a line break, and the content, or all of that encrypted. A blob is on
+disk before any line that refers to it. The modification time of a chat's folder is that of the last `put`, even of a
+known blob.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class BlobFolder:
-    """The blobs of a folder, which several threads may use."""
+    """The blobs of a folder; several threads may use it."""
 
     def __init__(self, folder: Path, keys: Keyring = NO_KEYS) -> None:
         self._folder = folder
         self._opened_s = now_ms() / 1000
         self._keys = keys
         self._wanted = threading.Lock()
-        """Held while a chat's folder is made, touched or deleted."""
+        """Held while a chat's folder is created, touched or deleted."""
 
     def put_blob(self, chat_id: str, blob: Blob, tenant: str) -> None:
-        """Keep a blob of a tenant's chat, on disk when this returns; an existing one stays as it is."""
+        """Store a blob of a tenant's chat, on disk on return; an existing one is unchanged."""
         path = self._get_path(chat_id, blob.id)
         with self._wanted:
             make_folder(path.parent)
             os.utime(path.parent)
         if path.exists():
-            sync_folder(path.parent)  # whoever wrote it may have been killed before
+            sync_folder(path.parent)  # the process that wrote it may have been killed before
         else:
             write_whole(path, encrypt_blob(chat_id, blob.id, blob.encode(), self._keys, tenant))
 
@@ -66,11 +66,11 @@ class BlobFolder:
         return filter(None, (self.find_blob(chat_id, name) for name in self._list_names(chat_id)))
 
     def list_damaged(self, chat_id: str) -> list[str]:
-        """List the chat's blobs whose content is not what their name says."""
+        """List the chat's blobs with content that does not match their name."""
         return [name for name in self._list_names(chat_id) if self.find_blob(chat_id, name) is None]
 
     def rewrite_blobs(self, chat_id: str, tenant: str) -> bool:
-        """Write a chat's blobs as they would be written now, if they are not so; return whether one was not.
+        """Rewrite the chat's blobs that are not in their current form; return whether there were any.
 
         Raises KeyUnavailable, Overloaded.
         """
@@ -107,18 +107,18 @@ class BlobFolder:
             sync_folder(folder)  # also where an earlier try has deleted them, and could not
 
     def delete_unfinished(self, chat_id: str) -> None:
-        """Delete what a process before this one has left of a chat's blobs that it was killed while it wrote."""
+        """Delete the chat's partial blob files that an earlier process left when it was killed."""
         delete_unfinished(self._get_chat_folder(chat_id), self._opened_s)
 
     def list_unused_since(self, time_s: float) -> list[str]:
-        """List chats in whose folder nothing was put since `time_s` (Unix)."""
+        """List chats with no blob stored since `time_s` (Unix)."""
         if not self._folder.exists():
             return []
         with os.scandir(self._folder) as entries:
             return [entry.name for entry in entries if is_uuid(entry.name) and entry.stat().st_mtime < time_s]
 
     def delete_unused(self, chat_id: str, time_s: float) -> bool:
-        """Delete all blobs of a chat unless one was put since `time_s`; return whether they are gone."""
+        """Delete all blobs of a chat unless one was stored since `time_s`; return whether they were deleted."""
         with self._wanted:
             if self._get_chat_folder(chat_id).stat().st_mtime >= time_s:
                 return False
@@ -169,7 +169,7 @@ class FileBlobs:
             await asyncio.to_thread(self._folder.delete_each, chat_id, blob_ids)
 
     async def finish_deletions(self) -> None:
-        """Do nothing: a chat's folder goes with it, or as an orphan."""
+        """Do nothing: a chat's folder is deleted with it, or as an orphan."""
 
     async def delete_orphans(self, age_s: float) -> list[str]:
         before_s = now_ms() / 1000 - age_s

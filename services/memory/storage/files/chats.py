@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class FileChats:
-    """The logs of all chats, used on the event loop only; the disk is reached in threads."""
+    """The logs of all chats, used on the event loop only; the disk is accessed in threads."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class FileChats:
         self._commits = commits
         self._watch = watch
         self._open: WeakValueDictionary[str, Chat] = WeakValueDictionary()
-        """Every chat in use: there are never two objects of one chat."""
+        """Every chat in use, so that a chat never has two objects."""
         self._cache: LruCache[Chat] = LruCache(cache_bytes_max)
         self._loading = asyncio.Lock()
         self._rewriting = asyncio.Lock()
-        """Held while a log is put in place of another, whose length is not its own, or deleted, or a copy made."""
+        """Held while a log is replaced by one of another length, or deleted, or a copy is made."""
 
     async def load(self, chat_id: str) -> Chat:
         chat = await self._open_chat(chat_id)
@@ -105,7 +105,7 @@ class FileChats:
         log, run_ids = await self.export(chat), list(chat.info.runs)
         cut = log_copy.LogCut(log, n, run_ids, owner.user, chat.info.owner.tenant)
         copy = await asyncio.to_thread(self._copy_chat, chat_id, target, cut)
-        # Who erases looks for copies when that is done: one that is made before is in the index by then.
+        # An erasure looks for copies when it is done; a copy made earlier is in the index by then.
         async with self._rewriting:
             if chat.log is lines and not chat.is_deleted:
                 self._index.put_change(await asyncio.to_thread(self._write_new, target, copy))
@@ -118,7 +118,7 @@ class FileChats:
         self._index.put_change(await asyncio.to_thread(self._write_new, chat_id, log))
 
     async def rewrite(self, chat_id: str) -> bool:
-        """Write a chat's log as it would be written now, if it is not so; return whether it was. Raises NotFound,
+        """Rewrite the chat's log if it is not in its current form; return whether that was necessary. Raises NotFound,
         KeyUnavailable, Overloaded."""
         chat = await self.load(chat_id)
         if await asyncio.to_thread(self._is_current, chat_id, chat.info.owner.tenant):
@@ -127,7 +127,7 @@ class FileChats:
             return await self._commits.reencrypt_chat(chat)
 
     async def redact(self, chat_id: str, redact: Callable[[bytes], bytes]) -> None:
-        """Put what `redact` makes of a log in its place; raises as Commits.rewrite_chat does."""
+        """Replace a log by the result of `redact`; raises the errors of Commits.rewrite_chat."""
         chat = await self.load(chat_id)
         with disk_errors(chat_id):
             await asyncio.to_thread(self._blobs.delete_unfinished, chat_id)
@@ -168,7 +168,7 @@ class FileChats:
     async def _open_chat(self, chat_id: str) -> Chat:
         chat = self._open.get(chat_id)
         if chat is None:
-            await self._index.backlog.take_in(chat_id)  # what is appended later is counted once
+            await self._index.backlog.take_in(chat_id)  # later appends are counted only once
             with disk_errors(chat_id):
                 if not self._disk.has_log(chat_id):
                     chat = self._open[chat_id] = Chat.empty(chat_id)
@@ -180,7 +180,7 @@ class FileChats:
         return chat
 
     async def _delete_unread(self, chat_id: str) -> None:
-        async with self._loading:  # nobody has it open, and nobody opens it meanwhile
+        async with self._loading:  # no task has it open, or opens it until this is done
             if chat_id in self._open:
                 raise ChatBusy(f"chat {chat_id} has its key again; try again", chatId=chat_id)
             row = await self._index.find_row(chat_id)
@@ -191,14 +191,14 @@ class FileChats:
             await self._commits.delete_unread(chat_id, row.created_at, spend)
 
     async def delete_unindexed(self, chat_id: str) -> None:
-        """Delete the log of a chat that the index lacks, as its key is lost."""
+        """Delete the log of a chat that the index lacks because its key is lost."""
         async with self._loading:
             await self._commits.delete_unread(chat_id, 0, ())
         with disk_errors(chat_id):
             await asyncio.to_thread(self._blobs.delete_blobs, chat_id)
 
     async def _open_key(self, chat_id: str) -> None:
-        """Have the key of the log at hand before others wait for it to be loaded."""
+        """Load the log's key before other tasks wait for the log."""
         if not self._keys.is_on:
             return
         with disk_errors(chat_id):
@@ -217,13 +217,13 @@ class FileChats:
         self._keys.prepare_now(tenant)
         if self._keys.encrypts:
             log = encrypt_log(chat_id, log, self._keys, tenant)
-            chat = read_chat(chat_id, log, self._keys)  # as long as it stands in the file
+            chat = read_chat(chat_id, log, self._keys)  # as stored in the file
         with self._room.writing(chat_id):
             try:
                 mtime_ns = self._disk.create_log(chat_id, log)
             except FileExistsError as error:
                 raise log_copy.make_exists_error(chat_id) from error
-        # What a copy says has happened elsewhere: nobody is told of it again.
+        # The events in a copy happened elsewhere, and are not reported again.
         return replace(make_full_change(chat, mtime_ns), events=NO_EVENTS)
 
     def _cache_chat(self, chat: Chat) -> None:
@@ -243,6 +243,6 @@ class FileLeases:
     async def acquire(self, chat_id: str, run_id: str, owner: str, ttl_ms: int) -> Lease:
         run = check_can_own((await self._chats.load(chat_id)).info.runs.get(run_id), chat_id, run_id)
         lease = await self._table.acquire(run_id, run.generation, owner, ttl_ms)
-        # What the former owner asked for before is committed first; whatever comes later is refused.
+        # The former owner's earlier requests are committed first; later ones are refused.
         await self._commits.settle()
         return lease

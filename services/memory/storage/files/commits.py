@@ -1,6 +1,6 @@
-"""Group commit: appends that wait while the disk is busy go to it together, one write and one sync for each file.
+"""Group commit: appends that wait while the disk is busy are written together, with one write and one sync per file.
 
-One task makes all changes, in rounds, and answers when they are on disk.
+One task makes all changes, in rounds, and responds once they are on disk.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 SYNCS_MAX = 8
 FILES_MIN = 16
-"""Threads that sync, and the files one takes before another helps. 64 syncs took 2.5 ms in 8 threads, 7 ms in one
-(ext4, 2026-11), but a hop to a thread costs more CPU than a sync."""
+"""Files that one thread syncs before another helps. 64 syncs took 2.5 ms in 8 threads, 7 ms in one (ext4, 2026-11), but
+switching threads costs more CPU than a sync."""
 
 log = structlog.get_logger()
 
@@ -60,12 +60,12 @@ class Append:
     chat: Chat
     lines: list[Known]
     done: asyncio.Future[Span | str]
-    """The lines' numbers, or the run whose query is repeated."""
+    """The lines' numbers, or the id of the run that a repeated query began."""
     lease: Lease | None = None
     beside: Collection[str] | None = None
     """The other unfinished runs that its chat may have; None allows any."""
     writer: Identity | None = None
-    """Who appends, with roles; None: a service on its own account."""
+    """The writer, with roles; None: a service on its own account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Delete:
 class Rewrite:
     chat: Chat
     redact: Callable[[bytes], bytes]
-    """Returns the log that is to be there in place of the one that is."""
+    """Returns the log that replaces the given one."""
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Reencrypt:
-    """Lines are to stand as they would be written now."""
+    """Lines must be converted to their current form."""
 
     chat: Chat
     done: asyncio.Future[bool]
@@ -110,7 +110,7 @@ class _StagedChat:
     refused: list[tuple[Append | Delete | Rewrite | Reencrypt, HeadraceError]] = field(
         default_factory=list[tuple["Append | Delete | Rewrite | Reencrypt", HeadraceError]]
     )
-    """Refusals for what lines of this write say, which may yet not be stored."""
+    """Refusals because of lines in this write, sent only once those are stored."""
     end: int = 0
     link: bytes = NO_LINK
 
@@ -125,7 +125,7 @@ class _StagedChat:
 
 
 class Commits:
-    """The one writer of all logs; `run_commits` is its task."""
+    """The only writer of all logs; `run_commits` must run as a task."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class Commits:
         """Commit `lines`, even if the caller leaves; see ChatLogs.append. After a HeadraceError nothing was
         appended."""
         if isinstance(lines[0], Query):
-            self._room.check()  # what has begun may still fit, and should come to its end
+            self._room.check()  # a run that has begun may still fit, and should be able to end
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
@@ -176,7 +176,7 @@ class Commits:
         """Delete the chat's log.
 
         Raises:
-            ChatBusy: A run of it is unfinished.
+            ChatBusy: One of its runs is unfinished.
             HeadraceError: The disk refused.
         """
         job = Delete(chat, asyncio.get_running_loop().create_future())
@@ -184,16 +184,16 @@ class Commits:
         await job.done
 
     async def delete_unread(self, chat_id: str, created_at: int, spend: Collection[SpendRow]) -> None:
-        """Delete the log of a chat that nobody has open or can open; `spend` is what it has cost."""
+        """Delete the log of a chat that is not open and cannot be opened; `spend` is its spending."""
         with self._room.noting(), disk_errors(chat_id):
             await asyncio.to_thread(self._delete_log, chat_id, created_at, spend)
         self._index.remove_chat(chat_id)
 
     async def rewrite_chat(self, chat: Chat, redact: Callable[[bytes], bytes]) -> None:
-        """Put what `redact` makes of the chat's log in its place; it is called in a thread.
+        """Replace the chat's log by the result of `redact`, which is called in a thread.
 
         Raises:
-            ChatBusy: A run of it is unfinished.
+            ChatBusy: One of its runs is unfinished.
             HeadraceError: The disk refused.
         """
         job = Rewrite(chat, redact, asyncio.get_running_loop().create_future())
@@ -201,11 +201,10 @@ class Commits:
         await job.done
 
     async def reencrypt_chat(self, chat: Chat) -> bool:
-        """Write the chat's log as its lines would be written now; return whether it has changed. Its key is to be
-        ready.
+        """Convert the lines of the chat's log to their current form; return whether it has changed. Load its key first.
 
         Raises:
-            HeadraceError: The disk refused, or a key cannot be had; the log is as it was.
+            HeadraceError: The disk refused, or a key is unavailable; the log is unchanged.
         """
         job = Reencrypt(chat, asyncio.get_running_loop().create_future())
         self._enqueue(job)
@@ -236,7 +235,7 @@ class Commits:
         self._wake.set()
 
     def _stage_jobs(self, jobs: list[Job]) -> list[_StagedChat]:
-        # By chat, not by its id: one that is deleted may still be asked beside the new one of its id.
+        # By chat, not by id: a deleted chat may still get requests along with the new one of the same id.
         staged: dict[Chat, _StagedChat] = {}
         for job in jobs:
             if isinstance(job, Settle):
@@ -269,7 +268,7 @@ class Commits:
         if first.n:
             item.lines += job.lines
             if job.lease is not None and isinstance(first, Query):
-                # Before the run is in any list: whoever looks for runs without an owner must not find it.
+                # Before any list contains the run: a search for runs without an owner must not find it.
                 self._leases.add_first(first.run_id, job.lease)
         return answer
 
@@ -288,7 +287,8 @@ class Commits:
             await self._finish_chat(item, by_item.get(item, 0), threads)
 
     async def _finish_chat(self, item: _StagedChat, outcome: int | Exception, threads: ThreadPoolExecutor) -> None:
-        """Apply what was written for one chat, and answer. `outcome` is the file's time of change, or the error."""
+        """Apply the lines written for one chat, and respond. `outcome` is the file's modification time, or the
+        error."""
         try:
             if isinstance(outcome, Exception):
                 with self._room.noting(), disk_errors(item.chat.chat_id):
@@ -299,11 +299,11 @@ class Commits:
                 _answer_job(job.done, answer)
             for job, error in item.refused:
                 _refuse_job(job, error)
-            # Behind the lines of its round, which are in the log then.
+            # After the lines of the same round, which are then in the log.
             for job in item.rewrites:
                 await self._rewrite_log(job, threads)
             for job in item.reencryptions:
-                # Its error is nobody else's: what was appended with it is stored.
+                # Its error concerns only itself: lines appended with it are stored.
                 try:
                     _answer_job(job.done, await self._reencrypt_chat(job.chat, threads))
                 except (HeadraceError, WrongCiphertext) as error:
@@ -342,7 +342,7 @@ class Commits:
             return
         chat.reload(rewritten.log, rewritten.size_bytes)
         chat.link = rewritten.link
-        # Whoever was told of its events is not told again.
+        # Its events have been reported already.
         self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
         _answer_job(job.done, None)
 
@@ -359,7 +359,7 @@ class Commits:
         return True
 
     def _reencrypt_log(self, chat: Chat) -> tuple[int, bytes, int] | None:
-        """Return length, link and time of change of the new file; None if there is nothing to be written."""
+        """Return length, link and modification time of the new file; None if nothing must be written."""
         chat_id, tenant = chat.chat_id, chat.info.owner.tenant
         before = self._disk.read_log(chat_id)[: chat.size_bytes]
         older = self._disk.read_older(chat_id)
@@ -384,7 +384,7 @@ class Commits:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            # Whoever deletes makes room; only an index that is made anew will not know what the chat has cost.
+            # A deletion frees space; without this line, only a rebuilt index will lack the chat's spending.
             log.warning("cost of a deleted chat not kept beside the index", chat_id=chat_id)
         self._disk.delete_log(chat_id)
 

@@ -1,6 +1,7 @@
-"""Data keys in a folder, `<mark of the tenant>.<version>.json`, each a file that is never changed. Everything blocks.
+"""Data keys in a folder, `<mark of the tenant>.<version>.json`, each a file that never changes. Everything blocks.
 
-A command may add one while a service has the folder, which finds it when it looks again."""
+A command may add one while a service owns the folder; the service finds it at its next refresh.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ FOLDER = "encryption/keys"
 """Beside the logs."""
 
 GOAL = "goal"
-"""Name of the file that says what all that is stored was brought to."""
+"""Name of the file with the last goal that all stored data has reached."""
 
 log = structlog.get_logger()
 
@@ -51,7 +52,7 @@ class FileDataKeys:
             make_folder(self._folder)
             write_whole(unfinished, encode_data_key(key))
             try:
-                os.link(unfinished, path)  # fails where there is one, unlike a rename
+                os.link(unfinished, path)  # fails if the file exists, unlike a rename
             except FileExistsError:
                 return False
             finally:

@@ -1,6 +1,6 @@
 """A folder of logs, owned by one process. Everything here blocks.
 
-`disk_errors` names all errors that callers of the service can see; at start OSError passes unchanged.
+`disk_errors` maps all errors that callers of the service can see; at start OSError passes unchanged.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from services.runtime.rpc.field_rules import is_uuid
 HEAD_BYTES = 256
 
 OPEN_MAX = 32
-"""Files that one thread has open at a time: most systems allow a process 1,024, sockets included."""
+"""Maximum files that one thread has open; most systems allow a process 1,024, including sockets."""
 
 _SUFFIX = ".json"
 _DAMAGED, _OLDER = ".damaged", ".v3"
-"""Suffixes of files beside a log's: the end that a crash cut, and the log that it was converted from."""
+"""Suffixes of files next to a log: an end cut by a crash, and the log it was converted from."""
 
 log = structlog.get_logger()
 
@@ -42,12 +42,12 @@ def disk_errors(chat_id: str) -> AbstractContextManager[None]:
 class Piece:
     chat_id: str
     end: int
-    """The byte where acknowledged data ends."""
+    """Offset at which acknowledged data ends."""
     data: bytes
 
 
 class Disk:
-    """An open folder of logs, for several threads, each with other chats at a time."""
+    """An open folder of logs. Several threads may use it, each for different chats at a time."""
 
     def __init__(
         self,
@@ -56,11 +56,12 @@ class Disk:
         sync: Callable[[int], None] | None = None,
         sync_system: Callable[[int], None] = disk.sync_file_system,
     ) -> None:
-        """Open and lock `folder`, made if missing; `sync` makes a file's data durable, as os.fdatasync does
-        without it, and `sync_system` all of a disk.
+        """Open and lock `folder`, creating it if missing.
+
+        `sync` makes a file's data durable, by default os.fdatasync; `sync_system` makes a whole disk's data durable.
 
         Raises:
-            OSError: It cannot be made, another process owns it, or other users may use it.
+            OSError: It cannot be created, another process owns it, or other users may access it.
         """
         disk.make_private_folder(folder)
         self.folder = folder
@@ -77,7 +78,7 @@ class Disk:
         os.close(self._lock)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
-        """Return length and time of change (ns) of each chat's file."""
+        """Return length and modification time (ns) of each chat's file."""
         found: dict[str, tuple[int, int]] = {}
         for chat_id in list_log_names(self.folder):
             try:
@@ -92,7 +93,8 @@ class Disk:
         return found
 
     def has_log(self, chat_id: str) -> bool:
-        """Return whether something has the log's name, as fast as a hop to a thread: systems cache names."""
+        """Return whether a file with the log's name exists; as fast as switching threads, because systems cache
+        names."""
         return os.path.lexists(self._get_path(chat_id))
 
     def read_log(self, chat_id: str) -> bytes:
@@ -110,14 +112,14 @@ class Disk:
         return self._get_path(chat_id).lstat().st_mtime_ns
 
     def sync_all(self) -> None:
-        """Make durable all that was written and removed, also what an earlier process was killed before it synced."""
+        """Make all writes and removals durable, including those of an earlier process killed before it synced."""
         self._sync_system(self._lock)
 
     def create_log(self, chat_id: str, data: bytes) -> int:
-        """Make a log with all its lines, there whole or not at all, and return its time of change (ns).
+        """Create a log with all its lines, atomically; return its modification time (ns).
 
         Raises:
-            FileExistsError: There is one.
+            FileExistsError: The log exists.
         """
         if self.has_log(chat_id):
             raise FileExistsError(self._get_path(chat_id))
@@ -125,9 +127,9 @@ class Disk:
         return self.get_mtime_ns(chat_id)
 
     def append(self, chat_id: str, end: int, data: bytes) -> int:
-        """Store `data` at byte `end` of a log, on disk when this returns the file's time of change (ns).
+        """Store `data` at offset `end` of a log, on disk on return; return the file's modification time (ns).
 
-        After an OSError the file is as it was.
+        After an OSError the file is unchanged.
 
         Raises:
             LogDamaged: The file may hold part of `data`, and must not be written to.
@@ -138,7 +140,7 @@ class Disk:
         return outcome
 
     def append_each(self, pieces: Sequence[Piece]) -> list[int | OSError | LogDamaged]:
-        """Store the pieces, each of another log, and return for each what `append` returns or raises.
+        """Store the pieces, each of another log; return for each the result or error of `append`.
 
         Several are written before the first sync, which often covers all of them in the file system's journal.
         """
@@ -151,7 +153,7 @@ class Disk:
         return outcomes
 
     def _write_piece(self, piece: Piece) -> int:
-        # A log that somebody has removed must not come back with a hole at its beginning.
+        # A log that was removed must not reappear with a hole at its beginning.
         create = os.O_CREAT if piece.end == 0 else 0
         fd = _open_log(self.folder, piece.chat_id, os.O_WRONLY | create)
         try:
@@ -176,7 +178,7 @@ class Disk:
             os.close(fd)
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
-        """Move the damaged end of a log to a file beside it."""
+        """Move the damaged end of a log to a separate file."""
         with open(self._get_sidecar(chat_id, _DAMAGED), "ab") as beside:
             beside.write(tail)
             beside.flush()
@@ -187,7 +189,7 @@ class Disk:
             os.fsync(log_file.fileno())
 
     def list_set_aside(self) -> list[str]:
-        """Name the chats that have an end beside their log which a crash has cut."""
+        """List the chats with a separate file for an end that a crash cut."""
         suffix = _SUFFIX + _DAMAGED
         names = (name.removesuffix(suffix) for name in os.listdir(self.folder) if name.endswith(suffix))
         return sorted(filter(is_uuid, names))
@@ -197,17 +199,17 @@ class Disk:
         os.fsync(self._lock)
 
     def replace_log(self, chat_id: str, before: bytes, log: bytes) -> None:
-        """Put `log` in place of a log of another form, and keep what was there, `before`, beside it."""
+        """Replace a log in an older format by `log`; its previous content `before` is kept in a separate file."""
         disk.write_whole(self._get_sidecar(chat_id, _OLDER), before)
         disk.write_whole(self._get_path(chat_id), log)
 
     def rewrite_log(self, chat_id: str, log: bytes) -> None:
-        """Put `log` in place of a log from which something is to leave; the end that a crash cut leaves with it."""
+        """Replace a log by `log`, from which data was removed; a separate end cut by a crash is deleted, too."""
         self._get_sidecar(chat_id, _DAMAGED).unlink(missing_ok=True)
         disk.write_whole(self._get_path(chat_id), log)
 
     def read_older(self, chat_id: str) -> bytes | None:
-        """Return the log of another form that a log has replaced, as it is kept beside it."""
+        """Return the original of a converted log; None without one."""
         path = self._get_sidecar(chat_id, _OLDER)
         return path.read_bytes() if path.exists() else None
 
@@ -227,8 +229,7 @@ class Disk:
 
 
 def delete_unfinished(folder: Path, before_s: float = inf) -> None:
-    """Delete what a crash has left of files that were to be written whole, and were last written to before `before_s`
-    (Unix)."""
+    """Delete partial files left by a crash, if they were last written before `before_s` (Unix)."""
     for path in folder.glob(".*"):
         with suppress(FileNotFoundError):  # it is whole by now
             if is_uuid(path.name[1:]) and path.stat().st_mtime < before_s:
@@ -236,7 +237,7 @@ def delete_unfinished(folder: Path, before_s: float = inf) -> None:
 
 
 def list_log_names(folder: Path) -> list[str]:
-    """List the chats whose log has a name in `folder`, whatever it is."""
+    """List the chats with a log's name in `folder`, whatever kind of file it is."""
     names = (name.removesuffix(_SUFFIX) for name in os.listdir(folder) if name.endswith(_SUFFIX))
     return sorted(filter(is_uuid, names))
 
@@ -250,7 +251,7 @@ def _open_log(folder: Path, chat_id: str, flags: int) -> int:
     """Open a log.
 
     Raises:
-        LogDamaged: What has its name is a link, a folder, or a FIFO, which would be waited for.
+        LogDamaged: The file is a link, a folder, or a FIFO, which would block.
     """
     path = _make_path(folder, chat_id)
     try:
@@ -275,7 +276,7 @@ def _make_odd_file_error(chat_id: str) -> LogDamaged:
 
 
 def _catch_disk_error(do: Callable[..., int], *given: object) -> int | OSError | LogDamaged:
-    # An error is a value here, so that other pieces go on.
+    # An error is a value here, so that other pieces continue.
     try:
         return do(*given)
     except (OSError, LogDamaged) as error:

@@ -1,4 +1,4 @@
-"""Whether the disk has room: a state that all writers share, so that a full disk refuses at once."""
+"""Tracks whether the disk has room, shared by all writers, so that a full disk refuses immediately."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROBE_S = 1.0
-"""Time between looks for room while there is none."""
+"""Interval between checks for room while the disk is full."""
 
 PROBE_BYTES = 1 << 20
-"""Room that ends the state; with less, it would begin again at the next append."""
+"""Room at which the state ends; with less, it would begin again at the next append."""
 
 _PROBE = ".probe"
 
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class DiskRoom:
-    """The state of one folder's disk, for any thread; `run_probes` is its task."""
+    """The state of one folder's disk, for any thread; `run_probes` must run as a task."""
 
     def __init__(self, folder: Path, probe_s: float = PROBE_S) -> None:
         self._folder = folder
@@ -48,13 +48,13 @@ class DiskRoom:
         return self._full_since_s is not None
 
     def check(self) -> None:
-        """Raises DiskFull while there is no room."""
+        """Raise DiskFull while there is no room."""
         if self.is_full:
             raise make_full_error("anything new")
 
     @contextmanager
     def noting(self) -> Generator[None]:
-        """Enter the state at a DiskFull, which passes."""
+        """Enter the state on a DiskFull, which is raised again."""
         try:
             yield
         except DiskFull:
@@ -73,7 +73,7 @@ class DiskRoom:
             yield
 
     async def run_probes(self) -> None:
-        """Leave the state when there is room again; until cancelled."""
+        """Leave the state once there is room again; runs until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -85,7 +85,7 @@ class DiskRoom:
                     _FULL.set(0)
 
     def _has_room(self) -> bool:
-        """Return whether a new file of PROBE_BYTES can be had, for which it takes a name and an inode too."""
+        """Return whether a new file of PROBE_BYTES can be created, which also needs a name and an inode."""
         path = self._folder / _PROBE
         try:
             try:

@@ -72,12 +72,11 @@ async def open_files(
     audit_tenant: str = AUDIT_TENANT,
     open_keys: OpenKeys = open_no_keys,
 ) -> AsyncGenerator[Engine]:
-    """Open the chats of `disk`; leaving the block commits what waits.
+    """Open the chats of `disk`; leaving the block commits pending writes.
 
-    Leases end by `clock`, in Unix milliseconds. A full disk is looked at every `probe_s`. Of logs that the index lacks,
-    `start_logs_max` are read before this enters its block, and `run_backlog` has the others taken in meanwhile. What is
-    no tenant's is in the audit log of `audit_tenant`. `open_keys` makes the keyring of a store of data
-    keys.
+    Leases end by `clock`, in Unix milliseconds. A full disk is checked every `probe_s`. At most `start_logs_max`
+    unindexed logs are read before the block is entered; `run_backlog` indexes the others inside it. Records of no
+    tenant are in the audit log of `audit_tenant`. `open_keys` creates the keyring for the store's data keys.
     """
     stored_keys = FileDataKeys(disk.folder / FOLDER)
     with ExitStack() as opening:
@@ -148,7 +147,7 @@ class _Parts:
 
 @asynccontextmanager
 async def _committing(commits: Commits, index: Index, run_backlog: RunBacklog) -> AsyncGenerator[None]:
-    """Write what is given inside the block; leaving it commits what waits."""
+    """Write queued changes inside the block; leaving it commits pending writes."""
     works = commits.run_commits(), index.run_writes(), run_backlog(index.backlog, index.is_behind, index.settle)
     writing, indexing, taking_in = (guard_task(asyncio.create_task(work)) for work in works)
     try:
@@ -199,7 +198,7 @@ def _open_keys(open_keys: OpenKeys, stored: FileDataKeys, folder: Path) -> Keyri
 
 
 async def _open(open_in_thread: Callable[[], Opened]) -> Opened:
-    """Return what is opened in a thread, which goes on where the caller is cancelled: that is closed then."""
+    """Return an object opened in a thread; if the caller is cancelled, the object is closed once opened."""
     opening = asyncio.create_task(asyncio.to_thread(open_in_thread))
     try:
         return await asyncio.shield(opening)
@@ -221,10 +220,10 @@ class Folders:
 
     @classmethod
     def open(cls, path: Path, room: DiskRoom, keyring: Keyring) -> Folders:
-        """Read what lies in `path`. Blocks.
+        """Read the folders in `path`. Blocks.
 
         Raises:
-            OSError: It cannot be read or written now.
+            OSError: They cannot be read or written now.
         """
         with ExitStack() as opening:
             outbox = Outbox(path)

@@ -1,4 +1,4 @@
-"""Erasing in a folder of logs, with what lies beside them."""
+"""Erasing in a folder of logs, including the files next to them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FileEraser:
         await self.chats.delete_unindexed(chat_id)
 
     async def _list_unread_logs(self, tenant: str) -> list[str]:
-        """List logs that the index could not take in."""
+        """List logs that could not be indexed."""
         with disk_errors("the folder of chats"):
             logs = await asyncio.to_thread(self.disk.list_logs)
         known = await self.index.query_file(lambda database: database.list_logs())
@@ -82,7 +82,7 @@ class FileEraser:
             await asyncio.to_thread(self.disk.sync_all)  # or a power cut would bring names back, as of blobs
 
     async def _is_nobodys(self, chat_id: str, tenant: str, is_held: IsHeld) -> bool:
-        """Return whether an end beside a log may go: anybody who takes part in the chat may have written it."""
+        """Return whether a log's separate end may be deleted; any participant of the chat may have written it."""
         try:
             row = await self.index.find_row(chat_id)
         except NotFound:
@@ -91,7 +91,7 @@ class FileEraser:
         return row.tenant == tenant and not is_held(row.owner.user, chat_id)
 
     async def _change_ledger(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
-        # Beside the index, which is made of it: first what a start would find.
+        # Along with the index, which is built from it: first the file that a start would read.
         with disk_errors("what deleted chats have cost"):
             await asyncio.to_thread(self.ledger.rewrite, change)
 

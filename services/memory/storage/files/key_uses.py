@@ -1,4 +1,4 @@
-"""What API keys use of their limits, in memory: only this process serves the folder. A start forgets the calls."""
+"""Usage of API keys' limits, in memory, because only this process serves the folder. A restart resets the counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 BUCKETS_MAX = 10_000
-"""Buckets that are kept before those that are full are dropped."""
+"""Maximum buckets before full ones are dropped."""
 
 
 class FileKeyUses:
@@ -25,7 +25,7 @@ class FileKeyUses:
         self._clock = clock
         self._full_at_us: dict[str, int] = {}
         self._reserved: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        """By credential and run, when a place is free again."""
+        """By credential and run: when the reservation expires."""
         self._lock = asyncio.Lock()
 
     async def take_calls(self, key_id: str, per_minute: int, wanted: int) -> CallUse:

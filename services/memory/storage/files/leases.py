@@ -37,7 +37,7 @@ class LeaseTable:
         return lease if lease and not lease.generation else None
 
     async def acquire(self, run_id: str, written: int, owner: str, ttl_ms: int) -> Lease:
-        """Make `owner` the owner of a run whose lines have generation `written` at most; see Leases.acquire."""
+        """Make `owner` the owner of a run with lines up to generation `written`; see Leases.acquire."""
         lease = self._held.get(run_id, NO_LEASE)
         lease.check_free(run_id, owner, self._clock())
         before = max(lease.generation, written, self._floor)
@@ -67,7 +67,7 @@ class LeaseTable:
             self._held.pop(run_id, None)
 
     async def _store_leases(self, leases: Mapping[str, Lease]) -> None:
-        # First in memory: whoever asks meanwhile is held against it.
+        # In memory first, so that concurrent requests are checked against it.
         before = {run_id: self._held.get(run_id) for run_id in leases}
         self._held.update(leases)
         try:

@@ -1,7 +1,7 @@
-"""Records as folders kept them before records.sqlite: each a file, or a line of one. They are imported once.
+"""Records from before records.sqlite, when each was a file, or a line of one. They are imported once.
 
-What was imported lies in `OLDER` until the next release. Whoever goes back to the version before moves it to where it
-was; it is then imported again. A record that cannot be read stays where it is, and is tried at each start.
+Imported files are kept in `OLDER` until the next release. To go back to the previous version, move them back to their
+place; they are then imported again. A record that cannot be read stays in place, and is retried at each start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 def import_older(folder: Path, records: SqliteSql, keys: Keyring) -> None:
-    """Import what lies in `folder`; blocks. Raises OSError, Overloaded."""
+    """Import the records in `folder`; blocks. Raises OSError, Overloaded."""
     for name, kind in _KINDS.items():
         if (folder / name).is_dir():
             _import_kind(folder, name, kind, records, keys)
@@ -114,7 +114,7 @@ def _import_facts(folder: Path, path: Path, records: SqliteSql, keys: Keyring) -
 
 
 def _set_aside(folder: Path, name: str, paths: list[Path]) -> None:
-    """Move imported files, durably: a power cut must not bring them back over what has changed since."""
+    """Move imported files, durably, so that after a power failure they do not overwrite later changes."""
     if not paths:
         return
     aside = folder / OLDER / name

@@ -1,7 +1,7 @@
-"""Webhooks and their deliveries in a SQLite file beside the index, which is there once a webhook is. Blocks.
+"""Webhooks and their deliveries in a SQLite file next to the index, created with the first webhook. Blocks.
 
-Unlike the index it cannot be made from the logs. What lines cause is in the file before the index has the lines, so
-that a start after a crash finds it missing and derives it again.
+Unlike the index it cannot be built from the logs. Events are in the file before the index has their lines, so that a
+start after a crash detects missing ones and derives them again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NAME = "webhooks.sqlite"
 
 AGE_MS_MAX = KEPT_MS - 24 * 3_600_000
-"""Age of events that are derived again: what was delivered then is still known."""
+"""Maximum age of events derived again; deliveries in that time are still known."""
 
 VERSION = 1
 
@@ -74,7 +74,7 @@ class Outbox:
         self._lock = Lock()
         self._db: sqlite3.Connection | None = None
         self.wake: Callable[[], None] = lambda: None
-        """Called in any thread when deliveries were stored."""
+        """Called, in any thread, when deliveries have been stored."""
         if self._path.exists():
             try:
                 self._db = self._open()
@@ -86,7 +86,7 @@ class Outbox:
             self._db.close()
 
     def run(self, *statements: Statement) -> list[list[Row]]:
-        """Run statements in one transaction; on disk when this returns."""
+        """Run statements in one transaction, on disk on return."""
         with self._lock, database_errors(_WHAT):
             if self._db is None:
                 if not any("INSERT INTO webhooks" in text for text, _ in statements):
@@ -96,14 +96,14 @@ class Outbox:
                 return [execute(self._db, *statement) for statement in statements]
 
     def scrub(self) -> None:
-        """Clear what deleted rows have left in the file."""
+        """Clear traces of deleted rows in the file."""
         with self._lock, database_errors(_WHAT):
             if self._db is not None:
                 self._db.execute("VACUUM")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def record(self, changes: Iterable[IndexChange | str]) -> Generator[IndexChange | str]:
-        """Store the events of changes while these pass by; on disk when the last one has passed."""
+        """Pass changes through, storing their events; on disk once the last has passed."""
         if self._db is None:
             yield from changes
             return
@@ -164,7 +164,7 @@ class FileWebhooks(Webhooks):
         outbox.wake = lambda: loop.call_soon_threadsafe(self.wake) and None
 
     async def put(self, record: Webhook, before: int = 0) -> bool:
-        # Events of before are told by the webhooks of then, and a new webhook gets none of them.
+        # Earlier events belong to earlier webhooks, and a new webhook gets none of them.
         if before:
             self._index.backlog.check_empty("the events before the webhook's change")
         await self._index.settle()

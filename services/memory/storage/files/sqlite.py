@@ -1,4 +1,4 @@
-"""SQLite files that keep what they were given once a transaction is committed, and the SQL of records in one."""
+"""SQLite files that are durable after each commit, and the SQL of records in one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SqliteSql:
     """A file, used in any thread by one transaction at a time."""
 
     def __init__(self, path: Path, room: DiskRoom, tables: Iterable[str], older: Path) -> None:
-        """Open `path` and make `tables` that it lacks; blocks. Files that were imported lie in the folder `older`.
+        """Open `path` and create missing `tables`; blocks. Imported files are in the folder `older`.
 
         Raises:
             OSError: The file cannot be read or written.
@@ -51,7 +51,7 @@ class SqliteSql:
         return await asyncio.to_thread(self.run_now, *statements)
 
     def run_now(self, *statements: Statement) -> list[list[Row]]:
-        """Do what `run` does; blocks."""
+        """Like `run`, but blocks."""
         with self._transaction() as database:
             return [execute(database, *statement) for statement in statements]
 
@@ -80,7 +80,7 @@ class SqliteSql:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open a SQLite file that keeps each transaction once it is committed."""
+    """Open a SQLite file that is durable after each commit."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         database.execute("PRAGMA journal_mode=WAL")
@@ -98,7 +98,7 @@ def transaction(database: sqlite3.Connection) -> Generator[None]:
         yield
         database.execute("COMMIT")
     except BaseException:
-        if database.in_transaction:  # a full disk ends it by itself
+        if database.in_transaction:  # SQLite itself ends it on a full disk
             database.execute("ROLLBACK")
         raise
 

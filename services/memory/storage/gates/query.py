@@ -1,4 +1,4 @@
-"""The queries about gates that wait and grants in force, in SQL that both engines take."""
+"""Queries for waiting gates and active grants, in SQL that both engines accept."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LIST_CHATS = """
 SELECT chat_id FROM chats WHERE updated_at >= $2
 AND EXISTS (SELECT 1 FROM gates WHERE gates.chat_id = chats.chat_id AND gates.tenant = $1) ORDER BY chat_id
 """
-"""Chats of a tenant that have had gates, without those whose last line is older."""
+"""Chats of a tenant that have had gates, except those with an older last line."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateQuery:
-    """Which gates of a tenant that wait; absent fields allow any."""
+    """A query for waiting gates of a tenant; absent fields allow any."""
 
     tenant: str
     answerer: Identity | None = None
-    """Only those that this user may answer."""
+    """Only gates that this user may answer."""
     requester: str | None = None
     agent_key: str | None = None
     kind: str | None = None
@@ -33,7 +33,7 @@ class GateQuery:
     opened_before: int | None = None
     size: int = PAGE_MAX
     after: tuple[int, str, str] | None = None
-    """Time, run and id of the gate before the page."""
+    """Time, run and id of the last gate before the page."""
 
     def render(self) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
@@ -58,7 +58,7 @@ class GateQuery:
         return f"SELECT {COLUMNS} FROM gates WHERE {where} {order}", where.values
 
     def concerns(self, entry: GateEntry) -> bool:
-        """Whether the query is about this gate, open or closed; render says the same to a database."""
+        """Return whether the query matches this gate, open or closed; `render` states the same condition in SQL."""
         wanted = (
             (self.tenant, entry.tenant),
             (self.requester, entry.requester),
@@ -77,27 +77,27 @@ class GateQuery:
         return any(f"\n{name}\n" in entry.answerers for name in list_names(self.answerer))
 
     def split(self, gates: list[GateEntry]) -> tuple[list[GateEntry], str]:
-        """Return the page and the next one's token."""
+        """Return the page and the next page's token."""
         return split_page(gates, self.size, get_gate_place)
 
 
 def get_gate_place(gate: GateEntry) -> tuple[int, str, str]:
-    """Return what lists of gates are ordered by."""
+    """Return the sort key of lists of gates."""
     return gate.opened_at, gate.run_id, gate.gate_id
 
 
 @dataclass(frozen=True, slots=True)
 class GrantQuery:
-    """Which grants of a tenant that are in force at `now`; absent fields allow any."""
+    """A query for a tenant's grants active at `now`; absent fields allow any."""
 
     tenant: str
     now: int
     user: Identity | None = None
-    """Only those that this user has made, and those of the user's chats."""
+    """Only grants made by this user, and those in the user's chats."""
     chat_id: str | None = None
     size: int = PAGE_MAX
     after: tuple[int, str, str] | None = None
-    """Time, chat and id of the grant before the page."""
+    """Time, chat and id of the last grant before the page."""
 
     def render(self) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
@@ -114,10 +114,10 @@ class GrantQuery:
         return f"SELECT {GRANT_COLUMNS} FROM gate_grants WHERE {where} {order}", where.values
 
     def split(self, rows: Iterable[Iterable[Any]]) -> tuple[list[GrantEntry], str]:
-        """Return the page and the next one's token."""
+        """Return the page and the next page's token."""
         return split_page([GrantEntry(*row) for row in rows], self.size, get_grant_place)
 
 
 def get_grant_place(grant: GrantEntry) -> tuple[int, str, str]:
-    """Return what lists of grants are ordered by."""
+    """Return the sort key of lists of grants."""
     return grant.made_at, grant.chat_id, grant.grant_id

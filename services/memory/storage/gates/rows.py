@@ -1,6 +1,6 @@
-"""Gates in the index: what the lines of a chat open and close.
+"""Gates in the index: opened and closed by the lines of a chat.
 
-A gate keeps its row when it is closed, as long as its chat.
+A gate keeps its row after it is closed, as long as its chat exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPEN, ANSWERED, CANCELLED = "open", "answered", "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class GateEntry:
-    """A row; the order of its fields is that of the columns."""
+    """A row; its fields are in the order of the columns."""
 
     run_id: str
     gate_id: str
@@ -44,15 +44,15 @@ class GateEntry:
     answered_by: str = ""
     credential: str = ""
     answerers: str = ""
-    """Names of those who may answer, each with a line break before and behind it; whose run it is stands as a user."""
+    """Names of the users who may answer, each between line breaks; the run's user appears as a user name."""
     not_requester: int = 0
-    """1 where the requester may not."""
+    """1 if the requester may not answer."""
     votes_needed: int = 1
     voters: str = ""
-    """Users who have approved, each with a line break before and behind it."""
+    """Users who have approved, each between line breaks."""
     claimed_by: str = ""
     claimed_until: int = 0
-    """0: nobody has claimed it."""
+    """0: not claimed."""
 
     @property
     def names(self) -> list[str]:
@@ -64,11 +64,11 @@ COLUMNS = ", ".join(GateEntry.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class GateClosing:
-    """The end of a gate that an earlier append has opened."""
+    """The end of a gate opened by an earlier append."""
 
     run_id: str
     gate_id: str | None
-    """None: all gates of the run that are open."""
+    """None: all open gates of the run."""
     state: str
     closed_at: int
     answered_by: str = ""
@@ -77,7 +77,7 @@ class GateClosing:
 
 @dataclass(frozen=True, slots=True)
 class GateUpdate:
-    """What a gate.step changes in the row of a gate that an earlier append has opened."""
+    """The change that a gate.step makes to the row of a gate opened by an earlier append."""
 
     run_id: str
     gate_id: str
@@ -86,9 +86,9 @@ class GateUpdate:
     voters: str = ""
     """Users to be added."""
     is_restart: bool = False
-    """Whether those who have approved before do not count any more."""
+    """Whether earlier approvals no longer count."""
     claimed_by: str | None = None
-    """Who has claimed it, empty: nobody any more; None: no claim has changed."""
+    """The user who claimed it; empty: the claim was released; None: no change."""
     claimed_until: int | None = None
 
     def apply(self, entry: GateEntry) -> GateEntry:
@@ -102,25 +102,25 @@ class GateUpdate:
 @dataclass(frozen=True, slots=True)
 class GateChange:
     opened: Sequence[GateEntry] = ()
-    """Rows as they are after the change: some may be closed already."""
+    """Rows after the change; some may be closed already."""
     closings: Sequence[GateClosing] = ()
     updates: Sequence[GateUpdate] = ()
     """Before the closings, in order."""
     grants: Sequence[GrantEntry] = ()
-    """Rows as they are after the change."""
+    """Rows after the change."""
 
     def __bool__(self) -> bool:
         return bool(self.opened or self.closings or self.updates or self.grants)
 
 
 def fold_gates(info: ChatInfo, lines: Iterable[Line]) -> GateChange:
-    """Return what `lines` change in the gates of their chat, of which `info` knows the runs."""
+    """Return the changes that `lines` make to the gates of their chat; `info` knows its runs."""
     opened: dict[tuple[str, str], GateEntry] = {}
     closings: list[GateClosing] = []
     updates: list[GateUpdate] = []
     for line in lines:
         run = info.runs.get(line.run_id)
-        # The query of a damaged log's run may be what cannot be read; whose the chat is, another query says.
+        # In a damaged log the unreadable line may be the run's query; another query states the chat's owner.
         may_wait = run.has_gates if run is not None else info.is_damaged and bool(info.runs)
         if not may_wait:
             continue
@@ -192,13 +192,13 @@ def _join_names(names: Iterable[str]) -> str:
 def make_closing(run_id: str, event: GateEvent) -> GateClosing | None:
     if event.type == "gate.close":
         return GateClosing(run_id, event.gate_id, event.state, event.timestamp, event.answered_by, event.credential)
-    if event.type == "request.submit":  # decides, whatever becomes of the process that was to say so
+    if event.type == "request.submit":  # decisive, even if the process dies before it reports the close
         return GateClosing(run_id, event.tool_id, ANSWERED, event.timestamp, event.by, event.credential)
     return None
 
 
 def _close(opened: dict[tuple[str, str], GateEntry], closing: GateClosing) -> list[GateClosing]:
-    """Close gates in `opened`; return what is left to close in earlier rows."""
+    """Close gates in `opened`; return the closings that apply to earlier rows."""
     for key, entry in opened.items():
         is_meant = key[0] == closing.run_id and closing.gate_id in (None, key[1])
         if is_meant and entry.state == OPEN:
@@ -214,7 +214,7 @@ def _close(opened: dict[tuple[str, str], GateEntry], closing: GateClosing) -> li
 
 @dataclass(frozen=True, slots=True)
 class GrantEntry:
-    """A row; the order of its fields is that of the columns."""
+    """A row; its fields are in the order of the columns."""
 
     chat_id: str
     grant_id: str
@@ -222,12 +222,12 @@ class GrantEntry:
     tenant: str
     requester: str
     made_by: str
-    """Users who have approved, each with a line break before and behind it."""
+    """Users who have approved, each between line breaks."""
     made_at: int
     expires_at: int
-    """Unix milliseconds; 0: with its run."""
+    """Unix milliseconds; 0: at the end of its run."""
     is_over: int
-    """1 where something has ended it before its time."""
+    """1 if it ended early."""
     event: str
     """The event grant.make, as JSON."""
 

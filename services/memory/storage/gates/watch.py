@@ -1,6 +1,8 @@
-"""Tells readers what changes in gates: engines report which gates a commit has changed, and each is read once for all.
+"""Notifies readers of changes in gates: engines report the gates that a commit changed, and each is read once for all
+readers.
 
-A reader who falls behind, or may have missed something, is to list again; so nothing grows and nothing is missed.
+A reader that falls behind, or may have missed a change, must list again, so that nothing accumulates and nothing is
+missed.
 """
 
 from __future__ import annotations
@@ -22,27 +24,28 @@ GateKey: TypeAlias = tuple[str, str | None]
 FindGates: TypeAlias = Callable[[Collection[GateKey]], Awaitable["list[GateEntry]"]]
 
 WAITING_MAX = 1000
-"""Changed gates that wait to be read, or for one reader; with more, readers list again."""
+"""Maximum changed gates waiting to be read, or for one reader; beyond it, readers list again."""
 
 
 class GateReader:
-    """What one reader is to be told, used on the event loop only."""
+    """Pending changes of one reader, used on the event loop only."""
 
     def __init__(self, query: GateQuery) -> None:
         self.query = query
         self.must_list = True
-        """Whether all gates that wait are to be listed, as changes may have been missed."""
+        """Whether the reader must list all waiting gates, because it may have missed changes."""
         self.is_closed = False
         self._entries: dict[GateKey, GateEntry] = {}
         self._wake = asyncio.Event()
 
     def begin_list(self) -> None:
-        """Keep changes from now on: what is listed after this call and what is taken have everything."""
+        """Collect changes from now on; the list read after this call and the collected changes are complete
+        together."""
         self.must_list = False
         self._entries.clear()
 
     async def take(self) -> list[GateEntry]:
-        """Wait for changes and return gates as they stand; none where the reader must list, or is closed."""
+        """Wait for changes and return the changed gates; empty if the reader must list, or is closed."""
         while not (self._entries or self.must_list or self.is_closed):
             self._wake.clear()
             await self._wake.wait()
@@ -53,7 +56,7 @@ class GateReader:
         if self.must_list or not self.query.concerns(entry):
             return
         key = (entry.run_id, entry.gate_id)
-        self._entries.pop(key, None)  # it is told in the order of the last changes
+        self._entries.pop(key, None)  # reinserted, to keep the order of the last changes
         self._entries[key] = entry
         if len(self._entries) > WAITING_MAX:
             self.list_again()
@@ -70,11 +73,11 @@ class GateReader:
 
 
 class GateWatch:
-    """All readers of a store; `run_reads` is its task."""
+    """All readers of a store; `run_reads` must run as a task."""
 
     def __init__(self) -> None:
         self._readers: dict[GateReader, None] = {}
-        """In the order in which they came, which is that in which they are told."""
+        """Readers in the order in which they came and are notified."""
         self._changed: dict[GateKey, None] = {}
         self._wake = asyncio.Event()
         self._is_closed = False
@@ -91,7 +94,7 @@ class GateWatch:
             del self._readers[reader]
 
     def report(self, keys: Collection[GateKey]) -> None:
-        """Note gates that a commit has changed, after it."""
+        """Report the gates changed by a commit, after it."""
         if not self._readers:
             return
         if len(self._changed) + len(keys) > WAITING_MAX:
@@ -106,19 +109,19 @@ class GateWatch:
             self.report([(gate.run_id, gate.gate_id) for gate in changed])
 
     def report_loss(self) -> None:
-        """Have all readers list again, as changes may have been missed."""
+        """Make all readers list again, because changes may have been missed."""
         self._changed.clear()
         for reader in self._readers:
             reader.list_again()
 
     async def close(self) -> None:
-        """End all readers, as the service stops."""
+        """End all readers, because the service stops."""
         self._is_closed = True
         for reader in self._readers:
             reader.close()
 
     async def run_reads(self, find: FindGates) -> None:
-        """Read what has changed until cancelled."""
+        """Read changed gates until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -127,7 +130,7 @@ class GateWatch:
                 continue
             try:
                 entries = await find(changed)
-            except HeadraceError:  # who lists again is told why, or gets what is there by then
+            except HeadraceError:  # a reader that lists again gets the error, or the current gates
                 self.report_loss()
                 continue
             for entry in entries:

@@ -36,10 +36,11 @@ _GENERATIONS = "SELECT run_id, lease_generation FROM runs WHERE chat = $1 AND ru
 async def commit_appends(
     cached: CachedChat, appends: list[Append], keys: Keyring, connection: Connection
 ) -> tuple[Answers, bool]:
-    """Commit what the chat can take, all lines of an append or none; the caller holds the lock of `cached`, and
-    the tenant's key is ready. Return also whether webhooks have something to be told.
+    """Commit the appends that the chat accepts, each completely or not at all; also return whether webhooks have new
+    deliveries.
 
-    It is safe to repeat: lines with a known uuid are not stored again.
+    The caller holds the lock of `cached`, and the tenant's key is loaded. It is safe to repeat: lines with a known uuid
+    are not stored again.
     """
     if cached.row and cached.is_from_server(connection):
         staged = StagedAppends.stage(cached.chat, appends, {}, keys)
@@ -130,7 +131,7 @@ class AppendQueue:
         lease: Lease | None,
         beside: Collection[str] | None = None,
     ) -> tuple[Chat, Span | str]:
-        """Commit `lines`. After a HeadraceError nothing was appended; after Overloaded nobody knows."""
+        """Commit `lines`. After a HeadraceError nothing was appended, but after Overloaded the outcome is unknown."""
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting_bytes and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the database; try again later")
@@ -147,7 +148,7 @@ class AppendQueue:
     async def _write_chat(self, chat_id: str) -> None:
         while self._waiting[chat_id]:
             cached = self._cache.use_chat(chat_id)
-            async with cached.lock:  # let go after each round: others read the chat
+            async with cached.lock:  # released after each round, because others read the chat
                 appends, self._waiting[chat_id] = self._waiting[chat_id], []
                 for append, answer in await self._commit_appends(cached, appends):
                     append.set_answer(cached.chat, answer)

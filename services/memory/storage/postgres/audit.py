@@ -1,4 +1,4 @@
-"""The audit logs of all tenants in a table, each line behind the head of its tenant's log, which its writer locks."""
+"""The audit logs of all tenants in a table; a writer locks the head of its tenant's log and appends after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OLD = """
 WITH kept AS (SELECT tenant, min(seq) AS first FROM audit WHERE at >= $1 GROUP BY tenant)
 SELECT tenant, max(seq) FROM audit JOIN kept USING (tenant) WHERE seq < first GROUP BY tenant
 """
-"""What comes before the first line that is not older: a line behind that may be of a service whose clock was wrong."""
+"""The lines before the first one that is not older; a later old line may come from a service with a wrong clock."""
 
 _FORGET = "DELETE FROM audit WHERE tenant = $1 AND seq <= $2"
 
@@ -63,7 +63,7 @@ class AuditTable:
         return (row[0], row[1]) if row else NO_HEAD
 
     async def forget(self, before_at: int) -> None:
-        """Delete a tenant's older lines; where all are, they stay, as the chain needs one."""
+        """Delete a tenant's older lines; if all are older, they stay, because the chain needs one."""
         for tenant, seq in await self._database.run(lambda connection: connection.fetch(_OLD, before_at)):
             await self._forget_lines(tenant, seq)
 
@@ -82,7 +82,7 @@ class AuditTable:
 async def _append_lines(connection: Connection, tenant: str, records: Sequence[Mapping[str, Any]]) -> None:
     await connection.execute(_MAKE_HEAD, tenant, FIRST)
     head = await connection.fetchrow(_LOCK_HEAD, tenant)
-    # The type text cannot hold NUL, and a hash is of what is stored.
+    # The type text cannot hold NUL, and a hash covers the stored text.
     stripped = [{name: strip_nul(value) for name, value in record.items()} for record in records]
     lines, (seq, own) = chain_records((head[0], head[1]), stripped)
     first = seq - len(lines) + 1

@@ -30,7 +30,7 @@ _COPY = "INSERT INTO blobs VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
 _COPIED = "SELECT blob_id, mime_type, data, wanted_at FROM blobs WHERE chat_id = $1"
 
 ENCRYPTED = ""
-"""In place of a MIME type: an encrypted blob has its own within. No blob's is empty."""
+"""In place of a MIME type: an encrypted blob contains its own. No blob's type is empty."""
 
 _ORPHANS = """
 DELETE FROM blobs AS blob WHERE NOT EXISTS (SELECT FROM chats WHERE chats.chat_id = blob.chat_id)
@@ -81,7 +81,7 @@ class PostgresBlobs:
         return await self._database.run(lambda connection: connection.fetchrow(_FIND, chat_id, blob_id))
 
     async def finish_deletions(self) -> None:
-        """Do nothing: a chat's blobs go in one transaction with it."""
+        """Do nothing: a chat's blobs are deleted in its own transaction."""
 
     async def delete_orphans(self, age_s: float) -> list[str]:
         before = now_ms() - round(age_s * 1000)
@@ -101,14 +101,15 @@ def _check_blob(keys: Keyring, chat_id: str, blob_id: str, row: tuple[str, bytes
 
 
 def decode_blob(keys: Keyring, chat_id: str, blob_id: str, mime_type: str, data: bytes) -> Blob:
-    """Return what a row holds; its id tells whether it is what was written. Raises KeyUnavailable, Overloaded."""
+    """Return the blob in a row; its id shows whether it has changed since it was written. Raises KeyUnavailable,
+    Overloaded."""
     if mime_type != ENCRYPTED:
         return Blob(mime_type, data)
     return Blob.decode(decrypt_blob(chat_id, blob_id, data, keys))
 
 
 async def copy_blobs(source: str, target: str, tenant: str, keys: Keyring, connection: Connection) -> None:
-    """Copy the blobs of a tenant's chat, whose key is to be ready."""
+    """Copy the blobs of a tenant's chat; the tenant's key must be loaded."""
     rows = await connection.fetch(_COPIED, source)
     await keys.open_for(row[2] for row in rows)
     for blob_id, mime_type, data, wanted_at in rows:

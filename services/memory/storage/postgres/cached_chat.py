@@ -1,4 +1,4 @@
-"""A chat's lines as this process has read them, brought up to date before they are shown."""
+"""A chat's lines as last read by this process, updated before they are shown."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FROM chats LEFT JOIN lines ON lines.chat = chats.id AND lines.n >
     CASE WHEN chats.id <> $2 THEN 0 WHEN chats.version = $4 THEN $3::bigint ELSE $3::bigint - 1 END
 WHERE chats.chat_id = $1 ORDER BY lines.n
 """
-"""One statement, so that version and new lines are of one moment. Behind another version the last known line is read
-again: it may have been sealed anew."""
+"""A single statement, so that version and new lines are of the same moment. If the version has changed, the last known
+line is read again, because it may have been resealed."""
 
 _MAKE = """
 INSERT INTO chats
@@ -36,7 +36,7 @@ VALUES ($1, 0, '', '', '', 0, 0, '', '') ON CONFLICT DO NOTHING RETURNING id
 """
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Size of lines that are decoded on the event loop: some 1 ms."""
+"""Maximum size of lines decoded on the event loop: some 1 ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,12 +44,12 @@ class CachedChat:
     """A chat shared by all tasks; a second object of it would do no harm."""
 
     chat: Chat
-    """The chat; another object once it was deleted and made again."""
+    """The chat; a new object if it was deleted and created again."""
     row: int = 0
-    """The chat's id in the database; 0 if it had none."""
+    """The chat's id in the database; 0 without a row."""
     version: int = 0
     server: datetime | None = None
-    """The server it was read from, as a connection names it."""
+    """The server it was read from, as identified by a connection."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
@@ -57,7 +57,7 @@ class CachedChat:
         return cls(Chat.empty(chat_id))
 
     async def read_new_lines(self, connection: Connection, keys: Keyring) -> None:
-        """Read what others have committed. The lock must be held. Raises KeyUnavailable."""
+        """Read lines that others have committed. The lock must be held. Raises KeyUnavailable."""
         chat_id = self.chat.chat_id
         known, server = self.row if self.is_from_server(connection) else 0, get_server(connection)
         last_n = self.chat.info.last_n
@@ -99,10 +99,10 @@ class CachedChat:
         await connection.execute("SELECT FROM chats WHERE chat_id = $1 FOR UPDATE", self.chat.chat_id)
         await self.read_new_lines(
             connection, keys
-        )  # a statement of its own: it sees what was committed while the first one waited
+        )  # a separate statement, which sees commits made while the first one waited
 
     async def make_row(self, connection: Connection) -> bool:
-        """Make a row of version 0, invisible before it has lines; return whether there was none."""
+        """Create a row of version 0, invisible until it has lines; return whether there was none."""
         return await connection.fetchval(_MAKE, self.chat.chat_id) is not None
 
     async def delete_row(self, connection: Connection) -> None:

@@ -121,7 +121,7 @@ class PostgresChats:
                 if not await make_chat(target, log, self._keys, connection):
                     raise log_copy.make_exists_error(target)
                 await copy_blobs(chat_id, target, cut.tenant, self._keys, connection)
-                # Whoever erases something makes the row anew, or deletes it, and looks for copies when that is done.
+                # An erasure recreates or deletes the row, and looks for copies afterwards.
                 if await connection.fetchval(_LOCK, chat_id) != row:
                     raise log_copy.make_changed_error(chat_id)
 
@@ -184,7 +184,7 @@ async def _delete_rows(chat_id: str, row: int, connection: Connection) -> None:
 
 
 async def make_chat(chat_id: str, log: bytes, keys: Keyring, connection: Connection) -> bool:
-    """Return False if the chat exists; the key of its tenant is to be ready."""
+    """Return False if the chat exists; its tenant's key must be loaded."""
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False
@@ -195,7 +195,7 @@ async def make_chat(chat_id: str, log: bytes, keys: Keyring, connection: Connect
     numbered = list(enumerate(log.split(b"\n")[:-1], 1))
     # Higher than any generation that was given where the chat comes from.
     leases = {run.run_id: Lease("", now_ms(), 0) for run in chat.info.list_unfinished()}
-    # What a copy says has happened elsewhere: nobody is told of it again.
+    # The events in a copy happened elsewhere, and are not reported again.
     change = RowCipher(keys).encrypt_change(replace(make_full_change(chat, 0), events=NO_EVENTS))
     stored = await store_lines(connection, (cached.row, cached.version), numbered, change, leases=leases)
     return stored is not None

@@ -1,4 +1,4 @@
-"""Data keys in a table. Everything blocks, and is called in no event loop's thread."""
+"""Data keys in a table. Everything blocks, and must not be called in an event loop's thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ON CONFLICT (tenant, version) DO NOTHING RETURNING version
 """
 
 ANSWER_S_MAX = 60.0
-"""Longer than a database is waited for by `Database.run`, so that its error is the one that is seen."""
+"""Longer than `Database.run` waits for a database, so that callers see its error."""
 
 
 class PostgresDataKeys:

@@ -35,7 +35,7 @@ from services.runtime.ending import CannotServe, guard_task, guarding
 
 
 async def migrate_database(database: Database) -> None:
-    """Add missing tables and columns; raises CannotServe if the database is of a later version."""
+    """Add missing tables and columns. Raises CannotServe if the database is of a later version."""
     if not await database.run(migrate_tables):
         raise CannotServe("the database is of a later version than this program: it is too old")
 
@@ -55,11 +55,11 @@ async def open_postgres(
     receipt_after_s: float = RECEIPT_AFTER_S,
     open_keys: OpenKeys = open_no_keys,
 ) -> AsyncGenerator[Engine]:
-    """Open the chats of the database at `url`, adding missing tables; leaving the block commits what waits.
+    """Open the chats of the database at `url`, adding missing tables; leaving the block commits pending writes.
 
-    Leases end by `clock`, in Unix milliseconds. What is no tenant's is in the audit log of `audit_tenant`. With
-    `scrub_rewrites` an erasure has the tables written anew; its receipt comes `receipt_after_s` after it was asked for
-    at the earliest. `open_keys` makes the keyring of a store of data keys.
+    Leases end by `clock`, in Unix milliseconds. Records of no tenant are in the audit log of `audit_tenant`. With
+    `scrub_rewrites` an erasure has the tables rewritten; its receipt follows the request by `receipt_after_s` or more.
+    `open_keys` creates the keyring for the store's data keys.
 
     Raises:
         OSError: The database cannot be reached, or is of a later version.
@@ -114,7 +114,7 @@ async def open_postgres(
 
 @asynccontextmanager
 async def _committing(appending: AppendQueue) -> AsyncGenerator[None]:
-    """Write what is given inside the block; leaving it commits what waits."""
+    """Write queued appends inside the block; leaving it commits pending writes."""
     writing = guard_task(asyncio.create_task(appending.run_commits()))
     try:
         yield

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 SETTLES_S = 3.0
-"""Three looks of every service at the records (data/refusals.py)."""
+"""Three poll intervals of every service (data/refusals.py)."""
 
 RECEIPT_AFTER_S = 120.0
-"""A service may have been cut off from the database: for KNOWN_S it believes what it has seen (data/refusals.py), a
-call waits PATIENCE_S for the database, as long for a connection, and then for its statements; an append does so behind
-another one of its chat."""
+"""Worst case for a service cut off from the database: it trusts its last known state for KNOWN_S (data/refusals.py), a
+call waits PATIENCE_S for the database, as long for a connection, and then for its statements; an append may wait as
+long for an earlier one of its chat."""
 
 SCRUB_TIMEOUT_S = 6 * 3600.0
-"""Of one table: a large one takes what it takes."""
+"""Maximum for one table; large ones take long."""
 
 _READ_LOG = "SELECT data FROM lines WHERE chat = $1 ORDER BY n"
 
@@ -60,7 +60,7 @@ class PostgresEraser:
         rewrites: bool = False,
         keys: Keyring = NO_KEYS,
     ) -> None:
-        """With `rewrites` scrubbing writes each table anew, under a lock that everybody waits for."""
+        """With `rewrites` scrubbing rewrites each table, under a lock that blocks all other access."""
         self.settles_s = SETTLES_S
         self.receipt_after_s = receipt_after_s
         self._database = database
@@ -97,7 +97,7 @@ class PostgresEraser:
         self._peers.notify_change(chat_id)
 
     async def list_unreadable_chats(self, tenant: str) -> list[str]:
-        return []  # the columns of its rows say whose a chat is
+        return []  # the columns of its rows state a chat's owner
 
     async def delete_unreadable_chat(self, chat_id: str) -> None:
         raise AssertionError("list_unreadable_chats names none")

@@ -34,14 +34,16 @@ _GRANT_TYPES = ", ".join(
 CHANNEL = "headrace_gates"
 
 _TELL = f"pg_notify('{CHANNEL}', gates.run_id || ' ' || gates.gate_id)"
-"""Tells all services which row has changed, by the transaction that changes it: none is missed. Such transactions are
-committed one by one, which few are."""
+"""Notifies all services of a changed row, in the transaction that changes it, so that none is missed. Such transactions
+are committed one by one, but there are few."""
 
 
 @cache
 def make_store(first: int) -> str:
-    """Return the part behind the one that updates the chat, whose values' marks begin with `first`. A change closes no
-    row that it opens, so the order is free."""
+    """Return the part that follows the update of the chat; its values' marks begin with `first`.
+
+    A change closes no row that it opens, so the order does not matter.
+    """
     return f"""
 , gate AS (
     INSERT INTO gates (chat, {COLUMNS})
@@ -74,7 +76,7 @@ def make_store(first: int) -> str:
 
 
 def encode_change(change: GateChange) -> tuple[str, str, str]:
-    """Return the values of the three marks of the part."""
+    """Return the values of the part's three marks."""
     # The first closing counts, and an update that meets two takes any: so each gate has one.
     closings: dict[tuple[str, str | None], dict[str, Any]] = {}
     for closing in change.closings:
@@ -88,7 +90,7 @@ def encode_change(change: GateChange) -> tuple[str, str, str]:
 
 
 def _add_update(closings: dict[tuple[str, str | None], dict[str, Any]], update: GateUpdate) -> None:
-    """Add what a step changes to the row's one entry, which has the state of its end, or of its run's, if any."""
+    """Merge a step's change into the row's single entry, which may already hold the end of the gate or of its run."""
     key = (update.run_id, update.gate_id)
     if key not in closings:
         closings[key] = closings.get((update.run_id, None), {}) | {"run_id": update.run_id, "gate_id": update.gate_id}

@@ -57,7 +57,7 @@ _LIST = f"""
     ) AS due)
 ORDER BY started_at, run_id
 """
-"""Looks at no parked run that is not due."""
+"""Skips parked runs that are not due."""
 
 _UNCHANGED = """
 SELECT chat_id FROM chats WHERE updated_at < $1
@@ -94,7 +94,7 @@ class PostgresIndex:
         self._clock = clock
 
     def get_progress(self) -> None:
-        """An append and its rows are one transaction: everything is there."""
+        """Return None, complete: an append and its rows are one transaction."""
 
     async def wait_until_complete(self) -> None:
         pass
@@ -167,7 +167,7 @@ class PostgresIndex:
         )[: question.hits_max]
 
     async def _search_encrypted(self, owner: Identity, question: Question) -> list[Hit]:
-        """Search the texts that are encrypted, and where texts are to be, also those that are not yet."""
+        """Search the encrypted texts; with encryption on, also those not yet encrypted."""
         search, before = EncryptedSearch(question, self._rows), N_MAX
         which = "" if self._keys.encrypts else "AND folded = ''"
         for _ in range(TEXTS_MAX // PAGE_TEXTS):
@@ -190,7 +190,7 @@ async def _search_texts(owner: Identity, question: Question, connection: Connect
     if len(found) < question.hits_max:
         known = {row[:4] for row in found}
         more = await _find_texts(short, owner, question, connection)
-        # What only short words find comes after: they are in many texts.
+        # Matches of short words alone rank below, because many texts contain them.
         found += [(*row, held / (1 + held)) for *row, held in more if tuple(row) not in known]
     return [
         Hit(chat_id, title, run_id, question.make_excerpt(text), score)

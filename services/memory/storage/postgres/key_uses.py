@@ -1,4 +1,4 @@
-"""What API keys use of their limits, in tables that all services of the store share."""
+"""Usage of API keys' limits, in tables that all services of the store share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('key ' || $1, 0))"
-"""Held to the end of the transaction: what one key uses is decided once at a time."""
+"""Held until the transaction ends, so that decisions about one key are serialized."""
 
 _FIND_BUCKET = "SELECT full_at_us FROM key_calls WHERE key_id = $1"
 _PUT_BUCKET = """
@@ -37,7 +37,7 @@ ON CONFLICT (run_id) DO UPDATE SET expires_at = $3
 _RELEASE_RUN = "DELETE FROM key_runs WHERE run_id = $1"
 
 CLEAN_EVERY = 1000
-"""Buckets taken from, after which those that are full are deleted."""
+"""Number of buckets used between deletions of full ones."""
 
 
 class PostgresKeyUses:

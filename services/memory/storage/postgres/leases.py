@@ -1,5 +1,8 @@
-"""Ownership of runs, in columns that change only while the chat is locked. Leases end by the asked service's clock, in
-Unix milliseconds; former owners are fenced by generation, whatever clocks say."""
+"""Ownership of runs, in columns that change only while the chat is locked.
+
+Leases expire by the clock of the service asked, in Unix milliseconds; generations fence former owners, independent of
+clocks.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ WITH free AS (
 )
 UPDATE runs SET expires_at = $3 FROM free WHERE runs.run_id = free.run_id RETURNING runs.run_id
 """
-"""Leaves out runs that are being written: rows locked in another order could wait for each other."""
+"""Skips runs that are being written, because rows locked in different orders could deadlock."""
 
 _RELEASE = """
 UPDATE runs SET expires_at = $3::bigint, owner = CASE WHEN $3::bigint > 0 THEN '' ELSE owner END

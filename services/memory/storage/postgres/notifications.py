@@ -1,4 +1,4 @@
-"""Notifications between services over one database: changed chats, counted requests, and gates.
+"""Notifications between services that share one database: changed chats, counted requests, and gates.
 
 Correctness does not depend on those of chats and requests. They are sent in batches over their own connection, because
 PostgreSQL commits notifying transactions one by one; it also notices first when a server is gone.
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 CHANNEL = "headrace_memory"
 
 GATHER_S = 0.005
-"""How long news gather before they are sent together."""
+"""How long notifications are collected before they are sent together."""
 
 WAITING_MAX = 10_000
-"""Waiting news of either kind; more are dropped, which costs somebody a read."""
+"""Maximum pending notifications of either kind; more are dropped, each at the cost of a later read."""
 
 RECONNECT_S = 1.0
 
 HEARTBEAT_S = 1.0
 ANSWER_TIMEOUT_S = 3.0
-"""Silence after which a server is sought at its other addresses, long before calls give up."""
+"""Silence after which the other addresses are tried for a server, long before calls give up."""
 
 NEWS_CHARS_MAX = 1_000
 """Limit below the 8,000 bytes of a notification."""
@@ -48,19 +48,19 @@ _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
 _CHAT, _NEWS = "chat ", "news "
 _FOR_READERS = " run"
-"""Behind the id of a chat whose readers are to look."""
+"""Suffix of a chat's id if the chat's readers must be notified."""
 
 log = structlog.get_logger()
 
 
 class Notifications:
-    """One connection that sends and receives; `run_connection` is its task."""
+    """One connection that sends and receives; `run_connection` must run as a task."""
 
     def __init__(
         self, url: str, found: Callable[[datetime], None], gate_watch: GateWatch, chat_watch: ChatWatch
     ) -> None:
-        """`found` is called with the server of each new connection; `gate_watch` is told of gates, which the
-        statements that change them notify."""
+        """`found` is called with the server of each new connection; `gate_watch` receives gates, which are notified by
+        the statements that change them."""
         self._gate_watch = gate_watch
         self._chat_watch = chat_watch
         self._receive: Callable[[str], None] | None = None
@@ -72,7 +72,8 @@ class Notifications:
         self._is_heard = asyncio.Event()
 
     def notify_change(self, chat_id: str, *, is_news: bool = False) -> None:
-        """Tell the others that a chat has changed; `is_news`: readers of the chat are to look, here and there."""
+        """Notify other services that a chat has changed; with `is_news` the chat's readers are notified, here and
+        there."""
         if is_news:
             self._chat_watch.report(chat_id)
         self._put_news(self._told, _CHAT + chat_id + (_FOR_READERS if is_news else ""), self._wake)
@@ -81,7 +82,7 @@ class Notifications:
         self._receive = receive
 
     def share(self, news: str) -> None:
-        """Send news to the others; overlong ones are dropped."""
+        """Send a message to the other services; overlong ones are dropped."""
         if len(news) <= NEWS_CHARS_MAX:
             self._put_news(self._told, _NEWS + news, self._wake)
 
@@ -92,13 +93,13 @@ class Notifications:
             group.create_task(self._stay_connected())
 
     async def _follow_chats(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        # This is a task of its own, so that the connection still notices a lost server.
+        # A separate task, so that the connection still notices a lost server.
         while True:
             await self._is_heard.wait()
             self._is_heard.clear()
             heard, self._heard = self._heard, {}
             for chat_id in heard:
-                with suppress(HeadraceError):  # whoever asks for the chat is told
+                with suppress(HeadraceError):  # a request for the chat gets the error
                     await follow(chat_id)
 
     async def _stay_connected(self) -> None:
@@ -125,10 +126,10 @@ class Notifications:
 
     async def _serve_connection(self, connection: Connection) -> None:
         self._found(await read_start_time(connection))
-        # Its pid is not known any more when it is lost with a notification on its way to us.
+        # Read now: the pid is unknown once the connection is lost, perhaps with a notification still to be delivered.
         await connection.add_listener(CHANNEL, partial(self._on_notification, connection.get_server_pid()))
         await connection.add_listener(GATE_CHANNEL, self._on_gate)
-        self._gate_watch.report_loss()  # of what was told before
+        self._gate_watch.report_loss()  # about earlier changes
         connection.add_termination_listener(self._on_termination)
         while not connection.is_closed():
             with suppress(TimeoutError):
@@ -143,7 +144,7 @@ class Notifications:
 
     def _on_notification(self, own_pid: int, _: Connection, pid: int, channel: str, told: str) -> None:
         if pid == own_pid:
-            return  # what we tell comes back too
+            return  # our own notifications come back, too
         if told.startswith(_CHAT):
             chat_id = told.removeprefix(_CHAT).removesuffix(_FOR_READERS)
             if told.endswith(_FOR_READERS):

@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries in the database, written by the statement that stores the lines that cause them."""
+"""Webhooks and their deliveries in the database, written by the statement that stores their lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ANSWER = "SELECT version, (SELECT count(*) FROM delivery) FROM chat"
 
 @cache
 def make_part(first: int) -> str:
-    """Return the part of the statement that stores a chat's lines, whose values' marks begin with `first`."""
+    """Return the part of the statement that stores a chat's lines; its values' marks begin with `first`."""
     return _STORE % (f"${first}", f"${first + 1}")
 
 

@@ -1,4 +1,4 @@
-"""What was spent, in the database, written by the statement that stores the lines that say so."""
+"""Spending in the database, written by the statement that stores the charged lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _DELETED = 0
-"""The chat of rows whose chats are gone; no chat has this number."""
+"""The chat number of rows of deleted chats; no chat has it."""
 
 _KEYS = "day, tenant, user_name, agent_key, model, credential"
 _SUMS = ", ".join(SUM_NAMES)
@@ -46,12 +46,12 @@ _RETIRE = f"""
 INSERT INTO spend (chat, {_KEYS}, {_SUMS}) SELECT {_DELETED}, {_KEYS}, {_SUMS} FROM spend WHERE chat = $1
 ORDER BY {_KEYS} {_ADD}
 """
-"""In one order, or two chats of a user that are deleted at once would wait for each other's sums."""
+"""In a fixed order, because two concurrently deleted chats of a user could otherwise deadlock on each other's sums."""
 
 
 @cache
 def make_store(mark: int) -> str:
-    """Return the part behind the one that updates the chat; its rows are the value of `mark`."""
+    """Return the part that follows the update of the chat; its rows are the value of `mark`."""
     return f"""
 , spent AS (
     INSERT INTO spend (chat, {_KEYS}, {_SUMS})
@@ -67,13 +67,13 @@ def encode_rows(rows: Iterable[SpendRow]) -> str:
 
 
 async def retire_chat(row: int, connection: Connection) -> None:
-    """Keep what a chat has cost that is about to be deleted."""
+    """Keep the spending of a chat that is about to be deleted."""
     await connection.execute(_RETIRE, row)
     await connection.execute("DELETE FROM spend WHERE chat = $1", row)
 
 
 async def delete_spend_of_chat(row: int, connection: Connection) -> None:
-    """Forget what a chat has cost whose lines are about to be stored anew, with what they were charged."""
+    """Delete the spending of a chat whose lines, with their charges, are about to be stored again."""
     await connection.execute("DELETE FROM spend WHERE chat = $1", row)
 
 
@@ -86,7 +86,7 @@ ORDER BY day, tenant, agent_key, model {_ADD}
 
 
 async def rename_spender(tenant: str, user: str, name: str, connection: Connection) -> int:
-    """Give another name to what deleted chats have cost a user, and forget with which keys; return the rows."""
+    """Rename the user in the spending of deleted chats, and remove the API keys from it; return the rows."""
     async with connection.transaction():
         await connection.execute(_RENAME, tenant, user, name)
         gone = f"DELETE FROM spend WHERE chat = {_DELETED} AND tenant = $1 AND user_name = $2 RETURNING 1"
@@ -119,7 +119,7 @@ class PostgresSpend:
 _SOURCE = "grants JOIN runs USING (run_id)"
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('budgets of ' || $1, 0))"
-"""Held to the end of the transaction: claims of a tenant are decided one at a time."""
+"""Held until the transaction ends, so that claims of a tenant are serialized."""
 
 _CLEAN = "DELETE FROM grants USING runs WHERE runs.run_id = grants.run_id AND runs.of_tenant = $1 AND runs.is_ended"
 
@@ -130,7 +130,7 @@ ON CONFLICT (run_id) DO UPDATE SET nano_usd = EXCLUDED.nano_usd, tokens = EXCLUD
 
 
 async def grant_claim(claim: SpendClaim, connection: Connection) -> SpendDecision | None:
-    """Decide and store; None where the tenant has no such run that goes on."""
+    """Decide a claim and store the grant; None if the tenant has no such active run."""
     async with connection.transaction():
         await connection.execute(_LOCK, claim.tenant)
         await connection.execute(_CLEAN, claim.tenant)
@@ -144,7 +144,7 @@ async def grant_claim(claim: SpendClaim, connection: Connection) -> SpendDecisio
 
 
 async def measure_uses(claim: SpendClaim, connection: Connection) -> list[BudgetUse]:
-    """Return what is used of each budget of the claim, its own run's grant apart."""
+    """Return the usage of each budget of the claim, without its run's own grant."""
     uses: list[BudgetUse] = []
     for budget in claim.budgets:
         statement, values = render_use(claim, budget, _SOURCE)

@@ -1,4 +1,5 @@
-"""The statement that commits chat, lines, runs and texts at once, if the chat is as the writer read it."""
+"""The statement that commits chat, lines, runs and texts together, if the chat is unchanged since the writer read
+it."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ WITH chat AS (
 
 
 _FIRST_MARK = 40
-"""The mark behind those of _STORE."""
+"""The first mark after those of _STORE."""
 
 _ANSWER = "SELECT version, 0 FROM chat"
 
@@ -78,15 +79,15 @@ async def store_lines(
     writers: Mapping[str, int] | None = None,
     leases: Mapping[str, Lease] | None = None,
 ) -> int | None:
-    """Store lines in the chat at `place` (row, version), and return how many deliveries their events have made.
+    """Store lines in the chat at `place` (row, version); return the number of deliveries for their events.
 
     Returns None, with nothing stored, if the version has changed or a run of `writers` has a lease of a higher
     generation.
     """
     chat, writers, leases = change.chat, writers or {}, leases or {}
     owners = [leases.get(run.run_id, NO_LEASE) for run in change.runs]
-    # Not every append changes gates, says what was spent or makes events: the others spare the database the parts that
-    # would. Marks are numbered through: each part's begin behind those of the one before.
+    # Most appends do not change gates, spending or events, and leave out these parts to save the database work. Marks
+    # are numbered consecutively: each part's begin after those of the previous one.
     gate_values = gates.encode_change(change.gates) if change.gates else ()
     spend_values = (spend.encode_rows(change.spend),) if change.spend else ()
     event_values = outbox.encode_change(change.events) if change.events else ()
@@ -127,13 +128,13 @@ async def store_lines(
 
 
 def _make_run_facts(run: RunInfo) -> tuple[str | int, ...]:
-    """Return what is shown of a run beside its place."""
+    """Return the further columns of a run that lists show."""
     sums = (run.model_calls, run.input_tokens, run.output_tokens, run.cost_nano_usd)
     return run.state, strip_nul(run.reason), run.updated_at, *sums, strip_nul(run.credential)
 
 
 def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
-    """Turn rows into arrays of their columns, which a statement takes in any number."""
+    """Convert rows into arrays of their columns, which a statement accepts in any length."""
     found: list[list[Any]] = [[] for _ in range(count)]
     for row in rows:
         for column, value in zip(found, row, strict=True):
@@ -143,7 +144,7 @@ def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
 
 def make_text_row(text: Text) -> tuple[str, str, str, str]:
     said = strip_nul(text.text)
-    # Nothing can be found in what is encrypted: an index of it would be as large for nothing.
+    # Encrypted text cannot be searched, and an index of it would be just as large.
     return text.run_id, text.kind, said, "" if is_encrypted_text(said) else said.casefold()
 
 
@@ -155,7 +156,7 @@ class Append:
     cost_bytes: int
     done: asyncio.Future[tuple[Chat, Span | str]]
     writer: Identity | None = None
-    """Who appends, with roles; None: a service on its own account."""
+    """The writer, with roles; None: a service on its own account."""
 
     def set_answer(self, chat: Chat, answer: Span | str | Exception) -> None:
         if self.done.done():  # its caller may have left
@@ -180,7 +181,7 @@ class StagedAppends:
     answers: Answers = field(default_factory=list[tuple[Append, Span | str | Exception]])
     leases: dict[str, Lease] = field(default_factory=dict[str, "Lease"])
     has_deliveries: bool = False
-    """Whether storing it has made deliveries to webhooks."""
+    """Whether storing it has created deliveries to webhooks."""
     link: bytes = field(init=False)
     _before: ChatInfo = field(init=False)
 
@@ -192,7 +193,7 @@ class StagedAppends:
     def stage(
         cls, chat: Chat, appends: Sequence[Append], generations: Mapping[str, int], keys: Keyring
     ) -> StagedAppends:
-        """Check `appends` in order; `generations` are known ones of the runs' leases."""
+        """Check `appends` in order; `generations` are the known ones of the runs' leases."""
         staged = cls(chat, keys)
         try:
             for append in appends:
@@ -221,8 +222,8 @@ class StagedAppends:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one statement can store it, whose success confirms all answers. Reverts and titles
-        are not: they change other lines' texts."""
+        """Whether one statement can store it, and its success confirms all results. Reverts and titles cannot, because
+        they change other lines' texts."""
         return bool(self.lines) and not self._is_whole
 
     @property

@@ -1,1 +1,1 @@
-"""What a store keeps beside the chats."""
+"""The records a store keeps in addition to chats."""

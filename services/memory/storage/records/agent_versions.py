@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from services.memory.storage.sql import Row, Sql, Statement
 
 SHARED = ""
-"""In place of a tenant: the operator's agents, which all tenants have. No tenant's name is empty."""
+"""In place of a tenant: the operator's agents, which all tenants share. No tenant's name is empty."""
 
 VERSIONS_MAX = 10_000
-"""Versions of one agent. Nobody edits a file so often; a tool whose definition is another at each look would."""
+"""Maximum versions of one agent. No one edits a file that often, but a tool with an unstable definition would reach
+it."""
 
 
 class AgentVersion(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,7 +43,7 @@ class AgentVersion(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExportedVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """A version with its definition, as exports have it on a line."""
+    """A version with its definition, as one line of an export."""
 
     version: AgentVersion
     definition: str
@@ -53,7 +54,7 @@ def encode_version(version: AgentVersion, definition: bytes) -> bytes:
 
 
 def decode_version(line: bytes) -> tuple[AgentVersion, bytes]:
-    """Raises msgspec.DecodeError."""
+    """Parse an export's line. Raises msgspec.DecodeError."""
     exported = msgspec.json.decode(line, type=ExportedVersion)
     return exported.version, exported.definition.encode()
 
@@ -89,7 +90,7 @@ class AgentVersions:
         self._keys = keys
 
     async def put(self, tenant: str, agent_key: str, definition: bytes) -> tuple[AgentVersion, bool]:
-        """Return the agent's version with this definition, and whether it is new: then it gets the next number.
+        """Return the agent's version with this definition, and whether it is new; a new one gets the next number.
 
         Raises:
             QuotaExceeded: The agent has had VERSIONS_MAX versions.
@@ -97,7 +98,7 @@ class AgentVersions:
         return await self._put(tenant, agent_key, definition, None)
 
     async def import_version(self, version: AgentVersion, definition: bytes) -> None:
-        """Store a version of another store, with its number if that is free here; a known definition stays."""
+        """Store a version of another store, with its number if that is free here; a known definition is unchanged."""
         await self._put(version.tenant, version.agent_key, definition, version)
 
     async def list_all(self) -> list[AgentVersion]:
@@ -108,7 +109,7 @@ class AgentVersions:
     async def find(
         self, tenant: str, agent_key: str, *, version: int = 0, digest: str = ""
     ) -> tuple[AgentVersion, bytes] | None:
-        """Return a version by its number, or by its hash if that is 0. Raises LogDamaged, KeyUnavailable."""
+        """Return a version by its number, or by its hash if the number is 0. Raises LogDamaged, KeyUnavailable."""
         rows = await self._fetch(_BY_NUMBER if version else _BY_HASH, tenant, agent_key, version or digest)
         if not rows:
             return None
@@ -120,7 +121,7 @@ class AgentVersions:
         return found, definition
 
     async def list_before(self, tenant: str, agent_key: str, before: int, count: int) -> list[AgentVersion]:
-        """List `count` versions with smaller numbers, the newest first."""
+        """List `count` versions with smaller numbers, newest first."""
         return [AgentVersion(*row) for row in await self._fetch(_LIST, tenant, agent_key, before, count)]
 
     async def count_own(self, tenant: str) -> int:
@@ -131,7 +132,7 @@ class AgentVersions:
         return len(await self._fetch("DELETE FROM agent_versions WHERE tenant = $1 RETURNING 1", tenant))
 
     async def list_pieces(self) -> AsyncGenerator[Piece]:
-        """Yield each version's name, with a function that writes it as it would be written now."""
+        """Yield each version's name, with a function that converts it to its current form."""
         for found in await self.list_all():
             if found.tenant != SHARED:
                 name = f"version {found.version} of agent {found.agent_key} of tenant {found.tenant}"
@@ -175,7 +176,7 @@ class AgentVersions:
         return bool(await self._fetch(_REWRITE, *key, stored, rows[0][5]))
 
     def _encrypt(self, tenant: str, agent_key: str, digest: str, definition: bytes) -> bytes:
-        """Encrypt a tenant's definition; the operator's stay as they are in files."""
+        """Encrypt a tenant's definition; the operator's are in plain text, as in their files."""
         if not self._keys.encrypts or tenant == SHARED:
             return definition
         return self._keys.encrypt(tenant, _name_definition(tenant, agent_key, digest), definition)

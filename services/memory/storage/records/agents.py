@@ -1,4 +1,4 @@
-"""Tenants' agents in force."""
+"""Tenants' active agents."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 
 class StoredAgent(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a tenant's key means now. One that was removed stays for a while, so that all replicas hear of it."""
+    """The current state of a tenant's agent key. A removed agent is kept for a while, so that all replicas learn of
+    it."""
 
     tenant: str
     agent_key: str
     version: int
-    """Another one after each change, so that a writer that read an older one is refused."""
+    """Changes with each write, so that a writer that read an older one is refused."""
     agent_version: int
     """Number among the agent's versions."""
     updated_at: int
     """Unix milliseconds."""
     updated_by: str
     definition: str = ""
-    """What an agent file would have; empty: it is removed."""
+    """The content of an agent file; empty if it is removed."""
     revision: int = 0
-    """Place of its last change among those of all agents, which the store gives it."""
+    """Position of its last change among those of all agents, assigned by the store."""
 
     @property
     def record_id(self) -> str:
@@ -44,13 +45,13 @@ class AgentUse(msgspec.Struct, frozen=True):
     own: int
     """Agents of the tenant."""
     own_bytes: int
-    """Size of their definitions together."""
+    """Size of their definitions together, in bytes."""
     everybodys: int
     """Agents of all tenants."""
 
 
 def find_record_id(tenant: str, agent_key: str) -> str:
-    """Return the id of an agent's record, a UUID, whatever case its key is written in."""
+    """Return the id of an agent's record, a UUID, independent of its key's case."""
     digest = hashlib.sha256(f"{tenant}\n{agent_key.casefold()}".encode()).digest()
     return str(uuid.UUID(bytes=digest[:16]))
 
@@ -83,19 +84,19 @@ count(CASE WHEN tenant = $1 THEN 1 END), coalesce(sum(CASE WHEN tenant = $1 THEN
 
 
 class StoredAgents(Records[StoredAgent]):
-    """Tenants' agents in force, and those removed lately."""
+    """Tenants' active agents, and recently removed ones."""
 
     def __init__(self, sql: StatementRunner, keys: Keyring = NO_KEYS) -> None:
         super().__init__(sql, AGENTS, keys)
 
     async def find_agent(self, tenant: str, agent_key: str) -> StoredAgent | None:
-        """Return the agent, whatever case its key is written in."""
+        """Return the agent, independent of its key's case; None without one."""
         return await self.find(find_record_id(tenant, agent_key))
 
     async def forget(self, before: int) -> None:
-        """Delete the records of agents that were removed before a time, in Unix milliseconds."""
+        """Delete the records of agents removed before a time, in Unix milliseconds."""
         await self.delete_where("bytes = 0 AND updated_at < $1", before)
 
     async def measure(self, tenant: str) -> AgentUse:
-        """Measure the agents that are not removed."""
+        """Return the usage by agents that are not removed."""
         return AgentUse(*map(int, (await self.fetch(_OWN_USE, "bytes > 0", tenant))[0]))

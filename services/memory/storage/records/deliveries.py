@@ -1,7 +1,8 @@
-"""Webhooks and their deliveries, in SQL that both engines take.
+"""Webhooks and their deliveries, in SQL that both engines accept.
 
-An event becomes a delivery for each webhook that is told of it, in the commit of the line that causes it. A claim is a
-delivery whose next try lies in the future: whoever has claimed it and dies has lost it by then."""
+An event becomes a delivery for each matching webhook, in the commit of its line. A claim moves a delivery's next
+attempt into the future: if its owner dies, it has lost the claim by then.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +37,16 @@ if TYPE_CHECKING:
 
 
 WAITING_MAX = 100_000
-"""Deliveries of a webhook that wait; while there are more, new events are left out."""
+"""Maximum waiting deliveries of a webhook; beyond it, new events are dropped."""
 
 DEAD_MAX = 10_000
-"""Dead letters of a webhook that are kept: the newest."""
+"""Maximum dead letters kept for a webhook: the newest."""
 
 REPLAYS_MAX = 500
-"""Deliveries that one transaction replays."""
+"""Maximum deliveries that one transaction replays."""
 
 LIVE = 1 << 62
-"""In place of an event's time, where webhooks that were made after it are told, too."""
+"""In place of an event's time, for events that later webhooks receive as well."""
 
 MATCHES = f"""
 w.tenant = event.tenant AND w.is_paused = 0 AND w.is_full = 0 AND w.matches_from <= event.as_of
@@ -53,13 +54,13 @@ AND replace(w.types, ',' || event.type || ',', '') <> w.types
 AND (w.agents = '' OR replace(w.agents, ',' || event.agent_key || ',', '') <> w.agents
     OR w.agents = ',{RUN_WORD}' || event.run_id || ',')
 """
-"""Whether the webhook `w` is told of `event`; lists have commas before, between and behind their words."""
+"""Whether the webhook `w` receives `event`; lists have commas before, between and after their words."""
 
 EVENT_FIELDS = (
     *("event_id", "tenant", "type", "subject", "run_id", "gate_id", "agent_key", "occurred_at", "payload"),
     *("state", "began_at", "next_at"),
 )
-"""Columns of a delivery that its event gives."""
+"""Columns of a delivery that come from its event."""
 
 DELIVERY_FIELDS = f"webhook_id, place, {', '.join(EVENT_FIELDS)}, tries, closed_at, status, failure"
 
@@ -109,7 +110,7 @@ _POSTPONE = """
 UPDATE deliveries SET next_at = $3
 WHERE webhook_id = $1 AND subject = $2 AND state = 'waiting' AND +next_at < CAST($3 AS bigint)
 """
-"""Those behind it, which are not looked at before."""
+"""Later deliveries of the same subject, which must wait for it."""
 
 _NEXT = "SELECT coalesce(min(next_at), 0) FROM deliveries WHERE state IN ('waiting', 'scheduled') AND next_at > $1"
 
@@ -130,7 +131,7 @@ DELETE FROM webhooks WHERE {IS_OF_RUN} AND EXISTS (
     SELECT 1 FROM deliveries AS d
     WHERE d.webhook_id = webhooks.webhook_id AND d.type = '{RUN_ENDED}' AND d.closed_at > 0 AND d.closed_at <= $1)
 """
-"""Webhooks of runs whose end was delivered or given up: there is nothing more to tell."""
+"""Webhooks of runs whose end was delivered or given up, so that nothing is left to deliver."""
 
 _FORGET = "DELETE FROM deliveries WHERE closed_at > 0 AND closed_at < $1"
 
@@ -142,8 +143,10 @@ DELETE FROM deliveries WHERE webhook_id = $1 AND state = 'dead' AND (closed_at, 
 
 
 def make_fan_out(next_place: str) -> str:
-    """Return the statement that delivers an event to all webhooks that are told of it; its values are those of
-    EVENT_FIELDS, and since when a webhook has to be told of such."""
+    """Return the statement that delivers an event to all matching webhooks.
+
+    Its values are those of EVENT_FIELDS, and the time from which a webhook must have matched.
+    """
     names = (*EVENT_FIELDS, "as_of")
     given = (f"CAST(${n} AS {'bigint' if name in _COUNTED else 'text'}) AS {name}" for n, name in enumerate(names, 1))
     return (
@@ -155,7 +158,7 @@ def make_fan_out(next_place: str) -> str:
 
 
 class Webhooks(WebhookRecords):
-    """Webhooks, and the deliveries that appends have made for them."""
+    """Webhooks, and the deliveries that appends have created for them."""
 
     def __init__(self, sql: StatementRunner, next_place: str, keys: Keyring = NO_KEYS) -> None:
         """`next_place` is SQL for a number greater than the places of all deliveries."""
@@ -177,18 +180,18 @@ class Webhooks(WebhookRecords):
         )
 
     async def add_event(self, event: OutsideEvent) -> None:
-        """Deliver an event that no line causes to all webhooks that match it."""
+        """Deliver an event that no line causes to all matching webhooks."""
         if await self._fetch(self._fan_out, *list_values(event), LIVE):
             self._wake()
 
     async def add_delivery(self, webhook_id: str, event: OutsideEvent) -> Delivery | None:
-        """Deliver an event to one webhook, whatever it matches; None if it already has the event."""
+        """Deliver an event to one webhook, regardless of its filters; None if it already has the event."""
         rows = await self._fetch(self._add, webhook_id, *list_values(event))
         self._wake()
         return Delivery(*rows[0]) if rows else None
 
     async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
-        """List deliveries, the newest first, and one more than the page has."""
+        """List deliveries, newest first, and one more than the page has."""
         values: list[Any] = [query.tenant, query.webhook_id, query.size + 1]
         state = after = ""
         if query.state:
@@ -201,14 +204,14 @@ class Webhooks(WebhookRecords):
         return [Delivery(*row) for row in await self._fetch(_LIST.format(state=state, after=after), *values)]
 
     async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
-        """Deliver again what has ended, after everything that waits; without ids all dead letters. Return how many."""
+        """Deliver ended deliveries again, after all waiting ones; without ids all dead letters. Return their number."""
         if event_ids:
             found = await self._sql.run(*((self._replay, [webhook_id, event_id, now]) for event_id in event_ids))
             self._wake()
             return sum(map(len, found))
         count = 0
         while rows := await self._fetch(_DEAD, webhook_id, REPLAYS_MAX):
-            # One after the other: each has its place behind the one before.
+            # One after the other, because each must come after the one before.
             done = await self._sql.run(*((self._replay, [webhook_id, row[0], now]) for row in rows))
             count += sum(map(len, done))
             if count >= DEAD_MAX:
@@ -219,11 +222,13 @@ class Webhooks(WebhookRecords):
     async def claim(
         self, now: int, until: int, each: int, count: int, busy: Collection[str], left: defaultdict[str, int]
     ) -> list[Claim]:
-        """Claim deliveries that are due, until a time: at most `count`, of these `each` for a webhook and one for a
-        subject. Webhooks of `busy` are left out; `left` is how many a tenant may have."""
+        """Claim due deliveries until a time: at most `count`, with at most `each` per webhook and one per subject.
+
+        Webhooks in `busy` are skipped; `left` limits those of each tenant.
+        """
         await self._fetch(self._come_due, now)
         rows = [row for row in await self._fetch(_DUE, now) if row[0] not in busy]
-        # Deliveries of a tenant whose key is unavailable wait until it is back.
+        # Deliveries of a tenant with an unavailable key wait until it is back.
         due = await self.read_each(rows)
         due.sort(key=lambda _: choose_uniform(0, 1))  # none is always the last one
         claims: list[Claim] = []
@@ -238,30 +243,30 @@ class Webhooks(WebhookRecords):
         return claims
 
     async def find_next(self, now: int) -> int:
-        """Return when the first delivery after `now` is due; 0: none is."""
+        """Return when the first delivery after `now` is due; 0 if there is none."""
         rows = await self._fetch(_NEXT, now)
         return rows[0][0] if rows else 0
 
     async def record(self, delivery: Delivery, result: TryResult) -> bool:
-        """Store the result of a try; return False if the delivery was claimed by another process since."""
+        """Store the result of an attempt; return False if another process has claimed the delivery since."""
         key, subject = (delivery.webhook_id, delivery.event_id), (delivery.webhook_id, delivery.subject)
         if result.state == WAITING:
             values = (*key, result.at, result.status, result.failure, delivery.tries)
             found, _ = await self._sql.run((_RETRY, values), (_POSTPONE, (*subject, result.at)))
             return bool(found)
-        # What was delivered is so, whoever else has claimed it meanwhile.
+        # A completed delivery stays completed, even if another process has claimed it since.
         fence, given = ("", ()) if result.state == DELIVERED else ("AND tries = $7", (delivery.tries,))
         values = (*key, result.state, result.at, result.status, result.failure, *given)
         found, _ = await self._sql.run((_END.format(fence=fence), values), (_WAKE, (*subject, result.at)))
         return bool(found)
 
     async def count_backlog(self) -> Backlog:
-        """Count all webhooks' deliveries, and note which webhooks have too many."""
+        """Count all webhooks' deliveries, and mark the webhooks that have too many."""
         rows, *_ = await self._sql.run((_COUNT, []), (_NOTE_FULL, [WAITING_MAX]))
         return Backlog(*rows[0]) if rows else Backlog()
 
     async def forget(self, before: int) -> None:
-        """Delete deliveries that ended before a time, and the oldest dead letters above their limit."""
+        """Delete deliveries that ended before a time, and the oldest dead letters beyond their limit."""
         webhooks = await self.fetch("webhook_id")
         await self._sql.run(
             (_FORGET_RUNS, [before + KEPT_MS]),
@@ -275,7 +280,7 @@ class Webhooks(WebhookRecords):
         return sum(map(len, await self._sql.run(*((delete, (tenant, run_id)) for run_id in run_ids))))
 
     async def delete_deliveries_about(self, tenant: str, user: str) -> int:
-        """Delete the deliveries that have the user's name in them, also those of runs that are gone."""
+        """Delete the deliveries that contain the user's name, including those of deleted runs."""
         # As event_rows.make_run_ended writes it, and in no other place.
         member = f'"user":{msgspec.json.encode(user).decode()}'
         delete = "DELETE FROM deliveries WHERE tenant = $1 AND replace(payload, $2, '') <> payload RETURNING 1"

@@ -1,4 +1,4 @@
-"""Erasures and holds as they are stored."""
+"""Stored erasures and holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GOING, DONE = "going", "done"
 
 
 class Kept(msgspec.Struct, frozen=True, rename="camel"):
-    """What stays of what was to be erased."""
+    """Data that an erasure had to keep."""
 
     name: str
     what: str
@@ -27,20 +27,20 @@ class StoredErasure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     user: str
     """Empty: the whole tenant."""
     version: int
-    """Another one after each change, so that a writer that read an older one is refused."""
+    """Changes with each write, so that a writer that read an older one is refused."""
     requested_by: str
     requested_at: int
     credential: str = ""
-    """What was shown by who has asked: that key is not revoked."""
+    """The requester's credential; that key is not revoked."""
     request_id: str = ""
     reason: str = ""
     state: str = GOING
     done_at: int = 0
     counts: dict[str, int] = {}
-    """What went, by kind, as far as it has come."""
+    """Numbers erased so far, by kind."""
     kept: tuple[Kept, ...] = ()
     redacted: dict[str, list[str]] = {}
-    """Runs in others' chats, by chat, whose records of calls are still with tools."""
+    """Runs in other users' chats, by chat, with call records still in the tools service."""
     owner: str = ""
     """The process that works on it."""
     claimed_until: int = 0
@@ -60,13 +60,13 @@ class StoredHold(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     hold_id: str
     tenant: str
     version: int
-    """Another one after each change, so that a writer that read an older one is refused."""
+    """Changes with each write, so that a writer that read an older one is refused."""
     reason: str
     placed_by: str
     placed_at: int
     user: str = ""
     chat_id: str = ""
-    """Empty, and user too: the whole tenant."""
+    """If empty along with `user`: the whole tenant."""
     request_id: str = ""
     released_by: str = ""
     released_at: int = 0
@@ -80,7 +80,7 @@ R = TypeVar("R", StoredErasure, StoredHold)
 
 
 def make_kind(name: str, struct: type[R]) -> Kind[R]:
-    """Make a kind of few records, all of which are read together, in the table of such kinds."""
+    """Create a kind of few records, which are always read together, in the table shared by such kinds."""
     return Kind(
         name,
         struct,

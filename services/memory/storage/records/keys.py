@@ -1,4 +1,4 @@
-"""API keys as they are stored, with a hash in place of the key's text."""
+"""Stored API keys, with a hash in place of the key's text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     tenant: str
     user: str
     version: int
-    """Another one after each change, so that a writer that read an older one is refused."""
+    """Changes with each write, so that a writer that read an older one is refused."""
     sha256: str
-    """Of the key's text, as hex digits."""
+    """SHA-256 of the key's text, as hex digits."""
     name: str
     scopes: tuple[str, ...]
     created_at: int
@@ -36,18 +36,18 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     revoked_at: int = 0
     revoked_by: str = ""
     runs_max: int = 0
-    """0: no limit of its own."""
+    """0: no limit."""
     requests_per_minute: int = 0
     """0: no limit."""
     makers: tuple[str, ...] = ()
-    """Users who know its text, beside its own; one of an earlier version has none, and `created_by` is it."""
+    """Users other than its own who know its text; if an earlier version left it empty, `created_by` does."""
     is_unconfirmed: bool = False
     confirmed_by: str = ""
     suspends: bool = False
-    """Whether it is no key, but says that its user is suspended, for as long as it is not revoked. It is kept here so
-    that every service hears of it with the keys."""
+    """Whether it is not a key but the suspension of its user, until it is revoked. It is stored here so that every
+    service receives it with the keys."""
     revision: int = 0
-    """Place of its last change among those of all keys, which the store gives it."""
+    """Position of its last change among those of all keys, assigned by the store."""
 
     def find_state(self, now: int) -> str:
         if self.revoked_at:
@@ -59,12 +59,12 @@ class StoredKey(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         return "disabled" if self.disabled else "active"
 
     def list_makers(self) -> tuple[str, ...]:
-        """List the users who know its text, beside its own."""
+        """Return the users, other than its own, who know its text."""
         is_own = self.user in (self.created_by, self.confirmed_by)
         return self.makers or (() if is_own else (self.created_by,))
 
     def find_end(self, now: int) -> int:
-        """Return when it has ended for good; 0: it has not."""
+        """Return when it ended for good; 0 if it has not."""
         return self.revoked_at or (self.expires_at if 0 < self.expires_at <= now else 0)
 
 
@@ -96,7 +96,7 @@ class Keys(Records[StoredKey]):
         super().__init__(sql, KEYS)
 
     async def list_own(self, tenant: str, *, suspends: bool = False) -> list[StoredKey]:
-        """List the tenant's keys, the oldest first, or the records that suspend its users."""
+        """List the tenant's keys, oldest first, or with `suspends` the suspensions of its users."""
         own = [key for key in await self.select("tenant = $1", tenant) if key.suspends == suspends]
         return sorted(own, key=lambda key: (key.created_at, key.key_id))
 

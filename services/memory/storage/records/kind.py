@@ -1,8 +1,8 @@
 """A kind of record, and the store of its records.
 
-A `Kind` declares what a record is and which table holds it: a JSON object in the column `data`, encrypted where the
-store encrypts, and columns made from it by which records are found. All that is done to records of every kind is done
-here, by what their kind declares. docs/store-something-new.md shows how to add one.
+A `Kind` declares the form of a record and its table: a JSON object in the column `data`, encrypted if the store
+encrypts, and columns derived from it by which records are found. All operations common to every kind are implemented
+here, from its declaration. docs/store-something-new.md shows how to add one.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 TRIES_MAX = 20
-"""How often a change is tried while others change the same record."""
+"""Attempts at a change while others change the same record."""
 
 
 class Record(Protocol):
-    """A msgspec.Struct whose stored changes each have another version."""
+    """A msgspec.Struct with another version after each stored change."""
 
     @property
     def version(self) -> int: ...
@@ -49,31 +49,31 @@ def delete_record(record: Any) -> None:
 @dataclass(frozen=True)
 class Kind(Generic[R]):
     name: str
-    """What a record is called in messages; encrypted data is bound to it."""
+    """Name of the kind in messages; encrypted data is bound to it."""
     struct: type[R]
     table: str
     columns: Mapping[str, Callable[[R], str | int]]
-    """Columns with their types ("tenant text") and what each holds. The first is the primary key."""
+    """Columns with their types ("tenant text") and functions for their values. The first is the primary key."""
     order: str
-    """Columns by which records are listed."""
+    """Columns by which lists are ordered."""
     indexes: Sequence[str] = ()
-    """Columns of indexes, each with a condition if it has one: "ON keys (tenant)"."""
+    """Columns of indexes, each with its condition, if any: "ON keys (tenant)"."""
     where: str = "true"
-    """Condition on the rows of this kind, if the table holds others too."""
+    """Condition for rows of this kind, if the table holds others too."""
     kept: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Columns, with their types, that the store itself changes: 0 at first, and set in the records that it reads."""
+    """Columns, with their types, that the store itself changes: initially 0, and set in the records it reads."""
     counter: str = ""
-    """Table with the revision of the last change; records then have a `revision`, the place of their last change."""
+    """Table with the last change's revision; records then have a `revision`, the position of their last change."""
     get_tenant: Callable[[R], str] | None = None
-    """Whose key encrypts a record; None: none does."""
+    """Returns the tenant whose key encrypts a record; None: not encrypted."""
     plural: str = ""
-    """What the records are called in an archive of a user's data, and in the counts of an erasure."""
+    """Name of the records in an archive of a user's data, and in the counts of an erasure."""
     get_user: Callable[[R], str] = lambda record: ""
-    """Whose data a record is; "": the tenant's."""
+    """Returns the user who owns a record; "": the tenant."""
     get_author: Callable[[R], str] | None = None
-    """Whose archive a record is in; None: that of `get_user`."""
+    """Returns the user in whose archive a record belongs; None: that of `get_user`."""
     erase: Callable[[R], R | None] | None = None
-    """What an erasure makes of a record; None is its deletion. Without this function erasures leave the kind alone."""
+    """Returns an erased record; None to delete it. Without this function erasures skip the kind."""
 
     @property
     def names(self) -> list[str]:
@@ -87,7 +87,7 @@ class Kind(Generic[R]):
         return msgspec.json.encode(record)
 
     def list_tables(self) -> list[str]:
-        """Return the statements that make the kind's tables where a SQLite file lacks them."""
+        """Return the statements that create the kind's tables if a SQLite file lacks them."""
         columns = [
             f"{column} NOT NULL" for column in (*self.columns, *self.kept.values(), "version bigint", "data blob")
         ]
@@ -106,14 +106,14 @@ class Kind(Generic[R]):
         return tables
 
     def count_changes(self) -> list[Statement]:
-        """Make the statement that gives the next change its revision, if the kind has any.
+        """Return the statement that gives the next change its revision, if the kind has any.
 
-        The row of the counter is locked from here on, so that revisions are committed in their order.
+        The counter's row is locked from here on, so that revisions are committed in order.
         """
         return [(f"UPDATE {self.counter} SET last = last + 1", ())] if self.counter else []
 
     def make_insert(self, values: Sequence[Any]) -> Statement:
-        """Make the statement that stores a new record; `values` are those of the columns, version and data."""
+        """Return the statement that stores a new record; `values` are those of the columns, version and data."""
         names = [*self.names, "version", "data", *self.kept]
         marks = [*(f"${n}" for n in range(1, len(values) + 1)), *("0" for _ in self.kept)]
         if self.counter:
@@ -125,7 +125,7 @@ class Kind(Generic[R]):
         return insert, values
 
     def make_update(self, values: Sequence[Any], before: int) -> Statement:
-        """Make the statement that changes a record which has the version `before`."""
+        """Return the statement that changes a record with the version `before`."""
         names = [*self.names, "version", "data"]
         changes = [f"{name} = ${n}" for n, name in enumerate(names[1:], 2)]
         if self.counter:
@@ -151,7 +151,7 @@ class Records(Generic[R]):
         return "user_name" in self.kind.names
 
     async def find(self, record_id: str) -> R | None:
-        """Return the record. Raises KeyUnavailable, LogDamaged."""
+        """Return the record; None without one. Raises KeyUnavailable, LogDamaged."""
         return next(iter(await self.select(f"{self.kind.key} = $1", record_id)), None)
 
     async def select(self, rest: str, *values: Any, tail: str = "") -> list[R]:
@@ -161,11 +161,11 @@ class Records(Generic[R]):
         return [self._decode(row) for row in rows]
 
     async def select_readable(self, rest: str = "true", *values: Any, tail: str = "") -> list[R]:
-        """List records of several tenants, except those that are damaged or whose keys are unavailable."""
+        """List records of several tenants, except damaged ones and those with unavailable keys."""
         return await self.read_each(await self._fetch_records(rest, values, tail))
 
     async def read_each(self, rows: Sequence[Row]) -> list[R]:
-        """Return the records of rows (key, data, and the columns that the store keeps) that can be read."""
+        """Return the readable records of rows (key, data, and the columns that the store keeps)."""
         found: list[R] = []
         for row in await self._keys.select_readable(rows, lambda row: row[1]):
             try:
@@ -175,11 +175,11 @@ class Records(Generic[R]):
         return found
 
     async def list_all(self) -> list[R]:
-        """List the records of all tenants that can be read."""
+        """List the readable records of all tenants."""
         return await self.select_readable()
 
     async def list_changes(self, after_revision: int, count: int) -> list[R]:
-        """List `count` records that changed after a revision, in the order of their last changes."""
+        """List `count` records changed after a revision, in the order of their last changes."""
         return await self.select_readable("revision > $1", after_revision, tail=f"LIMIT {count}")
 
     async def fetch(self, columns: str, rest: str = "true", *values: Any) -> list[Row]:
@@ -188,7 +188,7 @@ class Records(Generic[R]):
         return (await self._sql.run((f"SELECT {columns} FROM {kind.table} WHERE {kind.where} AND {rest}", values)))[0]
 
     async def put(self, record: R, before: int = 0) -> bool:
-        """Store the record, or return False if the stored one does not have the version `before`; 0: there is none."""
+        """Store the record; return False if the stored one does not have the version `before`, where 0 means none."""
         kind = self.kind
         if kind.get_tenant is not None:
             await self._keys.prepare(kind.get_tenant(record))
@@ -198,14 +198,14 @@ class Records(Generic[R]):
         return bool((await self._sql.run(*self.list_changes_before(record), change))[-1])
 
     def list_changes_before(self, record: R) -> list[Statement]:
-        """Return what is to be written in the same transaction, before the record."""
+        """Return the statements to run before the record's, in the same transaction."""
         return self.kind.count_changes()
 
     async def change(self, stored: R, change: Callable[[R], R]) -> R | None:
-        """Change a record, again while others change it meanwhile; return None once it is gone.
+        """Change a record, again if others change it at the same time; return None if it is gone.
 
-        A record that `change` leaves as it is, because the request is a repeated one, is stored once more with its
-        version: a database shows what it has not acknowledged yet, and a fail-over may take that back.
+        A record that `change` leaves unchanged, because the request is a repeated one, is written again with its
+        version: a database shows changes before it has acknowledged them, and a fail-over may take them back.
 
         Raises:
             Overloaded: Others keep changing it.
@@ -223,11 +223,11 @@ class Records(Generic[R]):
         raise Overloaded(f"the {self.kind.name} is being changed by others; try again later")
 
     async def keep(self, stored: R) -> R:
-        """Store once more what the same request has stored before, and return it. Raises Overloaded."""
+        """Write again the record that the same request stored before, and return it. Raises Overloaded."""
         return self.check_kept(await self.change(stored, lambda record: record))
 
     def check_kept(self, record: R | None) -> R:
-        """Return a record that no request has deleted; raise Overloaded if a fail-over took it back."""
+        """Return a record that no request deletes; raise Overloaded if a fail-over removed it."""
         if record is None:
             message = f"the database has taken the {self.kind.name} back in a fail-over; try again"
             raise Overloaded(message, retry_after_s=1.0)
@@ -243,7 +243,7 @@ class Records(Generic[R]):
         return len((await self._sql.run((delete, values)))[0])
 
     async def list_unreadable(self, tenant: str) -> list[str]:
-        """List the ids of the tenant's records whose keys are unavailable."""
+        """List the ids of the tenant's records with unavailable keys."""
         if self.kind.get_tenant is None:
             return []
         rows = await self.fetch(f"{self.kind.key}, data", "tenant = $1", tenant)
@@ -251,7 +251,7 @@ class Records(Generic[R]):
         return [row[0] for row in rows if row[0] not in readable]
 
     async def list_pieces(self) -> AsyncGenerator[Piece]:
-        """Yield each record's name, with a function that writes it as it would be written now."""
+        """Yield each record's name, with a function that converts it to its current form."""
         if self.kind.get_tenant is not None:
             for record_id, tenant in await self.fetch(f"{self.kind.key}, tenant"):
                 yield f"{self.kind.name} {record_id}", partial(self._rewrite, record_id, tenant)
@@ -264,7 +264,7 @@ class Records(Generic[R]):
         ]
 
     async def list_users(self, tenant: str) -> set[str]:
-        """List the users whose records an erasure changes."""
+        """List the users with records that an erasure changes."""
         kind = self.kind
         if kind.erase is None:
             return set()
@@ -273,7 +273,7 @@ class Records(Generic[R]):
         return {kind.get_user(record) for record in await self._select_erasable(tenant)} - {""}
 
     async def list_erasable(self, tenant: str, user: str) -> list[str]:
-        """List the ids of the records that an erasure of the user, or for "" of the tenant itself, changes."""
+        """List the ids of the records that an erasure changes, of the user, or of the tenant itself for ""."""
         kind = self.kind
         if kind.erase is None:
             return []
@@ -330,6 +330,6 @@ class Records(Generic[R]):
 
 
 def make_version() -> int:
-    """Return a number for a changed record that no stored record has had. Counting would not do: a fail-over may take a
-    change back, and another change would then get its number."""
+    """Return a number for a changed record that no stored record has had. A counter would not work: a fail-over may
+    take a change back, and another change would then reuse its number."""
     return int(new_hex(7), 16) + 1

@@ -1,4 +1,4 @@
-"""Schedules as they are stored."""
+"""Stored schedules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEDULE = "schedule"
 """Kind of the records."""
 
 FIRINGS_MAX = 20
-"""Outcomes that are kept with a schedule."""
+"""Maximum outcomes kept with a schedule."""
 
 
 class Failure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -39,14 +39,14 @@ class Firing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     failure: Failure | None = None
     passed: int = 0
     webhook_id: str = ""
-    """The post that the time is of."""
+    """The post that caused it."""
 
 
 class Post(msgspec.Struct, frozen=True, rename="camel"):
-    """What another system has posted, and has no run yet."""
+    """A post of another system that has no run yet."""
 
     due_at: int
-    """When it came, Unix milliseconds; no other time of the schedule."""
+    """Time of arrival in Unix milliseconds, made unique among the schedule's times."""
     webhook_id: str
     payload: str
 
@@ -66,7 +66,7 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     tenant: str
     user: str
     version: int
-    """Another one after each change, so that a writer that read an older one is refused."""
+    """Changes with each write, so that a writer that read an older one is refused."""
     agent_key: str
     message: str
     created_at: int
@@ -82,33 +82,33 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     paused: bool = False
     next_at: int = 0
     queued_at: int = 0
-    """When the time that is due was last seen to wait for the run of the one before."""
+    """When the due time was last queued because the previous time's run was still active."""
     retry_at: int = 0
-    """Before it, the time that is due is not tried again."""
+    """The due time is not tried again before this."""
     refusal: Failure | None = None
-    """Why the time that is due could not begin when it was last tried."""
+    """Why the due time could not begin when it was last tried."""
     triggered_at: int = 0
     last_run_id: str = ""
     firings: tuple[Firing, ...] = ()
     """The newest first."""
     on_webhook: bool = False
     secrets: tuple[Secret, ...] = ()
-    """By which posts are signed, the newest first."""
+    """Secrets with which posts are signed, newest first."""
     posts: tuple[Post, ...] = ()
     """The oldest first."""
     taken_ids: tuple[str, ...] = ()
-    """Ids of the last posts that were taken, the ones that were signed last first."""
+    """Ids of the last accepted posts, latest signature first."""
     taken_times: tuple[int, ...] = ()
-    """When they were signed, Unix seconds; fewer where an earlier version has taken the last of them."""
+    """Their signature times in Unix seconds; shorter if an earlier version accepted the last of them."""
     forgotten_at: int = 0
-    """When the last of those was signed whose ids are kept no more."""
+    """Latest signature time of the accepted posts whose ids are no longer kept."""
     triggers: tuple[Trigger, ...] = ()
-    """The last that have an id, the newest first."""
+    """The last triggers with an id, newest first."""
     makers: tuple[str, ...] = ()
-    """Who knows a key with which its user has made or changed it, as Identity says."""
+    """Users who know a key with which its owner made or changed it, as in Identity."""
 
     held: str = ""
-    """OPERATOR, SUSPENDED or NO_CREDENTIAL, while it begins no runs."""
+    """OPERATOR, SUSPENDED or NO_CREDENTIAL while it begins no runs; else empty."""
 
     @property
     def owner(self) -> Identity:
@@ -116,25 +116,25 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def starts_at(self) -> int:
-        """When its next run is to begin, or to be tried again; 0: never."""
+        """When its next run must begin, or be tried again; 0: never."""
         due_at, starts_at = self._find_first()
         return max(starts_at, self.retry_at) if due_at else 0
 
     @property
     def due_at(self) -> int:
-        """The time whose run begins next: next_at, triggered_at or a post's; 0: none."""
+        """The time of the next run: next_at, triggered_at or a post's; 0: none."""
         return self._find_first()[0]
 
     @property
     def waits_since(self) -> int:
-        """Since when somebody could have begun the time that is due."""
+        """Since when the due time could have begun."""
         return max(self._find_first()[1], self.queued_at)
 
     def find_post(self, due_at: int) -> Post | None:
         return next((post for post in self.posts if post.due_at == due_at), None)
 
     def _find_first(self) -> tuple[int, int]:
-        """Return the time that is next, and when its run is to begin, jitter included."""
+        """Return the next time, and when its run must begin, including jitter."""
         times = [(post.due_at, post.due_at) for post in self.posts[:1]]
         if self.triggered_at:
             times.append((self.triggered_at, self.triggered_at))
@@ -180,7 +180,7 @@ class Schedules(Records[Schedule]):
         super().__init__(sql, SCHEDULES, keys)
 
     async def list_own(self, owner: Identity, after: tuple[int, str], count: int) -> list[Schedule]:
-        """List `count` of the user's schedules, the oldest first, after the one with this time and id."""
+        """List `count` of the user's schedules, oldest first, after the one with this time and id."""
         place = f"{_OWN} AND (created_at, schedule_id) > ($3, $4)"
         return await self.select(place, owner.tenant, owner.user, *after, tail=f"LIMIT {count}")
 
@@ -200,5 +200,5 @@ class Schedules(Records[Schedule]):
         return [due[place] for place in sorted(range(len(due)), key=ranks.__getitem__)]
 
     async def find_next_start(self, now: int) -> int:
-        """Return when the first schedule begins after `now`; 0: none does."""
+        """Return when the first schedule begins after `now`; 0 if none does."""
         return (await self.fetch("coalesce(min(starts_at), 0)", "starts_at > $1 AND starts_at > 0", now))[0][0]

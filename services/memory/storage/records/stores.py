@@ -1,4 +1,4 @@
-"""The records of a store: everything that it keeps besides chats, the index made from them, and blobs."""
+"""The records of a store: everything in it except chats, the index built from them, and blobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLES = (
     *user_facts.TABLES,
     *agent_versions.TABLES,
 )
-"""Statements that make the tables where a SQLite file lacks them; webhooks have a file of their own."""
+"""Statements that create missing tables in a SQLite file; webhooks have a separate file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RecordStores:
 
     @property
     def sources(self) -> tuple[Callable[[], AsyncIterator[Piece]], ...]:
-        """All records, piece by piece, to be encrypted as they would be written now."""
+        """All records, piece by piece, for conversion to their current encrypted form."""
         return (*(records.list_pieces for records in (*self.kinds, self.facts, self.agent_versions)),)
 
 

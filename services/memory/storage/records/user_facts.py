@@ -36,17 +36,17 @@ class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 NO_SOURCE = Source()
-"""The one source that is left out of a fact's line."""
+"""The source that is omitted from a fact's line."""
 
 
 class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="camel", omit_defaults=True):
     n: int = msgspec.field(name="_n")
-    """Its place among the facts of all users, which it keeps; 0 before it is stored."""
+    """Its fixed position among the facts of all users; 0 before it is stored."""
     uuid: str
     request_id: str
     updated_at: int
     user: str = msgspec.field(name="_user")
-    """Who stored it; also for a tenant's fact, which all users of the tenant see."""
+    """The user who stored it, even for a tenant's fact, which all users of the tenant see."""
     text: str
     tenant: str = msgspec.field(name="_tenant", default="")
     scope: Scope = "user"
@@ -54,15 +54,15 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
     topic: str = ""
     source: Source = NO_SOURCE
     created_at: int = 0
-    """Unix milliseconds; 0 for a fact of the first version, which was never changed."""
+    """Unix milliseconds; 0 for a fact of the first version that was never changed."""
     ended_at: int = 0
     replaced_by: str = ""
     deleted_at: int = 0
-    """Unix milliseconds; not 0: a tombstone, without text, topic, source and vector."""
+    """Unix milliseconds; if not 0, a tombstone without text, topic, source and vector."""
     vector: bytes = b""
-    """32-bit floats, little-endian, of topic and text, of length 1; empty: there is none."""
+    """Vector of topic and text, normalized to length 1, as little-endian 32-bit floats; empty without one."""
     vector_model: str = ""
-    """The model that made it, as provider/model."""
+    """The model that created it, as provider/model."""
 
     @property
     def owner(self) -> Identity:
@@ -86,13 +86,13 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
 @dataclass(frozen=True, slots=True)
 class FactChange:
     fact: Fact
-    """The fact that was asked for, as it stands after the change."""
+    """The requested fact, in its state after the change."""
     changed: Sequence[Fact] = ()
-    """What is to be stored: new facts have the number 0."""
+    """Facts to store; new ones have the number 0."""
 
 
 MakeChange: TypeAlias = Callable[[Sequence[Fact]], FactChange]
-"""Makes a change of the facts that a user sees, tombstones included; may be called again for the same change."""
+"""Creates a change from the facts that a user sees, including tombstones; may be called again for the same change."""
 
 
 def make_fact(owner: Identity, text: str, request_id: str) -> Fact:
@@ -170,7 +170,7 @@ class UserFacts:
         self._keys = keys
 
     async def list_visible(self, owner: Identity, *, with_vectors: bool = False) -> list[Fact]:
-        """List the user's facts and the tenant's, tombstones included, in the order in which they were stored.
+        """List the user's facts and the tenant's, including tombstones, in storage order.
 
         Vectors, which may be megabytes, are read only on request.
         """
@@ -179,10 +179,10 @@ class UserFacts:
         return [decrypt_fact(_read_fact(row), self._keys) for row in rows]
 
     async def change(self, owner: Identity, make: MakeChange) -> Fact:
-        """Make a change of what `owner` sees, one at a time, and return its fact.
+        """Change facts visible to `owner`, one change at a time, and return the resulting fact.
 
-        `make` gets facts without vectors; a fact that it changes loses its vector, which is made anew. When this
-        returns, no file or table of the store holds a text that the change removed.
+        `make` gets facts without vectors; a fact that it changes loses its vector, which is created again later. On
+        return no file or table of the store contains a removed text.
         """
         await self._keys.prepare(owner.tenant)
 
@@ -205,31 +205,32 @@ class UserFacts:
         return fact
 
     async def list_all(self) -> list[Fact]:
-        """List the facts of all users that can be read, in the order in which they were stored."""
+        """List the readable facts of all users, in storage order."""
         rows = await self._keys.select_readable(await self._fetch(f"{_ALL} ORDER BY n"), lambda row: row[5])
         return [decrypt_fact(_read_fact(row), self._keys) for row in rows]
 
     async def import_all(self, facts: Iterable[Fact]) -> None:
-        """Store facts of another store as they are; known ones stay."""
+        """Store facts of another store unchanged; known ones are skipped."""
         facts = list(facts)
         for tenant in {fact.owner.tenant for fact in facts}:
             await self._keys.prepare(tenant)
         await self._sql.run(*(make_import(fact, self._keys) for fact in facts))
 
     async def count_own(self, owner: Identity) -> tuple[int, int]:
-        """Count what the user has stored, tombstones and the tenant's facts included, and how much of it has a text."""
+        """Return the number of facts that the user has stored, including tombstones and the tenant's facts, and how
+        many have a text."""
         stored, valid = (await self._fetch(_COUNT, owner.tenant, owner.user))[0]
         return stored, valid
 
     async def delete_own(self, owner: Identity) -> int:
-        """Delete what `count_own` counts and return how much had a text; no key is needed."""
+        """Delete the facts counted by `count_own`; return how many had a text. No key is needed."""
         return sum(row[0] == 0 for row in await self._fetch(_DELETE, owner.tenant, owner.user))
 
     async def list_users(self, tenant: str) -> set[str]:
         return {row[0] for row in await self._fetch("SELECT DISTINCT user_name FROM facts WHERE tenant = $1", tenant)}
 
     async def list_pieces(self) -> AsyncGenerator[Piece]:
-        """Yield each fact's name, with a function that writes it as it would be written now."""
+        """Yield each fact's name, with a function that converts it to its current form."""
         for (fact_id,) in await self._fetch("SELECT fact_id FROM facts ORDER BY n"):
             yield f"fact {fact_id}", partial(self._rewrite, fact_id)
 
@@ -249,7 +250,7 @@ class UserFacts:
 
 
 def make_import(fact: Fact, keys: Keyring) -> Statement:
-    """Make the statement that stores a fact as it is, if it is unknown; the tenant's key must be ready."""
+    """Return the statement that stores an unknown fact unchanged; the tenant's key must be loaded."""
     return _IMPORT, _list_values(encrypt_fact(fact, keys))
 
 
@@ -269,7 +270,7 @@ def _list_values(fact: Fact) -> list[str | int | bytes]:
 
 
 def encrypt_fact(fact: Fact, keys: Keyring) -> Fact:
-    """Return a fact with encrypted text, topic and vector; the tenant's key must be ready."""
+    """Return a fact with encrypted text, topic and vector; the tenant's key must be loaded."""
     if not keys.encrypts:
         return fact
     tenant = fact.owner.tenant

@@ -1,4 +1,4 @@
-"""Webhooks as they are stored, and what is delivered to them."""
+"""Stored webhooks and their deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from services.memory.storage.sql import Statement, StatementRunner
 
 SCHEDULED, WAITING, DELIVERED, DEAD = "scheduled", "waiting", "delivered", "dead"
-"""States of a delivery: its event has not come yet; it is to be tried (again); the receiver has it; it is given up."""
+"""States of a delivery: its event is in the future; it must be attempted (again); the receiver has it; it was given
+up."""
 
 KEPT_MS = 7 * 24 * 3_600_000
 """How long a delivery is kept after its end."""
@@ -26,7 +27,7 @@ class Secret(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     text: str
     """`whsec_` and the key in base64."""
     ends_at: int = 0
-    """When it ceases to sign, Unix milliseconds; 0: it is the newest one."""
+    """When it stops being used for signing, in Unix milliseconds; 0 for the newest one."""
 
 
 class Webhook(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -35,42 +36,42 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     webhook_id: str
     tenant: str
     version: int
-    """Another one after each change, so that a writer that read an older one is refused."""
+    """Changes with each write, so that a writer that read an older one is refused."""
     url: str
     secrets: tuple[Secret, ...]
     """The newest first."""
     types: tuple[str, ...]
-    """Types of the events that it is told of."""
+    """Types of the events that it receives."""
     created_at: int
     updated_at: int
     name: str = ""
     agent_keys: tuple[str, ...] = ()
-    """Agents whose events it is told of; none: of all."""
+    """Agents whose events it receives; empty: all."""
     paused: bool = False
     matches_from: int = 0
-    """Since when it is told of what it is told of now."""
+    """Since when it has had its current filters."""
     is_full: bool = False
-    """Whether too many deliveries wait, so that new events are left out; kept beside the record."""
+    """Whether too many deliveries wait, so that new events are dropped; stored next to the record."""
     run_id: str = ""
-    """The one run that it is told of, in A2A's form; empty: it is an operator's webhook, told of all runs."""
+    """The only run it receives events of, in A2A's form; empty: an operator's webhook for all runs."""
     config_id: str = ""
-    """Its name among those of the run."""
+    """Its name among the run's webhooks."""
     token: str = ""
     auth_scheme: str = ""
     auth_credentials: str = ""
 
     @property
     def scope_words(self) -> tuple[str, ...]:
-        """What its column `agents` has: keys of agents, or the run."""
+        """The content of its column `agents`: agent keys, or the run."""
         return (make_run_word(self.run_id),) if self.run_id else self.agent_keys
 
     def list_keys(self, now: int) -> list[str]:
-        """Return the secrets that sign at this time, the newest first."""
+        """Return the secrets used for signing at this time, newest first."""
         return [secret.text for secret in self.secrets if not secret.ends_at or secret.ends_at > now]
 
 
 RUN_WORD = "run:"
-"""Before a run's id in place of agents' keys."""
+"""Prefix of a run's id in place of agent keys."""
 
 
 def make_run_word(run_id: str) -> str:
@@ -79,32 +80,32 @@ def make_run_word(run_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A row; the order of its fields is that of the columns."""
+    """A row; its fields are in the order of the columns."""
 
     webhook_id: str
     event_id: str
     tenant: str
     type: str
     subject: str
-    """Deliveries of one subject to one webhook are made one after the other."""
+    """Deliveries of one subject to one webhook happen one after the other."""
     run_id: str
     gate_id: str
     agent_key: str
     occurred_at: int
     payload: str
-    """The body of its requests, the same for all tries."""
+    """The body of its requests, the same for all attempts."""
     state: str
     began_at: int
-    """Since when it is to be tried."""
+    """Start of its attempts."""
     next_at: int
-    """When it is tried next; while it is being tried, when whoever does so is taken for dead."""
+    """Time of the next attempt; during an attempt, when its process is assumed to be dead."""
     tries: int
-    """Number of tries begun, which fences who tried before."""
+    """Number of attempts begun, which fences earlier ones."""
     closed_at: int = 0
     status: int = 0
-    """HTTP status of the last answer; 0: there was none."""
+    """HTTP status of the last response; 0 without one."""
     failure: str = ""
-    """Why the last try has failed."""
+    """Why the last attempt failed."""
 
 
 COLUMNS = ", ".join(Delivery.__dataclass_fields__)
@@ -112,7 +113,7 @@ COLUMNS = ", ".join(Delivery.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A delivery that the caller is to try, and nobody else until its time is over."""
+    """A delivery that only the caller may attempt until the claim expires."""
 
     webhook: Webhook
     delivery: Delivery
@@ -120,12 +121,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class TryResult:
-    """What became of a try."""
+    """The result of an attempt."""
 
     state: str
-    """DELIVERED, DEAD, or WAITING for another try."""
+    """DELIVERED, DEAD, or WAITING for another attempt."""
     at: int
-    """When it is tried again, else now."""
+    """Time of the next attempt, else now."""
     status: int = 0
     failure: str = ""
 
@@ -135,22 +136,22 @@ class Backlog:
     waiting: int = 0
     dead: int = 0
     oldest_at: int = 0
-    """Since when the oldest one waits; 0: none does."""
+    """Since when the oldest one has been waiting; 0 without any."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryQuery:
-    """Which deliveries of a tenant; empty fields allow any."""
+    """A query for a tenant's deliveries; empty fields allow any."""
 
     tenant: str
     webhook_id: str
     state: str
     size: int
     after: tuple[int, str, str] | None
-    """Time, event and webhook of the delivery before the page."""
+    """Time, event and webhook of the last delivery before the page."""
 
     def split(self, found: Sequence[Delivery]) -> tuple[list[Delivery], str]:
-        """Return the page and the next one's token; `found` holds one more than the page if there are more."""
+        """Return the page and the next page's token; `found` has one more than the page if there are more."""
         page = list(found[: self.size])
         last = page[-1] if len(found) > self.size else None
         return page, "" if last is None else f"{last.occurred_at}.{last.event_id}.{last.webhook_id}"
@@ -164,7 +165,7 @@ _FORGET_MISSED = """
 DELETE FROM deliveries WHERE webhook_id = $1 AND state = 'scheduled' AND next_at <= $2
     AND EXISTS (SELECT 1 FROM webhooks AS w WHERE w.webhook_id = $1 AND w.is_paused = 1)
 """
-"""What came due while the webhook was paused."""
+"""Deliveries that became due while the webhook was paused."""
 
 
 def _join_words(words: Sequence[str]) -> str:
@@ -203,11 +204,11 @@ class WebhookRecords(Records[Webhook]):
         self._wake()
 
     async def list_own(self, tenant: str) -> list[Webhook]:
-        """List the tenant's webhooks, the oldest first, without those of single runs."""
+        """List the tenant's webhooks, oldest first, except those of single runs."""
         return await self.select(f"tenant = $1 AND NOT {IS_OF_RUN}", tenant)
 
     async def list_of_run(self, tenant: str, run_id: str) -> list[Webhook]:
-        """List the webhooks of one run of the tenant, the oldest first."""
+        """List the webhooks of one run of the tenant, oldest first."""
         return await self.select("tenant = $1 AND agents = $2", tenant, _join_words((make_run_word(run_id),)))
 
     async def count_of_runs(self, tenant: str) -> int:
@@ -215,13 +216,13 @@ class WebhookRecords(Records[Webhook]):
         return len(await self.fetch("1", f"tenant = $1 AND {IS_OF_RUN}", tenant))
 
     async def list_ids(self, tenant: str) -> list[tuple[str, str]]:
-        """List the ids of the tenant's webhooks, each with its run, or "" if it has none; no key is needed."""
+        """Return the ids of the tenant's webhooks, each with its run, or "" without one; no key is needed."""
         columns = f"webhook_id, CASE WHEN {IS_OF_RUN} THEN {_RUN_ID} ELSE '' END"
         return [(webhook_id, run_id) for webhook_id, run_id in await self.fetch(columns, "tenant = $1", tenant)]
 
     async def put(self, record: Webhook, before: int = 0) -> bool:
         is_stored = await super().put(record, before)
-        self._wake()  # what waited for the end of a pause is due
+        self._wake()  # deliveries held by a pause are now due
         return is_stored
 
     def list_changes_before(self, record: Webhook) -> list[Statement]:

@@ -1,1 +1,1 @@
-"""Blobs as objects of a bucket of an S3-compatible store, beside any engine of chats."""
+"""Blobs as objects in a bucket of an S3-compatible store, with any engine for chats."""

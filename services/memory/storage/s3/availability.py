@@ -1,4 +1,5 @@
-"""Whether the bucket answers: for metrics and the log, and so that callers need not all wait for one that does not."""
+"""Tracks whether the bucket responds, for metrics and the log, and so that not all callers wait for one that does
+not."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from prometheus_client import Gauge, Histogram
 from services.runtime.clock import monotonic_s
 
 REST_S = 2.0
-"""How long requests are refused at once behind one that has waited in vain."""
+"""How long requests are refused immediately after one has waited in vain."""
 
 _UP = Gauge("headrace_blob_bucket_up", "1 while the bucket of the blobs answers; without such a bucket always 1.")
 _UP.set(1)
@@ -23,7 +24,7 @@ log = structlog.get_logger()
 
 
 class Availability:
-    """While the bucket is away, one request after each rest finds out whether it is back."""
+    """While the bucket is unavailable, one request after each pause tests whether it is back."""
 
     def __init__(self, rest_s: float = REST_S) -> None:
         self._rest_s = rest_s
@@ -33,7 +34,7 @@ class Availability:
         _UP.set(1)
 
     def may_ask(self) -> bool:
-        """Return whether a request may be sent now; its end is to be noted."""
+        """Return whether a request may be sent now; its outcome must then be recorded."""
         if not self._is_away:
             return True
         if self._is_probing or monotonic_s() < self._rest_until_s:
@@ -50,7 +51,7 @@ class Availability:
             log.error("bucket of the blobs away", kind=kind)
 
     def note_success(self) -> None:
-        """Note an answer, be it a refusal."""
+        """Record a response, even a refusal."""
         self._is_probing = False
         if self._is_away:
             self._is_away = False
@@ -58,5 +59,5 @@ class Availability:
             log.warning("bucket of the blobs back", away_s=round(monotonic_s() - self._away_since_s, 1))
 
     def note_nothing(self) -> None:
-        """Note that a request ended without an answer of the store or of its lack: its caller has left."""
+        """Record that a request ended without an outcome because its caller left."""
         self._is_probing = False

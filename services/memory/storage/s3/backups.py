@@ -1,6 +1,7 @@
-"""Backups in a bucket: a file as pieces `<name>/<number>`, and behind them `<name>/complete` with their checksums.
+"""Backups in a bucket: a file as pieces `<name>/<number>`, followed by `<name>/complete` with their checksums.
 
-What has no `complete` was broken off and is no backup. Pieces are short: a request that fails costs one of them.
+Without `complete` it was interrupted and is not a backup. Pieces are small, so that a failed request costs only one of
+them.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 PIECE_BYTES = 32 * 1024 * 1024
 
 LIMITS = Limits(patience_s=900.0, connect_s=10.0, silence_s=120.0, attempts_max=6, requests_max=2)
-"""Nobody waits for a backup: a piece has what a slow line and a store that is busy for a while take."""
+"""No user waits for a backup, so a piece gets the time that a slow line and a temporarily busy store need."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _COMPLETE = "complete"
 
 
 class BackupProblem(Exception):
-    """Says what cannot be done, and of which backup."""
+    """States the operation that failed, and its backup."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -39,7 +40,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """What `complete` has."""
+    """The content of `complete`."""
 
     pieces: list[Piece]
 
@@ -52,11 +53,11 @@ class Contents(msgspec.Struct, frozen=True):
 class Backup:
     name: str
     contents: Contents | None
-    """None: it was broken off, is on its way, or `complete` is not what was put."""
+    """None if it was interrupted, is in progress, or `complete` has changed since it was stored."""
 
 
 async def put_backup(bucket: Bucket, file: Path, piece_bytes: int = PIECE_BYTES) -> Contents:
-    """Keep a file under its name. Raises BackupProblem where there is one of that name, OSError, Overloaded."""
+    """Store a file under its name. Raises BackupProblem if that backup exists, OSError, Overloaded."""
     check_name(file.name)
     if await _find_contents(bucket, file.name) is not None:
         raise BackupProblem(f"{file.name} is there already")
@@ -71,7 +72,7 @@ async def put_backup(bucket: Bucket, file: Path, piece_bytes: int = PIECE_BYTES)
 
 
 async def get_backup(bucket: Bucket, name: str, target: Path) -> Contents:
-    """Write a backup to `target`, which comes to be when all of it is there and is what was put.
+    """Write a backup to `target`, which is created only once all of it has been read and verified.
 
     Raises BackupProblem, OSError, Overloaded.
     """
@@ -97,19 +98,19 @@ async def get_backup(bucket: Bucket, name: str, target: Path) -> Contents:
 
 
 async def list_backups(bucket: Bucket) -> list[Backup]:
-    """List what is there, by name."""
+    """List the backups by name."""
     names = sorted([name async for name in bucket.list_folders("") if _NAME.fullmatch(name)])
     return [Backup(name, await _find_good_contents(bucket, name)) for name in names]
 
 
 async def delete_older(bucket: Bucket, kept_max: int) -> list[str]:
-    """Delete all but the last by name, and what was broken off before the last of them; return their names."""
+    """Delete all but the last `kept_max` backups by name, and older interrupted ones; return their names."""
     found = await list_backups(bucket)
     complete = [backup.name for backup in found if backup.contents is not None]
     kept = complete[-kept_max:]
     gone = [it.name for it in found if it.name not in kept and complete and it.name < complete[-1]]
     for name in gone:
-        # First of all, so that what is half deleted is taken for no backup.
+        # First, so that a half-deleted backup does not count as one.
         await bucket.delete(f"{name}/{_COMPLETE}")
         for entry in [entry async for entry in bucket.list(f"{name}/")]:
             await bucket.delete(entry.key)

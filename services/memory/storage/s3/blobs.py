@@ -1,8 +1,8 @@
-"""Blobs as objects, `blobs/<chatId>/<SHA-256>`: the MIME type, a line break and the content, or all that encrypted.
+"""Blobs as objects, `blobs/<chatId>/<SHA-256>`: the MIME type, a line break and the content, or all of that encrypted.
 
-An object is in the bucket before any line that refers to it. What an engine kept by itself before there was a bucket is
-read where it is, until it is moved. When a chat that has objects is deleted, `deletions/<chatId>` is there with their
-names from before the log goes until they have gone, so that a bucket that goes away between forgets none.
+An object is in the bucket before any line that refers to it. Blobs that an engine stored itself before there was a
+bucket are read from there until they are moved. When a chat with objects is deleted, `deletions/<chatId>` lists them
+from before the log is deleted until they are gone, so that an unavailable bucket loses none.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from services.memory.storage.s3.bucket import Bucket
 
 TOGETHER = 8
-"""Objects of a chat that are asked for at a time."""
+"""Objects of a chat requested concurrently."""
 
 WAITING_MAX = 64
-"""Threads that wait for the bucket; the next is refused at once."""
+"""Maximum threads that wait for the bucket; the next is refused immediately."""
 
 FORGET_S = 24 * 60 * 60
-"""After which time a chat that is still there was not deleted after all."""
+"""Time after which a chat that still exists is assumed not to have been deleted."""
 
 _BLOBS, _DELETIONS = "blobs/", "deletions/"
 
@@ -47,7 +47,7 @@ class S3Blobs:
 
     def __init__(self, bucket: Bucket, earlier: Blobs, index: ChatIndex, keys: Keyring) -> None:
         self.earlier = earlier
-        """What the engine keeps by itself."""
+        """The engine's own blobs."""
         self._bucket, self._index, self._keys = bucket, index, keys
         self._loop = asyncio.get_running_loop()
         self._waiting = threading.Semaphore(WAITING_MAX)
@@ -61,7 +61,7 @@ class S3Blobs:
     def find(self, chat_id: str, blob_id: str) -> Blob | None:
         if not is_blob_id(blob_id):
             return None
-        # Where it was first: what is being moved is in the bucket before it goes there.
+        # The engine first: a moved blob is in the bucket before it is removed there.
         if (blob := self.earlier.find(chat_id, blob_id)) is not None:
             return blob
         if not self._waiting.acquire(blocking=False):
@@ -109,14 +109,14 @@ class S3Blobs:
                 await self._bucket.delete(entry.key)
 
     async def begin_deletion(self, chat_id: str) -> bool:
-        """Note what is to go with a chat that is about to be deleted; return whether there is something."""
+        """Record the objects of a chat that is about to be deleted; return whether there are any."""
         blob_ids = await self._list_objects(chat_id)
         if blob_ids:
             await self._bucket.put(_DELETIONS + chat_id, "\n".join(blob_ids).encode())
         return bool(blob_ids)
 
     async def finish_deletion(self, chat_id: str) -> None:
-        """Delete what was noted of a chat that has been deleted."""
+        """Delete the recorded objects of a deleted chat."""
         noted = await self._bucket.get(_DELETIONS + chat_id)
         if noted is not None:
             names = [_name(chat_id, blob_id) for blob_id in noted[0].decode().split("\n")]
@@ -124,31 +124,31 @@ class S3Blobs:
             await self._bucket.delete(_DELETIONS + chat_id)
 
     async def copy_all(self, source: str, target: str, tenant: str) -> None:
-        """Put the objects of a tenant's chat into another of its chats, which is still to come."""
+        """Copy the objects of a tenant's chat to another of its chats, which does not exist yet."""
         await _do_all(
             [partial(self._copy, source, target, tenant, blob_id) for blob_id in await self._list_objects(source)]
         )
 
     async def move_chat(self, chat_id: str) -> int:
-        """Put what the engine keeps of a chat by itself into the bucket; return how many. Raises NotFound."""
+        """Move the engine's own blobs of a chat to the bucket; return their number. Raises NotFound."""
         tenant = (await self._index.find_row(chat_id)).tenant
         blobs = await self.earlier.list_all(chat_id)
         for blob in blobs:
             await self._put(chat_id, tenant, blob)
-            if not await self._has_chat(chat_id):  # deleted meanwhile
+            if not await self._has_chat(chat_id):  # deleted in the meantime
                 await self._bucket.delete(_name(chat_id, blob.id))
             await self.earlier.delete_each(chat_id, [blob.id])
         return len(blobs)
 
     async def list_pieces(self) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bool]]]]:
-        """List what run_pass brings to how it would be written now."""
+        """Yield the pieces that run_pass converts to their current form."""
         async for chat_id in self._bucket.list_folders(_BLOBS):
             yield f"blobs of chat {chat_id}", partial(self._rewrite_chat, chat_id)
 
     async def _rewrite_chat(self, chat_id: str) -> bool:
         try:
             tenant = (await self._index.find_row(chat_id)).tenant
-        except NotFound:  # nobody needs them
+        except NotFound:  # no one needs them
             return False
         await self._keys.prepare_newest(tenant)
         return any([await self._rewrite(chat_id, tenant, blob_id) for blob_id in await self._list_objects(chat_id)])
@@ -159,7 +159,7 @@ class S3Blobs:
         if head is None or self._keys.is_current(tenant, head) or (found := await self._bucket.get(name)) is None:
             return False
         blob = await asyncio.to_thread(_decode, chat_id, blob_id, found[0], self._keys)
-        # Under its condition: what has been deleted meanwhile does not come back.
+        # Conditional, so that an object deleted in the meantime does not reappear.
         return blob is not None and await self._bucket.replace(
             name, encrypt_blob(chat_id, blob_id, blob.encode(), self._keys, tenant), found[1]
         )
@@ -186,11 +186,11 @@ class S3Blobs:
 
 
 async def list_damaged(bucket: Bucket, chat_id: str, keys: Keyring) -> list[str]:
-    """List the chat's objects whose content is not what their name says. Raises KeyUnavailable, Overloaded."""
+    """List the chat's objects with content that does not match their name. Raises KeyUnavailable, Overloaded."""
     damaged: list[str] = []
 
     async def check(blob_id: str) -> None:
-        found = await bucket.get(_name(chat_id, blob_id))  # none: deleted meanwhile
+        found = await bucket.get(_name(chat_id, blob_id))  # None if deleted in the meantime
         if found is not None and await asyncio.to_thread(_decode, chat_id, blob_id, found[0], keys) is None:
             damaged.append(blob_id)
 
@@ -215,7 +215,7 @@ def _name(chat_id: str, blob_id: str) -> str:
 
 
 async def _do_all(works: list[Callable[[], Awaitable[None]]]) -> None:
-    """Do everything, some of it at a time; the first error is raised bare when nothing goes on any more."""
+    """Run all works, some concurrently; the first error is raised bare once all have stopped."""
     todo = iter(works)
 
     async def work() -> None:

@@ -29,24 +29,25 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Entry:
     key: str
-    """Without the place's prefix."""
+    """Without the prefix of the bucket's place."""
     changed_at_s: float
-    """Unix seconds by the store's clock; of a folder 0."""
+    """Unix seconds by the store's clock; 0 for a folder."""
 
 
 class Bucket:
-    """The objects under one prefix. All of it may be repeated; each raises Overloaded while the store is away."""
+    """The objects under one prefix. All operations are safe to repeat; each raises Overloaded while the store is
+    unavailable."""
 
     def __init__(self, requests: Requests, prefix: str) -> None:
         self._requests = requests
         self._prefix = prefix
 
     async def put(self, key: str, body: bytes) -> None:
-        """Keep an object, in place of one that there may be. Raises DiskFull."""
+        """Store an object, replacing any existing one. Raises DiskFull."""
         await self._requests.send(Request("put", "PUT", self._prefix + key, body=body))
 
     async def replace(self, key: str, body: bytes, etag: str) -> bool:
-        """Put an object in place of the one that `etag` is of; return whether it was there."""
+        """Replace the object with this `etag`; return whether it existed."""
         request = Request("put", "PUT", self._prefix + key, headers={"if-match": etag}, body=body)
         try:
             return await self._requests.ask(request) is not None
@@ -56,35 +57,35 @@ class Bucket:
             raise make_away_error(refused.code) from refused
 
     async def get(self, key: str) -> tuple[bytes, str] | None:
-        """Return an object and its etag; None if there is none."""
+        """Return an object and its etag; None without one."""
         answer = await self._requests.send(Request("get", "GET", self._prefix + key))
         return None if answer is None else (answer.body, answer.headers.get("ETag", ""))
 
     async def get_head(self, key: str, size_bytes: int) -> bytes | None:
-        """Return the first bytes of an object that is not empty; None if there is none."""
+        """Return the first bytes of a non-empty object; None without one."""
         wanted = {"range": f"bytes=0-{size_bytes - 1}"}
         answer = await self._requests.send(Request("get", "GET", self._prefix + key, headers=wanted))
         return None if answer is None else answer.body[:size_bytes]
 
     async def delete(self, key: str) -> None:
-        """Delete an object, which need not be there."""
+        """Delete an object, whether or not it exists."""
         await self._requests.send(Request("delete", "DELETE", self._prefix + key))
 
     async def list(self, folder: str) -> AsyncIterator[Entry]:
-        """List the objects under a folder, which ends with a slash, by their keys."""
+        """Yield the objects under a folder, which ends with a slash, by key."""
         async for page in self._list_pages(folder, {}):
             for found in page.iterfind("{*}Contents"):
                 changed = datetime.fromisoformat(found.findtext("{*}LastModified") or "").timestamp()
                 yield Entry((found.findtext("{*}Key") or "").removeprefix(self._prefix), changed)
 
     async def list_folders(self, folder: str) -> AsyncIterator[str]:
-        """List the names of the folders in a folder."""
+        """Yield the names of the folders in a folder."""
         async for page in self._list_pages(folder, {"delimiter": "/"}):
             for found in page.iterfind("{*}CommonPrefixes/{*}Prefix"):
                 yield (found.text or "").removeprefix(self._prefix + folder).rstrip("/")
 
     async def check(self, url: str) -> None:
-        """Look whether the bucket can be used. Raises CannotServe where it never will be; one that is away may come."""
+        """Check that the bucket is usable. Raises CannotServe if it never will be; an unavailable one may come back."""
         query = {"list-type": "2", "max-keys": "1", "prefix": self._prefix}
         try:
             await self._requests.ask(Request("list", "GET", query=query))
@@ -110,7 +111,7 @@ class Bucket:
 
 @asynccontextmanager
 async def open_bucket(url: str, settings: S3Settings, limits: Limits = LIMITS) -> AsyncGenerator[Bucket]:
-    """Open the bucket at `url`. Raises CannotServe where it refuses."""
+    """Open the bucket at `url`. Raises CannotServe if it refuses."""
     place = parse_place(url)
     async with open_requests(place, settings, limits) as requests:
         bucket = Bucket(requests, place.prefix)

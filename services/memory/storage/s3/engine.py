@@ -1,4 +1,4 @@
-"""An engine whose blobs are in a bucket."""
+"""An engine with its blobs in a bucket."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 OTHER_THREADS_MAX = 32
-"""Threads for what does not wait for the bucket."""
+"""Threads for work that does not wait for the bucket."""
 
 log = structlog.get_logger()
 
 
 class S3Chats:
-    """Chats whose objects come before their logs and go with them."""
+    """Chats with objects that are stored before their logs and deleted with them."""
 
     def __init__(self, chats: ChatLogs, blobs: S3Blobs) -> None:
         self._chats, self._blobs = chats, blobs
@@ -49,12 +49,12 @@ class S3Chats:
         except InvalidRequest:  # it is there, with these
             raise
         except HeadraceError:
-            # What was erased from the chat meanwhile may be among them.
+            # They may include objects erased from the chat in the meantime.
             await self._blobs.delete_each(target, await self._blobs.list_ids(target))
             raise
 
     async def delete(self, chat_id: str) -> None:
-        with suppress(KeyUnavailable, LogDamaged):  # of such a chat deleting it says whether it may go
+        with suppress(KeyUnavailable, LogDamaged):  # for such a chat, deletion decides
             (await self._chats.load(chat_id)).check_delete()
         has_objects = await self._blobs.begin_deletion(chat_id)
         await self._chats.delete(chat_id)
@@ -69,7 +69,7 @@ class S3Chats:
 async def keeping_blobs_in(
     url: str, settings: S3Settings, engine: Engine, limits: Limits = LIMITS
 ) -> AsyncGenerator[Engine]:
-    """Return the engine with its blobs in the bucket at `url`. Raises CannotServe where that refuses."""
+    """Return the engine with its blobs in the bucket at `url`. Raises CannotServe if the bucket refuses."""
     # The loop's own threads are a few for each core: those that wait for a bucket would hold all others' work up.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WAITING_MAX + OTHER_THREADS_MAX, "work"))
     async with open_bucket(url, settings, limits) as bucket:

@@ -1,4 +1,4 @@
-"""What a store says that refuses, and what its callers are told."""
+"""Errors of a store that refuses, and the errors for callers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
 
 RETRY_AFTER_S = 5.0
-"""When the caller of one that has waited in vain may come back."""
+"""Suggested delay before a caller that waited in vain retries."""
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses with which the same request is sent again."""
+"""Statuses after which the same request is sent again."""
 
 FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"})
 
@@ -32,7 +32,7 @@ class Refused(Exception):
         super().__init__(code)
         self.status = status
         self.code = code
-        """The store's word, such as AccessDenied; where it has none, the status."""
+        """The store's error code, such as AccessDenied; if it gives none, the status."""
 
 
 def read_refusal(status: int, body: bytes) -> Refused:

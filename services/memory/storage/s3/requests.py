@@ -1,4 +1,4 @@
-"""Signed requests to a bucket: a bounded number at a time, sent again a bounded number of times, within a time."""
+"""Signed requests to a bucket, with bounded concurrency, retries and time."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from services.memory.storage.s3.settings import Place, S3Settings
 
 BODY_BYTES_MAX = 128 * 1024 * 1024
-"""Largest object that is read: more than a message of a call has room for."""
+"""Maximum size of an object that is read, larger than any message of a call."""
 
 DEFAULT_REGION = "us-east-1"
-"""Region of stores that have none."""
+"""Region for stores without regions."""
 
 BACKOFF_S = 0.1
-"""Pause before a request is sent again for the first time; it doubles."""
+"""Pause before the first retry of a request; it doubles each time."""
 
 IDLE_S = 15.0
-"""Time after which an unused connection is closed; shorter than what stores and balancers leave open."""
+"""Time after which an unused connection is closed; shorter than stores and balancers keep it open."""
 
 log = structlog.get_logger()
 
@@ -54,10 +54,10 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Limits:
     patience_s: float = 12.0
-    """How long a call waits, as for the database: less than its callers do."""
+    """How long a call waits, as for the database; less than its callers do."""
     connect_s: float = 3.0
     silence_s: float = 5.0
-    """How long a store may say nothing to a request, or in the middle of an answer, before it is asked again."""
+    """How long a store may stay silent, before or during a response, until the request is retried."""
     attempts_max: int = 4
     requests_max: int = 16
     rest_s: float = REST_S
@@ -69,10 +69,10 @@ LIMITS = Limits()
 @dataclass(frozen=True, slots=True)
 class Request:
     operation: str
-    """What metrics have it as."""
+    """Name of the operation in metrics."""
     method: str
     key: str = ""
-    """The object's; empty: the bucket is asked."""
+    """Key of the object; empty for the bucket itself."""
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
@@ -108,11 +108,11 @@ class Requests:
         self._availability = Availability(limits.rest_s)
 
     async def send(self, request: Request) -> Answer | None:
-        """Return the store's answer; None: it has no such object.
+        """Return the store's response; None if the object does not exist.
 
         Raises:
-            Overloaded: It cannot be reached, or refuses.
-            DiskFull: It has no room.
+            Overloaded: The store cannot be reached, or refuses.
+            DiskFull: The store has no room.
         """
         try:
             return await self.ask(request)
@@ -121,7 +121,7 @@ class Requests:
             raise make_refusal_error(refused) from refused
 
     async def ask(self, request: Request) -> Answer | None:
-        """Do what `send` does, but raise Refused as it is."""
+        """Like `send`, but raise Refused unchanged."""
         if not self._availability.may_ask():
             raise make_away_error("it did not answer a moment ago")
         began_s, outcome, kind = monotonic_s(), "away", ""
@@ -188,18 +188,18 @@ class Requests:
             raise refused
 
     def _find_address(self, place: Place, settings: S3Settings) -> tuple[str, str]:
-        """Return scheme and host of the bucket, and the path before its keys, without a slash at its end."""
+        """Return scheme and host of the bucket, and the path before its keys, without a trailing slash."""
         if settings.endpoint_url:
             parts = urlsplit(settings.endpoint_url)
             return f"{parts.scheme}://{parts.netloc}", f"{parts.path.rstrip('/')}/{place.bucket}"
         host = self._session.find_s3_host(self._region)
-        if "." in place.bucket:  # no certificate is for such a name
+        if "." in place.bucket:  # no certificate covers such a name
             return f"https://{host}", f"/{place.bucket}"
         return f"https://{place.bucket}.{host}", ""
 
 
 class _Resolver(AbstractResolver):
-    """Resolves names in threads of its own: those of the loop may all wait for what is asked of the bucket."""
+    """Resolves names in separate threads, because all of the loop's may be waiting for bucket requests."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
@@ -223,7 +223,8 @@ class _Resolver(AbstractResolver):
 
 @asynccontextmanager
 async def open_requests(place: Place, settings: S3Settings, limits: Limits) -> AsyncGenerator[Requests]:
-    """Raises OSError where the file of CAs cannot be read, CannotServe for a profile or region that is not known."""
+    """Yield the requests. Raises OSError if the CA file cannot be read, CannotServe for an unknown profile or
+    region."""
     tls = ssl.create_default_context(cafile=str(settings.ca_bundle)) if settings.ca_bundle else True
     threads = ThreadPoolExecutor(2, "bucket")
     connector = aiohttp.TCPConnector(

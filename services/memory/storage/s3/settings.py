@@ -1,4 +1,4 @@
-"""Where the bucket is and how it is reached: in the variables that AWS's own clients read."""
+"""Location and access of the bucket, in the variables that AWS's own clients read."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _PREFIX = re.compile(r"[A-Za-z0-9._/-]*")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What `s3://bucket/prefix` names."""
+    """The location in a URL `s3://bucket/prefix`."""
 
     bucket: str
     prefix: str
-    """Before every key; empty, or with a slash at its end."""
+    """Prefix of every key; empty, or with a trailing slash."""
 
 
 def parse_place(url: str) -> Place:
-    """Return the place that a URL names. Raises ValueError."""
+    """Return the location in a URL. Raises ValueError."""
     bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
     if not url.startswith(SCHEME) or not _BUCKET.fullmatch(bucket):
         raise ValueError("expected s3://bucket or s3://bucket/prefix, the bucket of 3 to 63 of a-z, 0-9, - and .")
@@ -37,7 +37,7 @@ def parse_place(url: str) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """How a bucket is reached. Without an endpoint it is one of AWS."""
+    """Access to a bucket; without an endpoint it is an AWS bucket."""
 
     region: str = setting("", name="AWS_REGION", aliases=("AWS_DEFAULT_REGION",))
     """Region of the bucket of HEADRACE_MEMORY_BLOBS; empty: the profile's, else us-east-1."""
@@ -46,20 +46,20 @@ class S3Settings:
     """Address of a store that is not AWS, such as `https://minio.storage:9000`; empty: AWS, in that region."""
 
     access_key_id: str = setting("", name="AWS_ACCESS_KEY_ID")
-    """Name of the key that requests to the bucket are signed with; empty: what AWS's own clients find, such as the role
-    of a pod or an instance, or AWS_PROFILE."""
+    """Id of the key that signs requests to the bucket; empty: as AWS's own clients find it, such as the role of a pod
+    or an instance, or AWS_PROFILE."""
 
     secret_access_key: str = setting("", name="AWS_SECRET_ACCESS_KEY", secret=True)
     """The key itself."""
 
     session_token: str = setting("", name="AWS_SESSION_TOKEN", secret=True)
-    """What belongs to a key that ends; empty: it does not."""
+    """Session token of a temporary key; empty for a permanent one."""
 
     ca_bundle: Path | None = setting(None, name="AWS_CA_BUNDLE")
-    """File in PEM with the CAs of the store's certificate; empty: the machine's."""
+    """PEM file with the CAs of the store's certificate; empty: the machine's."""
 
     def check(self) -> None:
-        """Raises ValueError unless a bucket can be reached with these: whoever has none may have any."""
+        """Raise ValueError for settings that cannot reach a bucket; without a bucket they are not checked."""
         if bool(self.access_key_id) != bool(self.secret_access_key):
             raise ValueError("AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY: one is of no use without the other")
         if self.endpoint_url:

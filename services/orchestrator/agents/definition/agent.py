@@ -39,35 +39,36 @@ Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=128)]
 
 
 RESERVED_KEYS = frozenset({"default", "auto"})
-"""Words that a query's agentKey gives another meaning."""
+"""Values of a query's agentKey that have a special meaning, so no agent may use them as its key."""
 
 DEPTH_MAX = 5
 """Default depth of sub-agents and recursive plans."""
 
 DERIVED = ("limits", "_settings_by_stage", "named_stages")
-"""What a definition derives from its fields once, as a run asks for it some twenty times."""
+"""Values derived from the fields, cached because a run reads them some twenty times."""
 
 
 class Models(Part):
     """Models that replace the agent's in all stages; fields that are left out stay the agent's."""
 
     vision: ModelConfig | None = None
-    """Answers when the query has images and the agent's own model sees none, or the chat prefers `vision`."""
+    """Answers when the query has images and the agent's own model cannot see them, or when the chat prefers
+    `vision`."""
 
     code: ModelConfig | None = None
     """Answers when the chat prefers `code` (modelPref in a query's params)."""
 
 
 class Canary(Part):
-    """A file that is tried: the other chats stay with an earlier version of the agent."""
+    """A trial of the file with part of the chats; the others stay on an earlier version of the agent."""
 
     share: Annotated[float, Field(ge=0, le=1)]
-    """Share of the chats that get the file, 0 to 1. A chat is chosen by its id, so that it stays with what it has; a
-    larger share adds chats, and takes none away."""
+    """Share of the chats that get the file, 0 to 1. The chat's id decides, so a chat keeps the version it has; raising
+    the share only adds chats."""
 
     stable_version: Positive
-    """Number of the version that the other chats get; `headrace agents versions` lists them. Where there is none, all
-    chats get the file, and the orchestrator's log says so."""
+    """Number of the version that the other chats get; `headrace agents versions` lists them. If it does not exist, all
+    chats get the file, and the orchestrator logs that."""
 
 
 class Definition(Part):
@@ -81,26 +82,26 @@ class Definition(Part):
     """Name for people."""
 
     icon: str | None = None
-    """Icon for front ends, for example `emoji:🧭`; carried as it is."""
+    """Icon for front ends, for example `emoji:🧭`; passed through unchanged."""
 
     description: str = ""
     """The agent's abilities in one sentence; the router of agentKey `auto` and agents that may call this one choose by
     it."""
 
     tags: tuple[str, ...] = ()
-    """Words for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
+    """Labels for people. The tag `hidden` keeps the agent from the router of agentKey `auto`."""
 
     publish: frozenset[Literal["a2a", "ag-ui", "mcp"]] = frozenset()
-    """The protocols of other programs by which facades show the agent: `a2a`, `ag-ui`, `mcp`. Left out, none, unless a
-    facade shows all agents by a protocol (HEADRACE_FACADE_PUBLISH)."""
+    """Protocols through which facades offer the agent to other programs: `a2a`, `ag-ui`, `mcp`. Left out, none, unless
+    a facade publishes all agents over a protocol (HEADRACE_FACADE_PUBLISH)."""
 
     questions: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], Field(max_length=20)] = ()
     """Questions that people may begin with, at most 20; MCP clients offer them as prompts."""
 
     mode: ModeName
     """How the agent works. The mode's section is required: plain, react, planExecute with plan and execute, custom,
-    which names a mode of the operator's own, or remote, which names an agent elsewhere. With both react and
-    planExecute, a query's deepThink picks the mode."""
+    which names one of the operator's modes, or remote, which names an agent elsewhere. With both react and planExecute,
+    a query's deepThink picks the mode."""
 
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     """The model of all stages; a stage's own overrides it field by field."""
@@ -109,12 +110,11 @@ class Definition(Part):
     """The tools of the stages that work (plain, react, execute). Left out, only tools that are always available."""
 
     tool_policy: Policy = "ALLOW"
-    """DISALLOW shows models no tools; REQUIRE fails the run with TOOL_REQUIRED when the first turn and two reminders
-    brought no call, but in mode CUSTOM, whose code says what it asks. Also accepted: toolChoice NONE, AUTO,
-    REQUIRED."""
+    """DISALLOW shows models no tools. REQUIRE fails the run with TOOL_REQUIRED when the first turn and two reminders
+    brought no call; in mode CUSTOM the mode's code decides instead. Also accepted: toolChoice NONE, AUTO, REQUIRED."""
 
     output: Output | OutputConfig = OutputConfig()
-    """How the agent gives its answer; a word alone is its `form`."""
+    """How the agent gives its answer; a plain string sets its `form`."""
 
     verify: Verify = "NONE"
     """SECOND_PASS_FIX keeps the first answer as a draft; a second turn checks it and gives the streamed answer."""
@@ -126,12 +126,12 @@ class Definition(Part):
     """Ids or names of the skills that the agent may use. Left out or empty, all skills."""
 
     subagents: tuple[Key, ...] = ()
-    """Keys of agents to call with call_subagent. With any, or with `call_subagent` in toolConfig, the agent may also,
-    naming none, call one with its own model and backend tools."""
+    """Keys of agents to call with call_subagent. If it has any, or lists `call_subagent` in toolConfig, the agent may
+    also call an unnamed sub-agent with its own model and backend tools."""
 
     mentionable: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=1000)] = ()
     """Tools and agents that a user may add to those of toolConfig and subagents: tools by `@name` in a message or by
-    `persistentTools`, agents by `@key`. `@core` and `@enabled` stand for all usable tools of those tiers."""
+    `persistentTools`, agents by `@key`. `@core` and `@enabled` mean all usable tools of those tiers."""
 
     budget: Budget = Budget()
     """Limits of a run."""
@@ -140,17 +140,18 @@ class Definition(Part):
     """How much of the chat a model is shown."""
 
     chat_title: Literal["first_words", "model"] = "first_words"
-    """Title of the chats that the agent begins: `model` has its model write one from the user's message once the first
-    run is complete, with what is left of the run's budget. Until then, and where that fails, it is the first words."""
+    """Title of the chats that the agent begins. `model` has its model write one from the user's message once the first
+    run is complete, within the rest of the run's budget. Until then, or if that fails, the title is the message's first
+    words."""
 
     on_new_message: Literal["queue", "answer_default", "cancel"] = "queue"
-    """What becomes of a run of the chat that waits for people alone when a new message comes: `queue` lets the message
-    wait for it, `cancel` ends it with its gates. A run with a call that still works goes on, and a message that says
-    `whenBusy` is taken by that. With `answer_default` the time of all gates that are open is over: approvals are
-    rejected, or what `onExpiry` says, forms and questions expire; the run goes on, and the message waits for it."""
+    """What a new message does to a run of the chat that waits only for people: `queue` makes the message wait for the
+    run, `cancel` ends the run and its gates. A run with a call in progress continues, and may receive a message with
+    `whenBusy`. `answer_default` expires all open gates: approvals are rejected, or get their `onExpiry`, and forms and
+    questions expire. The run then continues, and the message waits for it."""
 
     record: bool = False
-    """Whether each run is recorded for a cassette, up to 16 MiB of what it hears and says, kept as long as its chat."""
+    """Whether to record each run for a cassette: up to 16 MiB of its input and output, kept as long as its chat."""
     canary: Canary | None = None
     """Tries the file with a share of the chats first. Left out, all have it."""
 
@@ -187,7 +188,7 @@ class Definition(Part):
         return self
 
     def _find_problems(self) -> Iterator[str]:
-        """Yield what is wrong with the whole, each as field and rule."""
+        """Yield problems of the definition as a whole, each as field and rule."""
         modes = ("REACT", "PLAN_EXECUTE") if self.react and self.plan_execute else ()
         for mode in {self.mode: None, **dict.fromkeys(modes)}:
             for stage in MODES[mode].stages:
@@ -204,7 +205,7 @@ class Definition(Part):
                 yield f"modelConfig: providerKey and model must be set, here or in custom.stages.{name}.modelConfig"
 
     def _find_unusable(self) -> Iterator[str]:
-        """Yield what an agent cannot have whose answers come from elsewhere."""
+        """Yield each field that a REMOTE agent cannot have, with the rule."""
         given = {"toolConfig": self.tool_config, "skills": self.skills, "subagents": self.subagents}
         for field in (name for name, value in given.items() if value):
             yield f"{field}: must be left out in mode REMOTE: the remote agent has tools of its own"
@@ -232,7 +233,7 @@ class Definition(Part):
             yield f"{stage.section}.toolConfig: must not be null where toolPolicy is REQUIRE"
 
     def __copy__(self) -> Self:
-        """Return a copy that derives anew what follows from its fields, as `model_copy` may give it others."""
+        """Return a copy without the cached values, because `model_copy` may change the fields they derive from."""
         copied = super().__copy__()
         for name in DERIVED:
             vars(copied).pop(name, None)
@@ -249,11 +250,11 @@ class Definition(Part):
         return self.model_copy(update={"mode": "PLAN_EXECUTE" if deep_think else "REACT"})
 
     def with_query(self, query: agent_pb2.QueryRequest) -> Definition:
-        """Return the agent as a query wants it: in the mode of its deepThink, with the model and prompt of its trial.
+        """Return the agent as the query needs it: in the mode of its deepThink, with the model and prompt of its trial.
 
         Raises:
-            InvalidRequest: The agent does not have the sections for it.
-            UnknownPlaceholder: The trial's prompt has one that is not known.
+            InvalidRequest: The agent lacks a section this needs.
+            UnknownPlaceholder: The trial's prompt has an unknown placeholder.
         """
         agent = self.with_deep_think(query.deep_think) if query.HasField("deep_think") else self
         return agent.with_trial(query.trial) if query.HasField("trial") else agent
@@ -296,20 +297,20 @@ class Definition(Part):
 
     @property
     def source(self) -> bytes:
-        """The agent as its file has it, its key filled in, as JSON with sorted keys and without white space."""
+        """The agent's file as JSON, with its key filled in, sorted keys and no white space."""
         return self._source
 
     def take_source(self, source: bytes) -> None:
-        """Set what `source` returns; for who has parsed it."""
+        """Set what `source` returns; only the parser calls this."""
         self._source = source
 
     @property
     def tenant(self) -> str:
-        """The tenant whose agent it is; empty: the operator's, of a file, which all tenants have."""
+        """The agent's tenant; empty for an agent of the operator's files, which all tenants share."""
         return self._tenant
 
     def take_tenant(self, tenant: str) -> Definition:
-        """Set what `tenant` returns; for who has read it from the store."""
+        """Set what `tenant` returns; only readers of the store call this."""
         self._tenant = tenant
         return self
 
@@ -338,7 +339,7 @@ class Definition(Part):
         return tuple(dict.fromkeys(name for settings in (self.working, *named) for name in settings.tools))
 
     def stage_settings(self, stage: str) -> StageSettings:
-        """Return the settings of a stage whose section the file has; that of each mode was checked."""
+        """Return the settings of a stage in the file; the sections of each mode have been checked."""
         return self._settings_by_stage[stage]
 
     @cached_property
@@ -348,13 +349,13 @@ class Definition(Part):
 
     @cached_property
     def named_stages(self) -> dict[str, StageSettings]:
-        """Settings of the stages that the mode's code names itself."""
+        """Settings of the additional stages that a custom mode's code selects by name."""
         if self.custom is None:
             return {}
         return {name: self._make_settings("work", self._fill_stage(own)) for name, own in self.custom.stages.items()}
 
     def _fill_stage(self, own: Section) -> Section:
-        """Return a named stage with what it leaves out as the section `custom` has it."""
+        """Return a named stage with its missing fields taken from the section `custom`."""
         base = self.custom
         assert base is not None, "only the section custom has named stages"
         given = own.model_fields_set
@@ -391,12 +392,12 @@ class Definition(Part):
 
     @property
     def may_use_tools(self) -> bool:
-        """Whether any stage of the file, in whichever mode, may see ordinary tools."""
+        """Whether any stage of the file, in any mode, may see ordinary tools."""
         return any(settings.may_use_tools for settings in self._all_settings)
 
     @property
     def listed_tools(self) -> frozenset[str]:
-        """Names of the tools that all stages of the file list, in whichever mode, without regard to case."""
+        """Names of the tools that any stage of the file lists, in any mode, in lower case."""
         return frozenset(name.casefold() for settings in self._all_settings for name in settings.tools)
 
     @property
@@ -405,7 +406,7 @@ class Definition(Part):
 
     @property
     def settings_by_path(self) -> list[tuple[str, StageSettings]]:
-        """Settings of all stages of the file, in whichever mode, each behind the field that its model comes from."""
+        """Settings of all stages of the file, in any mode, each with the path of the field that sets its model."""
         found: list[tuple[str, StageSettings]] = []
         for name, settings in self._settings_by_stage.items():
             section = self._find_section(name)
@@ -419,7 +420,7 @@ class Definition(Part):
 
     @cached_property
     def limits(self) -> Budget:
-        """The agent's budget, overridden field by field by its stages' sections, of which the later one wins."""
+        """The agent's budget, overridden field by field by its stages' sections; later stages win."""
         own: dict[str, Any] = {"max_depth": self.budget.max_depth or self.memory.recap.max_recursion_depth}
         sections = [self._find_section(stage.name) for stage in MODES[self.mode].stages]
         if self.mode == "CUSTOM" and self.custom is not None:
@@ -447,7 +448,7 @@ class Definition(Part):
 
 
 def _with_model(section: Section | None, model: ModelConfig) -> Section | None:
-    """Put `model` over the section's own, if it has one."""
+    """Return the section with its own model, if it has one, overridden by `model`."""
     if section is None or section.model_config_ is None:
         return section
     return section.model_copy(update={"model_config_": model.merge_over(section.model_config_)})

@@ -20,18 +20,18 @@ class Stage:
     """Path of the stage's section in an agent file."""
 
     uses_tools: bool = True
-    """Whether the stage uses the ordinary tools; exactly one of a mode does."""
+    """Whether the stage uses the ordinary tools; exactly one stage of a mode does."""
 
     gives_answer: bool = True
-    """Whether the stage's last answer is the run's."""
+    """Whether the stage's last answer is the run's answer."""
 
     steps_max: int = 1
-    """Turns with tools unless section or budget set them; for each task in `execute`."""
+    """Turns with tools, unless section or budget set a limit; in `execute`, per task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a run comes to its answer; the limits hold where the agent sets none."""
+    """How a run produces its answer; the limits are defaults for agents that set none."""
 
     name: ModeName
     stages: tuple[Stage, ...]

@@ -1,4 +1,4 @@
-"""Finds everything that is wrong with a definition, where parsing ends at the first kind of problem."""
+"""Finds all problems of a definition; plain parsing stops at the first kind of problem."""
 
 from __future__ import annotations
 
@@ -45,24 +45,25 @@ def number_names(field: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 ROUNDS_MAX = 20
-"""Times that a definition is checked; each takes something out, and two find all that people write."""
+"""Maximum number of checks of one definition. Each check removes the invalid fields it finds; two suffice for what
+people write."""
 
 
 RENAMED = {"toolPolicy": "toolChoice"}
-"""Fields under whose name a definition may have another one."""
+"""Fields that a definition may also spell another way."""
 
 ALTERNATIVES = frozenset({"str", "int", "float", "bool", "dict"})
-"""Types that a field may have beside others; those that are classes begin with a capital letter."""
+"""Types that a field's union may include; alternatives that are classes begin with a capital letter."""
 
 
 TAKEN, LACKS = object(), ""
-"""In place of an item that is taken out of a list; the name of what an object gets that is to be taken out."""
+"""TAKEN replaces a removed list item; LACKS is the key that marks an object for removal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     field: str
-    """Path of the field; empty: the text as a whole."""
+    """Path of the field; empty for the text as a whole."""
     rule: str
     is_warning: bool = False
 
@@ -70,9 +71,9 @@ class Problem:
 def find_problems(
     source: bytes, file_key: str = "", check: Callable[[Definition], list[Problem]] | None = None
 ) -> tuple[Definition | None, list[Problem]]:
-    """Return the agent, None if it has an error, and all problems: errors before warnings, each by field.
+    """Return the agent, or None if it has an error, and all problems: errors before warnings, each sorted by field.
 
-    `check` finds further errors, in what is left of a definition without the fields that are wrong by themselves.
+    `check` looks for further errors in the definition that remains without its invalid fields.
     """
     try:
         given = load_object(source)
@@ -119,7 +120,7 @@ def _collect(given: dict[str, Any], error: ValidationError) -> dict[str, str]:
 
 
 def _find_path(given: Any, loc: tuple[str | int, ...], kind: str) -> str:
-    """Return the path of fields; what else is in `loc` are names of alternatives, which the text does not have."""
+    """Return the field path of an error; parts of `loc` that name a union's alternative are skipped."""
     parts: list[str] = []
     for at, part in enumerate(loc):
         is_last = at == len(loc) - 1
@@ -139,7 +140,7 @@ def _find_path(given: Any, loc: tuple[str | int, ...], kind: str) -> str:
 
 
 def _split_line(at: str, line: str) -> tuple[str, str]:
-    """Split a message of a check of the whole, which begins with the field below `at`."""
+    """Split a message of a whole-definition check into its field, below `at`, and its rule."""
     field, separator, rule = line.partition(": ")
     if not separator or not all(part.isidentifier() for part in field.split(".")):
         return at, line
@@ -147,12 +148,12 @@ def _split_line(at: str, line: str) -> tuple[str, str]:
 
 
 def _is_about(field: str, known: str) -> bool:
-    """Return whether one of the two is, or is within, the other."""
+    """Return whether the two paths are equal or one contains the other."""
     return f"{field}.".startswith(f"{known}.") or f"{known}.".startswith(f"{field}.")
 
 
 def _take_out(given: Any, field: str) -> None:
-    """Take a field out, or where it is not there the object that lacks it; items of lists are marked for `_sweep`."""
+    """Remove a field, or the object that lacks a required field; list items are marked for `_sweep`."""
     *path, last = field.split(".")
     for part in path:
         given = given.get(part) if isinstance(given, dict) else _get_item(given, part)
@@ -187,7 +188,7 @@ def _get_item(given: Any, part: str) -> Any:
 
 
 def list_unknown(names: Iterator[tuple[str, str]], known: frozenset[str], kind: str) -> list[Problem]:
-    """Return a warning for each name, given behind its field, that is not among the `known` ones, in small letters."""
+    """Return a warning for each (field, name) pair with a name not in `known`; `known` is in lower case."""
     return [
         Problem(field, f"there is no {kind} {name!r}; the agent goes on without it", is_warning=True)
         for field, name in names

@@ -1,4 +1,4 @@
-"""Parses agent files, triple-quoted system prompts among them, and describes what is wrong with them."""
+"""Parses agent files, including triple-quoted system prompts, and describes their errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _quote_match(match: re.Match[str]) -> str:
 
 
 WITHOUT_EFFECT = frozenset({"retryCount"})
-"""Fields that are accepted and ignored: retries are the gateway's."""
+"""Fields that are accepted and ignored; the gateway owns retries."""
 
 
 class DefinitionError(Exception):
@@ -75,10 +75,10 @@ def load_object(source: bytes) -> dict[str, Any]:
 
 
 def read_definition(given: dict[str, Any], digest: str) -> Definition:
-    """Make an agent of a file's JSON, or of what `Definition.source` returned.
+    """Create an agent from a file's JSON or from the output of `Definition.source`.
 
     Raises:
-        DefinitionError: It is none.
+        DefinitionError: The JSON is not a valid definition.
     """
     try:
         agent = Definition.model_validate(given | {"hash": digest})
@@ -86,14 +86,14 @@ def read_definition(given: dict[str, Any], digest: str) -> Definition:
         problems = ((".".join(map(str, item["loc"])), describe_rule(item)) for item in error.errors())
         lines = (f"{field}: {rule}" if field else rule for field, rule in problems)
         raise DefinitionError("\n".join(lines)) from None
-    # Which share of chats gets the file is no part of what these get.
+    # Chats need not know which share of them gets the file.
     kept = {name: value for name, value in given.items() if name != "canary"}
     agent.take_source(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))
     return agent
 
 
 def find_ineffective(given: Any, at: str = "") -> Iterator[str]:
-    """Yield the paths of fields that are accepted and have no effect."""
+    """Yield the paths of accepted fields that have no effect."""
     if isinstance(given, dict):
         for name, value in given.items():
             path = f"{at}.{name}" if at else name
@@ -103,7 +103,7 @@ def find_ineffective(given: Any, at: str = "") -> Iterator[str]:
 
 
 def describe_rule(item: Any) -> str:
-    """Return what was expected, of an error as pydantic describes it; a line for each rule."""
+    """Return the expectation that a pydantic error describes, one line per rule."""
     if item["type"] == "extra_forbidden":
         return "unknown, or not supported by this version"
     return item["msg"].removeprefix("Value error, ")

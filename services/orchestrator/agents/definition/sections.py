@@ -25,7 +25,7 @@ from services.orchestrator.agents.definition.parts import (
 SECRET_PLACES = ("env:", "file:")
 
 SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$", max_length=1024)]
-"""Where a secret is: `env:NAME` or `file:/path`; never the secret itself."""
+"""Location of a secret: `env:NAME` or `file:/path`; never the secret itself."""
 
 Host = Annotated[str, StringConstraints(pattern=r"^[^\s/@?#\\]+$", max_length=300)]
 
@@ -42,56 +42,55 @@ _SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret|password", r
 
 
 class RemotePrice(Part):
-    """US dollars for a million tokens, by which what a remote task costs is estimated: it tells nobody."""
+    """Prices in US dollars per million tokens, used to estimate the cost of a remote task, which reports none."""
 
     input_per_m_tok: Annotated[float, Field(ge=0)] = 0
-    """US dollars for a million tokens that are sent."""
+    """US dollars per million tokens sent."""
 
     output_per_m_tok: Annotated[float, Field(ge=0)] = 0
-    """US dollars for a million tokens of its answers."""
+    """US dollars per million tokens of its answers."""
 
 
 class Remote(Part):
-    """The section of mode REMOTE: an agent elsewhere that speaks A2A 1.0. The user's message, or the task of a
-    sub-agent, is sent to it as it is, and its answer is the agent's."""
+    """The section of mode REMOTE: an agent elsewhere that speaks A2A 1.0. It receives the user's message, or a
+    sub-agent's task, unchanged, and its answer becomes the agent's."""
 
     card: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@\\]+[^\s#@\\]*$", max_length=2048)]
-    """Address of its agent card. https and port 443 or 8443 of the public web; other hosts, ports and http where the
-    operator has opened them (HEADRACE_ORCHESTRATOR_REMOTE_ALLOW)."""
+    """Address of its agent card: https on port 443 or 8443 of the public web. The operator can allow other hosts, ports
+    and http (HEADRACE_ORCHESTRATOR_REMOTE_ALLOW)."""
 
     token: SecretName | None = None
-    """Where its bearer token is: `env:NAME`, a variable of the orchestrator's environment, or `file:/path`. It is
-    looked up at each request and sent as `Authorization: Bearer …`, to no other host than the card's and `hosts`."""
+    """Location of its bearer token: `env:NAME`, a variable of the orchestrator's environment, or `file:/path`. Looked
+    up at each request and sent as `Authorization: Bearer …`, only to the card's host and `hosts`."""
 
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=20)] = Field(default_factory=dict)
-    """Further headers of each request, by name, sent where the token is. A value `env:NAME` or `file:/path` is looked
-    up; those of headers that carry secrets must be."""
+    """Further headers of each request, by name, sent wherever the token is. Values `env:NAME` and `file:/path` are
+    looked up; headers that carry secrets must use one of them."""
 
     hosts: Annotated[tuple[Host, ...], Field(max_length=10)] = ()
-    """Further hosts, each `host` or `host:port`, at which its card may say that it is served, and which then get the
-    token and headers, too. Left out, the card's own host alone."""
+    """Further hosts, each `host` or `host:port`, that its card may name as its endpoint; they also receive the token
+    and headers. Left out, only the card's host."""
 
     effect: Literal["once", "idempotent"] = "once"
-    """What happens when it is not known whether a message has reached it, as a connection or this process has ended in
-    between: with `once` a person is asked whether it is to be sent again, with `idempotent` it is, under the same
-    messageId. Agents of Headrace take that for one message."""
+    """What to do if a connection or this process breaks while a message is being sent, so that delivery is uncertain:
+    `once` asks a person whether to send it again; `idempotent` sends it again under the same messageId. Headrace agents
+    treat both as one message."""
 
     request_timeout_ms: Annotated[Positive, Field(le=600_000)] = 30_000
     """Time in milliseconds for the card, and until a request is answered or its stream has begun."""
 
     silence_timeout_ms: Annotated[Positive, Field(le=3_600_000)] = 60_000
-    """Time in milliseconds for which a stream may be silent; then its task is asked for, and followed anew."""
+    """How long a stream may be silent, in milliseconds; then the task is fetched and its stream is opened again."""
 
     question_timeout_ms: Annotated[Positive, Field(le=604_800_000)] = 300_000
-    """Time in milliseconds that the user has for an answer to what it asks. Over it its task is cancelled, and the run
-    fails with REMOTE_FAILED."""
+    """Time in milliseconds that the user has to answer a question of the remote agent. Then its task is cancelled, and
+    the run fails with REMOTE_FAILED."""
 
     max_answer_bytes: Annotated[Positive, Field(le=16 * 1024 * 1024)] = 1024 * 1024
-    """Size of its answer, and of anything else that it says at once, at most."""
+    """Maximum size in bytes of its answer, and of any single message it sends."""
 
     price: RemotePrice | None = None
-    """Left out, a run with `budget.maxCostUsd` fails with PRICE_UNKNOWN, unless `budget.unknownPrice` says
-    otherwise."""
+    """Left out, a run with `budget.maxCostUsd` fails with PRICE_UNKNOWN, unless `budget.unknownPrice` allows it."""
 
     @field_validator("headers")
     @classmethod
@@ -105,7 +104,7 @@ class Remote(Part):
 
     @property
     def names_secrets(self) -> bool:
-        """Whether anything is looked up in the orchestrator's environment or files."""
+        """Whether the section refers to the orchestrator's environment or files."""
         return self.token is not None or any(value.startswith(SECRET_PLACES) for value in self.headers.values())
 
 
@@ -113,20 +112,20 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=64)]
 
 
 class Section(Part):
-    """One stage's prompt, and its overrides; a field left out is as the agent has it."""
+    """One stage's prompt and overrides; the agent's value applies to fields left out."""
 
     system_prompt: str = ""
-    """The stage's system message, with placeholders. It may stand over several lines between triple double quotes."""
+    """The stage's system message, with placeholders. It may span several lines between triple double quotes."""
 
     examples: str = ""
-    """Examples of good work, which stand behind the prompt where the agent answers a person; as a sub-agent it goes
-    without them. They are taken as they are, without placeholders."""
+    """Examples of good work, appended to the prompt if the agent answers a person; sub-agents do not get them. Inserted
+    verbatim, without placeholders."""
 
     model_config_: ModelConfig | None = Field(default=None, alias="modelConfig")
     """Overrides the agent's field by field."""
 
     tool_config: ToolConfig | None = None
-    """Replaces the agent's lists as a whole. An explicit null takes all ordinary tools from the stage; the plan's own
+    """Replaces the agent's lists as a whole. An explicit null removes all ordinary tools from the stage; the plan's own
     tools stay. An empty object overrides nothing."""
 
     tool_policy: Policy | None = None
@@ -139,8 +138,8 @@ class Section(Part):
     """Overrides the agent's; only the stage that gives the answer is checked."""
 
     budget: Budget | None = None
-    """Fields that are given override the agent's, for the whole run; of plan, execute and summary, as of custom and its
-    stages, the last that gives a field wins."""
+    """Given fields override the agent's, for the whole run. If several stages give a field, the last one wins: plan,
+    execute, summary; or custom, then its stages."""
 
     @model_validator(mode="before")
     @classmethod
@@ -169,8 +168,8 @@ class React(Section):
     """Turns with tools; then one call without tools gives the answer. Left out, budget.maxSteps, else 6."""
 
     parallel_tool_calls: bool = False
-    """Whether the calls of one answer run at the same time. Otherwise the first runs, and each other gets a result that
-    says it was not run."""
+    """Whether the calls of one answer run concurrently. If not, only the first runs, and each other call returns that
+    it was not run."""
 
 
 class Planning(Section):
@@ -182,47 +181,47 @@ class Planning(Section):
 
 
 class PlanExecute(Part):
-    """The stages of mode PLAN_EXECUTE, and how the tasks of a plan are gone through."""
+    """The stages of mode PLAN_EXECUTE, and the strategy for a plan's tasks."""
 
     strategy: Literal["SEQUENTIAL", "PARALLEL", "RECURSIVE"] = "SEQUENTIAL"
-    """SEQUENTIAL does the tasks in order. PARALLEL does neighbours of one group at the same time, and asks the planner
-    for more. RECURSIVE splits composite tasks, and restates what is left after each task."""
+    """SEQUENTIAL does the tasks in order. PARALLEL does adjacent tasks of one group concurrently, and asks the planner
+    for more. RECURSIVE splits composite tasks, and restates the remaining work after each task."""
 
     max_steps: Positive | None = None
-    """Turns with tools in one task, which must then say how it ended. Left out, budget.maxSteps, else 15."""
+    """Turns with tools per task; the task must then report how it ended. Left out, budget.maxSteps, else 15."""
 
     max_rounds: Positive = 10
-    """Rounds in which the planner of PARALLEL, shown all results, may add further tasks."""
+    """Rounds in which the planner of PARALLEL sees all results and may add tasks."""
 
     max_parallel: Positive = 8
-    """Tasks of one group at the same time; only PARALLEL has groups."""
+    """Tasks of one group that run concurrently; only PARALLEL has groups."""
 
     plan: Planning
-    """Makes the plan. Its tools are those of the plan."""
+    """Makes the plan, with the plan's tools only."""
 
     execute: Section
     """Does each task, with the ordinary tools."""
 
     summary: Section | None = None
-    """Writes the answer, in one turn without tools. Without a prompt of its own it has the execute section's."""
+    """Writes the answer, in one turn without tools. If it has no prompt, the execute section's applies."""
 
 
 class Custom(Section):
-    """The section of mode CUSTOM: a mode of the operator's own, and what its stages have in common."""
+    """The section of mode CUSTOM: one of the operator's modes, and defaults for its stages."""
 
     mode: Name
     """Name of the mode: its file in the folder `modes` of the configuration, without `.py`."""
 
     params: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Values for the mode's code, which says what they mean."""
+    """Parameters for the mode's code, which defines their meaning."""
 
     max_steps: Positive = 1000
-    """Steps of the mode in all: what its code asks for. One more ends the run, or of a sub-agent its part, with
-    BUDGET_EXCEEDED. (Turns with tools within one `ask` are budget.maxSteps, else 6.)"""
+    """Maximum number of steps that the mode's code may request. One more ends the run, or a sub-agent's part of it,
+    with BUDGET_EXCEEDED. (budget.maxSteps, else 6, limits turns with tools within one `ask`.)"""
 
     stages: dict[Name, Section] = Field(default_factory=dict[Name, Section])
-    """Further prompts, models and tools, by the name by which the mode's code begins a task with them. What one leaves
-    out is as the section `custom` has it."""
+    """Further prompts, models and tools, by the name that the mode's code uses to start a task with them. The section
+    `custom` supplies fields left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +244,8 @@ class StageSettings:
     parallel_tool_calls: bool = False
 
     examples: str = ""
-    """What stands behind the prompt where the agent is no sub-agent."""
+    """Appended to the prompt unless the agent is a sub-agent."""
 
 
 AS_STAGE = Section(tool_policy="DISALLOW")
-"""The stage of mode REMOTE: no model is asked, so nothing of it is to be set."""
+"""The stage of mode REMOTE; it asks no model, so it has no settings."""

@@ -1,6 +1,6 @@
 """The orchestrator's own tools, which work on the run and its session state.
 
-A new one is a row of OWN, and of FUNCTIONS if its kind is `own`.
+To add one, add a row to OWN, and to FUNCTIONS if its kind is `own`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ FUNCTIONS = {
 OWN = (WRITE_TODOS, READ_TODOS, subagent.TOOL, QUESTION, *recall.HISTORY_TOOLS)
 
 NAMES = frozenset({tool.name.casefold() for tool in (*OWN, *recall.FACT_TOOLS)})
-"""In small letters; a tenant's agent needs no grant for them, as they reach nothing beyond its run and user."""
+"""Names in lower case. A tenant's agent needs no grant for these tools, because they reach only its run and user."""
 
 
 async def recall_call(scope: Scope, peers: Peers, call: Call, result: str) -> None:
-    """Repeat what a call with a logged result did to the run's own state, without publishing."""
+    """Reapply the effect of a logged call on the run's own state, without publishing."""
     if call.name.casefold() == subagent.NAME:
         subagent.recall_subagent(scope, call, result)
     function = planning.FUNCTIONS.get(call.name.casefold())

@@ -1,4 +1,4 @@
-"""The tools for a plan's tasks, and those for a context's todos."""
+"""The tools for a plan's tasks, and for a context's todos."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.orchestrator.run.scope import Scope
 from services.orchestrator.run.scope_parts import Todo
 
 TASKS_MAX = 50
-"""People read plans, so one call adds few tasks."""
+"""Maximum tasks added per call; plans are for people to read."""
 
 DESCRIPTION_CHARS_MAX = 4000
 
@@ -149,7 +149,7 @@ def _describe_task(task: Task) -> dict[str, str]:
 TODOS_MAX = 100
 
 CONTENT_CHARS_MAX = 1000
-"""The list is in each request of the run."""
+"""Maximum characters of a todo; every request of the run includes the list."""
 
 _LIST = f"""{{"type":"object","properties":{{"todos":{{"type":"array","maxItems":{TODOS_MAX},"items":{{"type":"object",
 "properties":{{"content":{{"type":"string","minLength":1,"maxLength":{CONTENT_CHARS_MAX}}},

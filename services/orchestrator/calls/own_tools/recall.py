@@ -1,4 +1,4 @@
-"""The tools that read memory: earlier parts of the chat that a context no longer shows, and facts about the user."""
+"""Tools that read memory: parts of the chat outside the context window, and facts about the user."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from services.orchestrator.run.scope import Scope
 from services.runtime.clock import format_day
 
 WINDOW_CHARS_RATIO = 0.25
-"""Characters of an answer for each token of the model's window: about a sixteenth of it."""
+"""Answer characters per token of the model's window, about a sixteenth of the window."""
 
 CHARS_MIN, CHARS_MAX = 1_000, 12_000
 
 Number = Annotated[int, msgspec.Meta(le=10**12)]
-"""Of lines or characters, up to more than any chat has, and fewer than a field of the request takes.
+"""A number of lines or characters: more than any chat has, and small enough for the request's field.
 
-It is none of the schema: what a model is shown stays as it was, or no recorded run would come about again.
+The bound is not part of the schema that models see, because changing that would break replays of recorded runs.
 """
 
 READ_HISTORY = tools_pb2.Tool(
@@ -125,7 +125,7 @@ def _describe_reader(scope: Scope) -> dict[str, Any]:
 
 
 async def _measure_room(scope: Scope, peers: Peers) -> int:
-    """Return the characters of an answer that leaves the window for the work itself."""
+    """Return the maximum characters of an answer; the rest of the window is left for work."""
     model = scope.settings.model
     limits = make_limits(await get_model_info(peers, model.provider_key or "", model.model or ""))
     return round(min(max(limits.context_window_tokens * WINDOW_CHARS_RATIO, CHARS_MIN), CHARS_MAX))
@@ -203,7 +203,7 @@ class _OldFact(msgspec.Struct):
 
 
 def _return_failures(execute: OwnTool) -> OwnTool:
-    """Have what memory refuses as the call's result: the model can act on it."""
+    """Wrap the tool so that memory's errors become results, on which the model can act."""
 
     @wraps(execute)
     async def execute_or_fail(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
@@ -216,7 +216,7 @@ def _return_failures(execute: OwnTool) -> OwnTool:
 
 
 def are_offered(scope: Scope) -> bool:
-    """Return whether the run's agent works with facts; sub-agents ask their caller."""
+    """Return whether the run's agent uses facts; sub-agents ask their caller instead."""
     return scope.run.agent.memory.facts != "off" and not scope.depth
 
 

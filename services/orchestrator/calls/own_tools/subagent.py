@@ -1,4 +1,4 @@
-"""The tool call_subagent: which agents may be called; modes/subagents.py runs the task."""
+"""The tool call_subagent: selects the agent to call; modes/subagents.py runs the task."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def execute_subagent(scope: Scope, peers: Peers, call: Call) -> tools_pb2.
 
 
 def recall_subagent(scope: Scope, call: Call, result: str) -> None:
-    """Charge the run with the usage of a logged sub-agent and of those it called."""
+    """Charge the run with the usage of a logged sub-agent and those below it."""
     run = scope.run
     for agent_id in run.restored.subagents_of(subagent_id(run.id, call.tool_id)):
         for answer in run.restored.answers(agent_id):
@@ -84,7 +84,7 @@ def recall_subagent(scope: Scope, call: Call, result: str) -> None:
 
 
 def keep_result(scope: Scope, call: Call, result: str) -> None:
-    """The parent's context shows the result when all calls of the answer have ended."""
+    """Show the result in the parent's context once all calls of the answer have ended."""
     # In the log, notes for the model may follow on further lines.
     answer = msgspec.json.decode(result.partition("\n")[0], type=_SubagentResult)
     if answer.contextId and scope.agent.memory.recap.enabled:

@@ -1,4 +1,4 @@
-"""Decides whether a query may begin a run here: by its form, its caller's key, and the room that there is."""
+"""Decides whether a query may begin a run here, by its form, its caller's key, and the capacity left."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from services.runtime.randomness import new_uuid
 PROGRESS_ROLES = ("assistant", "tool")
 
 CALLS_MAX = 10_000
-"""Calls of all messages together: each turn pairs them, 20 µs each."""
+"""Maximum tool calls of all messages together; each turn pairs them, at 20 µs each."""
 
 
 def check_earlier_messages(query: agent_pb2.QueryRequest) -> None:
-    """Raise InvalidRequest, which names the field, for a conversation that no model could have had.
+    """Raise InvalidRequest, naming the field, for a conversation that no model could have had.
 
-    A call without a result is none: models are shown one that says so.
+    A call without a result is allowed; models then see a result that says so.
     """
     if sum(len(message.tool_calls) for message in (*query.history, *query.progress)) > CALLS_MAX:
         raise InvalidRequest.of("history", f"must not have more than {CALLS_MAX} toolCalls, with those of progress")
@@ -66,18 +66,18 @@ def _check_fields(message: agent_pb2.EarlierMessage, name: str) -> None:
 
 class KeyLimits:
     def __init__(self, keys: StoredKeys, live: LiveRuns, *, ends_runs: bool = False) -> None:
-        """With `ends_runs`, a key that ends takes its live runs with it."""
+        """With `ends_runs`, live runs are cancelled when their key ends."""
         self._keys = keys
         self._live = live
         self._ends_runs = ends_runs
         keys.listen(self.cancel_ended)
 
     def may_park(self, run: Run) -> bool:
-        """Whether the run need not be found here when its key ends."""
+        """Return whether the run may be parked: parked runs are not cancelled when their key ends."""
         return not (self._ends_runs and self._keys.find(run.identity.credential))
 
     def check_requester(self, run: Run) -> None:
-        """Raises PermissionDenied for a run whose user is suspended: nobody's answer makes it go on."""
+        """Raise PermissionDenied if the run's user is suspended; no one's answer may resume such a run."""
         if user := self._keys.find_suspended(run.identity):
             raise PermissionDenied(f"user {user!r}, whose run this is, is suspended; release them first", runId=run.id)
 
@@ -85,13 +85,15 @@ class KeyLimits:
         return bool(self._keys.find_suspended(who))
 
     def find_runs_max(self) -> int:
-        """Return how many live runs the caller's key may have, over all replicas; 0: as many as it likes."""
+        """Return the maximum live runs for the caller's key across all replicas; 0: no limit."""
         key = self._keys.find(identity.require_identity().credential)
         return key.runs_max if key is not None else 0
 
     def check(self, request_id: str) -> None:
-        """Raises QuotaExceeded for a new query when the caller's key has as many live runs here as it may have; with
-        those of other replicas memory counts them when the query is stored."""
+        """Raise QuotaExceeded for a new query if the caller's key has reached its limit of live runs here.
+
+        Memory applies the limit across replicas when the query is stored.
+        """
         credential = identity.require_identity().credential
         key = self._keys.find(credential)
         if key is None or not key.runs_max:
@@ -105,7 +107,7 @@ class KeyLimits:
             )
 
     def cancel_ended(self) -> None:
-        """Cancel live runs whose keys have ended, and those of suspended users that do not wait for people alone."""
+        """Cancel live runs whose keys have ended, and runs of suspended users unless they wait only for people."""
         for run in self._live.all():
             key = self._keys.find(run.identity.credential)
             has_ended = self._ends_runs and key is not None and key.has_ended
@@ -115,13 +117,13 @@ class KeyLimits:
 
 
 WAITING_MAX = 8
-"""Queries of one chat that may wait for its running one."""
+"""Maximum queries of a chat that wait for its active run."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedQuery:
     query: agent_pb2.QueryRequest
-    """The query, with everything filled in that its caller left out."""
+    """The query, with defaults for all fields that its caller left out."""
 
     routed: AgentChoice
     chosen: ChosenVersion
@@ -147,7 +149,7 @@ class Admission:
         self._fair_use = fair_use
         self._key_limits = key_limits
         self.is_draining = False
-        """While True, only chats that have a run here are admitted."""
+        """While True, only chats with a run here are admitted."""
         self.is_handing_over = False
 
     def drain(self) -> None:
@@ -159,13 +161,13 @@ class Admission:
 
     @asynccontextmanager
     async def admit(self, request: agent_pb2.QueryRequest) -> AsyncGenerator[AdmittedQuery]:
-        """Begin the query's run inside the block, when it is the tenant's turn.
+        """Enter the block when it is the tenant's turn; begin the query's run inside it.
 
         Raises:
-            NotFound, InvalidRequest: The agent is missing, the wanted form is none, or a result lacks its call.
-            PermissionDenied: The agent is a tenant's own, and names what is not granted to it.
-            NotFound, PermissionDenied: The chat is not the caller's to ask in, or its runs not the caller's to end.
-            ChatBusy, QueueFull, Overloaded, QuotaExceeded: There is no room for the run.
+            NotFound, InvalidRequest: The agent does not exist, the output form is invalid, or a result has no call.
+            PermissionDenied: The agent is the tenant's own and names something not granted.
+            NotFound, PermissionDenied: The caller may not use the chat, or may not end its runs.
+            ChatBusy, QueueFull, Overloaded, QuotaExceeded: There is no capacity for the run.
         """
         check_output_format(request)
         check_earlier_messages(request)

@@ -1,4 +1,5 @@
-"""Selects a query's agent: its own, the named one, the chat's last one, or for `auto` the one that a model picks.
+"""Selects a query's agent: the query's own definition, the named agent, the chat's last one, or for `auto` a model's
+choice.
 
 The model is asked before the query is accepted, because the log's query line names its agent.
 """
@@ -46,13 +47,13 @@ class AgentChoice:
     agent: Definition
     usage: common_pb2.Usage | None = None
     model: str = ""
-    """The model that picked it, as provider/model."""
+    """The model that chose the agent, as provider/model."""
 
     problem: str = ""
 
 
 async def route(message: str, default: Definition, agents: Sequence[Definition], peers: Peers) -> AgentChoice:
-    """Pick an agent for the message; without a usable answer it is the default."""
+    """Select an agent for the message; without a usable answer, the default."""
     candidates = {agent.key.casefold(): agent for agent in agents if HIDDEN not in agent.tags}
     if len(candidates) < 2:
         return AgentChoice(next(iter(candidates.values()), default))
@@ -67,7 +68,7 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
 async def _ask_router(
     message: str, default: Definition, agents: Collection[Definition], peers: Peers, usage: common_pb2.Usage
 ) -> str:
-    """Return the model's answer, empty when the call fails; add the cost to `usage`."""
+    """Return the model's answer, empty if the call fails; add the cost to `usage`."""
     listed = "\n".join(f"- {agent.key}: {agent.description[:DESCRIPTION_CHARS_MAX] or agent.name}" for agent in agents)
     system = prompts.fill_placeholders(prompts.load_text("router"), {"agents": listed})
     request = model_stream.make_question(default.primary.model, STAGE, system, message[:MESSAGE_CHARS_MAX])
@@ -90,9 +91,10 @@ async def _ask_router(
 
 
 async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: Peers, limit_usd: float) -> bool:
-    """Keep the answer within `limit_usd`, as the run of whoever is picked is charged for it; return whether it can be.
+    """Cap the answer at `limit_usd`, because the selected agent's run pays for it; return whether any output is
+    affordable.
 
-    What a model without a price costs is never known, here nor later.
+    Without a price, the model's cost is never known, so no cap applies.
     """
     needs = await measure_needs(peers, model, estimate_tokens(request.ByteSize()), is_priced=True)
     if needs.rates is None:
@@ -105,10 +107,10 @@ async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: P
 async def choose(
     request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
 ) -> AgentChoice:
-    """Select the agent; `beside` are the live runs of the chat.
+    """Select the agent; `beside` are the chat's live runs.
 
     Raises:
-        NotFound, InvalidRequest, UnknownPlaceholder: There is no such agent, or none that does what is wanted.
+        NotFound, InvalidRequest, UnknownPlaceholder: No such agent exists, or it cannot do what the query asks.
     """
     if request.agent_key == ROUTER_KEY:
         # A repeated query is not routed again.

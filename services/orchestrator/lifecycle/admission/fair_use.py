@@ -1,6 +1,6 @@
-"""Limits each tenant's runs, and admits waiting queries in turns.
+"""Limits each tenant's runs, and admits waiting queries fairly.
 
-A chat has one place while it has a live run; its waiting queries take none.
+A chat uses one place while it has a live run; its waiting queries use none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from services.runtime.auth import identity
 from services.runtime.capacity import RETRY_AFTER_S, Turnstile, decrement_count
 
 BEGINNING_MAX = 4
-"""More would begin no faster, and the next run would wait for all of them; beyond it each tenant may begin one."""
+"""Maximum runs starting at a time. More would not start faster, and the next run would wait for all of them. Beyond it,
+each tenant may start one."""
 
 WAIT_S = 30.0
-"""Nobody looks longer at a page that says nothing."""
+"""How long a query may wait for its turn; people do not watch a silent page longer."""
 
 
 class FairUse:
@@ -31,7 +32,7 @@ class FairUse:
         self._beginning: Counter[str] = Counter()
         """Admitted runs that may not have a place yet."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Waiting queries by tenant; the tenant whose turn is next comes first."""
+        """Waiting queries by tenant; the next tenant comes first."""
         self._turnstile = Turnstile()
 
     @property
@@ -39,14 +40,14 @@ class FairUse:
         return self._waiting_max
 
     def count_places(self, tenant: str) -> int:
-        """Return how many the tenant has, those of runs that begin included."""
+        """Return the tenant's number of places, including those of runs that are starting."""
         return self._taken[tenant] + self._beginning[tenant]
 
     def count_waiting(self, tenant: str) -> int:
         return len(self._waiting.get(tenant, ()))
 
     def take(self, tenant: str) -> None:
-        """Take a place even if none is free, because the run is accepted."""
+        """Take a place even if none is free, because the run has been accepted."""
         self._taken[tenant] += 1
 
     def give_back(self, tenant: str) -> None:
@@ -55,10 +56,10 @@ class FairUse:
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncGenerator[None]:
-        """Begin a run of the tenant inside the block, when it is its turn.
+        """Enter the block when it is the tenant's turn; begin a run inside it.
 
         Raises:
-            QueueFull: Too many wait already, or the turn did not come in time.
+            QueueFull: Too many queries are waiting, or the turn did not come in time.
         """
         await self._wait_for_turn(tenant)
         try:
@@ -96,7 +97,7 @@ class FairUse:
             raise
 
     def _leave_queue(self, tenant: str, place: asyncio.Future[None]) -> None:
-        """Withdraw from the queue, or return a place that was given a moment before."""
+        """Leave the queue, or return a place that was assigned just before."""
         if place.done() and not place.cancelled() and place.exception() is None:
             decrement_count(self._beginning, tenant)
             self._admit_waiting()
@@ -110,13 +111,14 @@ class FairUse:
             queue = self._waiting.pop(tenant)
             place = queue.popleft()
             if queue:
-                self._waiting[tenant] = queue  # behind all others
+                self._waiting[tenant] = queue  # at the end of the queue
             if not place.done():
                 self._beginning[tenant] += 1
                 place.set_result(None)
 
     def _next_tenant(self) -> str | None:
-        # A tenant that begins none may begin one: what the others' wait for, such as a router's model, may be slow.
+        # A tenant that is starting none may start one, because other tenants' starts may be slow, for example on a
+        # router's model.
         is_full = self._beginning.total() >= BEGINNING_MAX
         for tenant in self._waiting:
             beginning = self._beginning[tenant]
@@ -129,7 +131,7 @@ class FairUse:
 
 
 class NoLimits(FairUse):
-    """Leaves the process's capacity as the only limit."""
+    """Applies no limit other than the process's capacity."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)

@@ -1,1 +1,1 @@
-"""Calls about live runs: submits, steers, lists."""
+"""RPCs about live runs: submits, steers, lists."""

@@ -20,7 +20,8 @@ _EMPTIED: dict[bytes, dict[str, object]] = {
     b'{"mode":': {"source": ""},
     b'{"file":': {"text": ""},
 }
-"""What an operator has written (docs/reference/cassette.md), by how its lines begin, and what others get of it."""
+"""The operator's content in a cassette (docs/reference/cassette.md): prefix of the line, and the fields that replace
+its content for other callers."""
 
 WHY = {
     "TOO_LARGE": "it heard and said more than 16 MiB",
@@ -32,12 +33,13 @@ WHY = {
 
 
 async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> agent_pb2.GetCassetteResponse:
-    """Raises NotFound without a recording, InvalidRequest for a run that has not ended or a wrong token."""
+    """Return one page. Raises NotFound without a recording, InvalidRequest if the run has not ended or the token is
+    wrong."""
     wanted = memory_pb2.GetChatRequest(run_id=request.run_id, include_lines=True)
     chat = await stored_runs.get_chat(peers, wanted)
     if not chat.events:
         raise stored_runs.make_run_reverted(request.run_id)
-    # It has what only its user may know, as the facts that memory recalled.
+    # The recording holds content that only its user may see, such as facts recalled from memory.
     if any(
         event.request_query.by != require_identity().user for event in chat.events if event.HasField("request_query")
     ):
@@ -61,7 +63,8 @@ async def get_cassette(peers: Peers, request: agent_pb2.GetCassetteRequest) -> a
 
 
 def _withhold(line: bytes, scopes: Collection[str]) -> bytes:
-    """Return a line without what is the operator's, or the tenant's own where the caller may not read that either."""
+    """Return a line without the operator's content, and without the tenant's own if the caller may not read that
+    either."""
     emptied = next((left for beginning, left in _EMPTIED.items() if line.startswith(beginning)), None)
     if emptied is None:
         return line

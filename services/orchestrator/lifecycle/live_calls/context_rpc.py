@@ -1,7 +1,7 @@
-"""GetContext: what fills the window of a chat's next request, or of a run's.
+"""GetContext: the contents of the context window of a chat's next request, or of a run's.
 
-Of a run that goes on here it is what its model is told; else the request is prepared as a run of the agent would do it,
-by a run that is never begun.
+For a run active here, it reports the run's own context. Otherwise a run that never starts prepares the request in the
+same way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from services.runtime.randomness import new_uuid
 async def get_context(
     peers: Peers, registry: Registry, pins: Pins, live: Run | None, request: agent_pb2.GetContextRequest
 ) -> agent_pb2.GetContextResponse:
-    """Raises NotFound when the chat, the agent or the run does not exist."""
+    """Return the context. Raises NotFound if the chat, the agent or the run does not exist."""
     if live is not None and live.chat_id != request.chat_id:
         raise NotFound(f"run {live.id} does not exist in chat {request.chat_id}", runId=live.id)
     run = live or await _prepare_run(peers, registry, pins, request)
@@ -49,7 +49,7 @@ async def get_context(
 
 
 async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: agent_pb2.GetContextRequest) -> Run:
-    """Prepare a run that is never begun, as far as its first request needs it."""
+    """Prepare a run, which is never started, as far as its first request requires."""
     key, version = request.agent_key, None
     if request.HasField("run_id"):
         stored = await stored_runs.get_run(peers, request.run_id)

@@ -1,4 +1,4 @@
-"""A page of a chat's runs, and what they have spent; of a parked run without an end, only its log knows that."""
+"""Pages of a chat's runs, and their usage; the usage of a parked run without an end is only in its log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from services.runtime.usage import add_cost
 PAGE_SIZE, PAGE_SIZE_MAX = 50, 200
 
 UNENDED = (State.RUNNING, State.WAITING)
-"""States of runs without an end, as their logs have them."""
+"""States of runs that have no end in their logs."""
 
 
 def page(runs: Sequence[agent_pb2.Run], request: agent_pb2.ListRunsRequest) -> agent_pb2.ListRunsResponse:
-    """Return the page after the run that the token names.
+    """Return the page after the run in the token.
 
     Raises:
         InvalidRequest: The size or the token is invalid.
@@ -51,7 +51,7 @@ def total(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage:
 
 
 async def add_usage(peers: Peers, run: agent_pb2.Run) -> agent_pb2.Run:
-    """Set what the run has spent, where it has no end that says so."""
+    """Set the run's usage, if it has no end that states it."""
     if run.state in UNENDED:
         request = memory_pb2.GetChatRequest(run_id=run.run_id, include_lines=True)
         run.usage.CopyFrom(count_usage(RestoredRun((await stored_runs.get_chat(peers, request)).lines)))
@@ -59,7 +59,7 @@ async def add_usage(peers: Peers, run: agent_pb2.Run) -> agent_pb2.Run:
 
 
 def count_usage(restored: RestoredRun) -> common_pb2.Usage:
-    """Sum up what the log knows: its answers, and the calls whose results it has."""
+    """Sum up the usage in the log: its answers, and the calls with results."""
     usage = common_pb2.Usage()
     for answer in restored.answers():
         usage.model_calls += 1

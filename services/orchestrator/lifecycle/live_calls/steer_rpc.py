@@ -1,6 +1,6 @@
-"""Steer: a message reaches a running run, or becomes the chat's next query.
+"""Steer: a message reaches an active run, or becomes the chat's next query.
 
-Unheard messages are asked before the run's end is stored, so that no restart loses them.
+Unheard messages are asked before the run's end is stored, so no restart loses them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.runtime.auth.identity import require_identity
 
 
 async def steer(run: Run, request_id: str, text: str, tasks: asyncio.TaskGroup) -> agent_pb2.SteerResponse:
-    """Return when the message is committed, which also happens when the caller leaves.
+    """Return when the message is committed; it is committed even if the caller disconnects.
 
     Raises:
         QueueFull: Too many messages wait for the next turn.
@@ -48,10 +48,11 @@ def make_accepted(run_id: str) -> agent_pb2.SteerResponse:
 
 
 async def query_of(peers: Peers, request: agent_pb2.SteerRequest) -> agent_pb2.QueryRequest | None:
-    """Return an ended run's query, or None when the run took this very message.
+    """Return an ended run's query, or None if the run already accepted this message.
 
     Raises:
-        NotFound: There is no such run. PermissionDenied: It goes on, and is another user's.
+        NotFound: The user has no such run.
+        PermissionDenied: The run is active, and belongs to another user.
     """
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
     events = chat.events

@@ -1,1 +1,1 @@
-"""What mode REMOTE works with: an agent elsewhere, whose task is followed so that a takeover finds it again."""
+"""The parts of mode REMOTE: an agent elsewhere, and a log of its task so that a takeover finds it again."""

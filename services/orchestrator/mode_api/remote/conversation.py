@@ -1,4 +1,4 @@
-"""A conversation with a remote agent: our message, its task, what that asks our user, and its answer."""
+"""A conversation with a remote agent: our message, its task, its questions to our user, and its answer."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from services.runtime.randomness import new_uuid
 from services.runtime.usage import Rates
 
 STATE = "remote."
-"""Prefix of the fields of a chat's state that hold which conversations it has with remote agents."""
+"""Prefix of the chat state's fields that hold the ids of conversations with remote agents."""
 
 CARD_DELAYS_S = (0.5, 1.0, 2.0, 4.0)
-"""Pauses between tries to read a card again."""
+"""Pauses between attempts to read a card."""
 
 STOPPED = frozenset({a2a_pb2.TASK_STATE_CANCELED, a2a_pb2.TASK_STATE_FAILED})
 
 
 class RemoteConversation:
-    """One scope's dealings with its remote agent."""
+    """One scope's conversation with its remote agent."""
 
     def __init__(self, mode: ModeRun) -> None:
         remote, agents = mode.agent.remote, mode.conversation.run.services.remotes
@@ -63,19 +63,19 @@ class RemoteConversation:
         self._notes = Notes(self._scope)
         self._client: RemoteClient | None = None
         self._task: Received | None = None
-        """The task that is not over."""
+        """The task that has not ended."""
         self._asked: Asked | None = None
-        """What it has asked last."""
+        """The task's last question."""
         self._again: Sent | None = None
-        """The message that is to be sent once more."""
+        """The message to send again."""
         self._said = ""
-        """The task's text that readers have."""
+        """The task's text that readers have received."""
         self._count = 0
         """Counts questions."""
         self._scope.offer_tools([tasks.make_tool(remote.question_timeout_ms)])
 
     async def run(self) -> str:
-        """Return the finish reason of the answer, which is the scope's."""
+        """Return the finish reason of the scope's answer."""
         run = self._scope.run
         if run.recorder is not None:
             run.recorder.problem = REMOTE
@@ -107,7 +107,7 @@ class RemoteConversation:
             text = tasks.read_answer(call.result)
 
     async def _exchange(self, text: str) -> Answer:
-        """Return the committed answer to a message: its last call, if any, asks the user."""
+        """Return the committed answer to a message; its last call, if any, asks the user."""
         while True:
             self._scope.run.control.check()
             sent = self._notes.recall_last(Sent)
@@ -145,7 +145,8 @@ class RemoteConversation:
     async def _stream(
         self, sent: Sent, text: str, received: Received | None, noted: Asked | None, *, was_sent: bool
     ) -> Answer:
-        """`noted` is what the log says that the task asks, of an answer that did not come into it."""
+        """Stream the task's answer; `noted` is a question of the task in the log, from an answer that was not
+        committed."""
         scope, run = self._scope, self._scope.run
         run.control.go_live()
         await run.state.wait_for_start()
@@ -193,7 +194,7 @@ class RemoteConversation:
         return scope.note_answer(streamed.answer)
 
     def _recall(self, answer: Answer) -> Answer:
-        """Count an answer of the log as if it had just come."""
+        """Count a logged answer as if it had just arrived."""
         self._scope.run.spending.recall_model_call(answer.usage)
         self._said += answer.text
         if answer.calls:
@@ -203,7 +204,8 @@ class RemoteConversation:
         return self._scope.note_answer(answer)
 
     async def _ask_whether_to_send_again(self) -> None:
-        """Raises RemoteOutcomeUnknown if a person does not want it, or nobody answers."""
+        """Ask the user whether to send the message again. Raises RemoteOutcomeUnknown if they decline or no one
+        answers."""
         scope = self._scope
         known = f"whether {self._host} has received a message is not known"
         answer = scope.recalled_answer()
@@ -226,7 +228,7 @@ class RemoteConversation:
             raise RemoteOutcomeUnknown(f"{known}; find out before you ask again", remote=self._host)
 
     async def _finish(self, answer: Answer) -> str:
-        """Take an answer for the scope's; return the finish reason. Raises NoAnswer, OutputMismatch."""
+        """Use an answer as the scope's; return the finish reason. Raises NoAnswer, OutputMismatch."""
         if not answer.text.strip():
             raise NoAnswer(f"the remote agent at {self._host} ended without an answer")
         if (form := output_form.find_form(self._scope)) is not None:
@@ -242,7 +244,8 @@ class RemoteConversation:
             raise RemoteFailed(f"the task of {self._host} {what}: {words or 'it does not say why'}", remote=self._host)
 
     async def _open_client(self) -> RemoteClient:
-        """Raises what RemoteAgents.open_client does; where a task waits for us, its agent may be restarting."""
+        """Raises the errors of RemoteAgents.open_client. If a task is waiting for us, retry, because its agent may be
+        restarting."""
         for delay_s in CARD_DELAYS_S if self._task is not None and self._client is None else ():
             try:
                 self._client = await self._agents.open_client(self._remote)
@@ -258,7 +261,8 @@ class RemoteConversation:
         return self._client.host if self._client is not None else self._scope.agent.key
 
     async def _load_context_id(self) -> str:
-        """Return the remote conversation that the chat has gone on with; a sub-agent's task begins a new one."""
+        """Return the id of the chat's remote conversation to continue; empty for a sub-agent's task, which begins a new
+        one."""
         scope = self._scope
         if scope is not scope.run.main or (scope.run.chat.is_first and not scope.run.past.reason):
             return ""

@@ -1,4 +1,4 @@
-"""One message to a remote agent, and its task until that ends or asks, forwarded at once as one answer of the scope."""
+"""One message to a remote agent, and its task until it ends or asks, streamed as one answer of the scope."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 REPLACED = "REMOTE_REPLACED"
-"""Reason of the reset where the agent has taken back what readers have."""
+"""Reason of the reset if the agent replaces text that readers already have."""
 
 ID_CHARS_MAX = 512
 
@@ -39,23 +39,23 @@ AT_WORK = frozenset({a2a_pb2.TASK_STATE_SUBMITTED, a2a_pb2.TASK_STATE_WORKING})
 
 
 class StreamedAnswer:
-    """Takes a task's events; `earlier` is what readers have of its text from before the question `asked`."""
+    """Collects a task's events; `earlier` is the text that readers got before the question `asked`."""
 
     def __init__(self, scope: Scope, host: str, bytes_max: int, earlier: str, asked: Asked | None) -> None:
         self._scope = scope
         self._host = host
         self._bytes_max = bytes_max
         self._answered = asked
-        """The question that was answered, while it may still be told."""
+        """The answered question, as long as the task may still repeat it."""
         self._told = [earlier]
-        """The task's text as readers have it, in pieces."""
+        """The task's text that readers have, in pieces."""
         self._size_bytes = len(earlier.encode())
         self._artifacts = Artifacts()
         self._remarks: set[str] = set()
         self.task_id = self.context_id = ""
         self.status = a2a_pb2.TaskStatus()
         self._has_answer = False
-        """Whether there is text behind the question that was answered."""
+        """Whether the task has produced text since the answered question."""
         self.progress = 0
         """Counts events."""
         self.output_bytes = 0
@@ -63,7 +63,7 @@ class StreamedAnswer:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task has ended, or asks."""
+        """Whether the task has ended or asks a question."""
         return self.status.state in ENDS | QUESTIONS
 
     @property
@@ -76,17 +76,17 @@ class StreamedAnswer:
         return self._artifacts.left_out
 
     def expect_no_news(self) -> None:
-        """Take the question that was answered, if the task still tells it, for one that is asked once more."""
+        """Treat a repetition of the answered question as a new question."""
         self._answered = None
 
     async def take(self, event: a2a_pb2.StreamResponse) -> None:
-        """Forward what an event says. Raises RemoteBadAnswer."""
+        """Forward an event's content. Raises RemoteBadAnswer."""
         self.progress += 1
         match event.WhichOneof("payload"):
             case "task":
                 task = event.task
                 self._note_ids(task.id, task.context_id)
-                if task.artifacts:  # some tell a task at work without what has come of it
+                if task.artifacts:  # some agents report a running task without its artifacts
                     self._artifacts.replace_all([*task.artifacts])
                     await self._compare()
                 self._take_status(task.status)
@@ -121,13 +121,13 @@ class StreamedAnswer:
         self.status = status
         said = join_message(status.message)
         if status.state == a2a_pb2.TASK_STATE_COMPLETED and not self._has_answer:
-            self._tell(said or self.text)  # what stood before a question turns out to be all that there is
+            self._tell(said or self.text)  # the text before the question was the whole answer
         elif status.state in AT_WORK and said and status.message.message_id not in self._remarks:
             self._remarks.add(status.message.message_id)
             self._take(llm_pb2.LlmDelta(reasoning=f"{said}\n"), said)
 
     async def _compare(self) -> None:
-        """Tell what the text has more than readers have; of one that they have otherwise, all of it anew."""
+        """Send readers the new part of the text; if their part has changed, reset and send all of it."""
         whole, told = self._artifacts.join(), self.text
         if whole.startswith(told):
             self._tell(whole[len(told) :])
@@ -154,7 +154,7 @@ class StreamedAnswer:
 
 
 def end_answer(answer: Answer, usage: common_pb2.Usage | None, call: llm_pb2.ToolCallDelta | None = None) -> None:
-    """End an answer, with the call that asks the user where there is one."""
+    """End an answer, with the call that asks the user, if given."""
     if call is not None:
         answer.take(llm_pb2.LlmDelta(tool_call=call).SerializeToString())
     if usage is not None:
@@ -172,26 +172,26 @@ def is_same_question(status: a2a_pb2.TaskStatus, asked: Asked) -> bool:
 
 
 RECONNECTS_MAX = 6
-"""Times in a row that a task is followed anew without hearing anything of it."""
+"""Reconnections in a row without news before the task is given up."""
 
 DELAY_S, DELAY_S_MAX = 0.2, 5.0
 
 POLL_S, POLL_S_MAX = 0.5, 5.0
-"""Pauses between looks at a task of an agent that does not stream."""
+"""Poll intervals for a task whose agent does not stream."""
 
 HISTORY = 20
-"""Messages of a task that are looked at for one of ours."""
+"""Number of the task's latest messages searched for ours."""
 
 SENDS_MAX = 3
-"""Times that a message is sent which may be sent again."""
+"""Maximum sends of a message that may be repeated."""
 
 
 class OutcomeUnknown(Exception):
-    """A message may have been received, and must not be sent again by itself."""
+    """A message may have been received, and must not be resent automatically."""
 
 
 class ContextRefused(Exception):
-    """A message was refused that was to go on with an earlier conversation, which the agent may not know any more."""
+    """The agent refused a message in an earlier conversation, which it may no longer know."""
 
 
 class Exchange:
@@ -208,11 +208,11 @@ class Exchange:
         self.received: Received | None = None
 
     async def run(self, received: Received | None, *, was_sent: bool) -> None:
-        """Send the message, unless it was, and take what comes until the task ends or asks.
+        """Send the message, unless it was sent, and process events until the task ends or asks a question.
 
         Raises:
-            OutcomeUnknown: Whether it was received is not known.
-            ContextRefused: It may be sent as the first of a conversation.
+            OutcomeUnknown: Whether the message was received is unknown.
+            ContextRefused: The message may be sent again, as the first of a new conversation.
         """
         self.received = received
         if received is None and was_sent:
@@ -223,10 +223,10 @@ class Exchange:
             await self._follow()
 
     async def _find_received(self) -> None:
-        """Find out whether a message was received that may have been lost.
+        """Determine whether a message that may have been lost was received.
 
         Raises:
-            OutcomeUnknown: A task that it was to begin can be found by nobody, and it must not be sent twice.
+            OutcomeUnknown: The message was to begin a task, which cannot be looked up, and it must not be sent twice.
         """
         sent = self._sent
         if not sent.task_id:
@@ -276,7 +276,7 @@ class Exchange:
         raise RemoteUnavailable(f"{self._client.host} did not say what became of a message", remote=self._client.host)
 
     async def _follow(self) -> None:
-        """Follow the task until it ends or asks, over as many connections as that needs."""
+        """Follow the task until it ends or asks, with as many connections as necessary."""
         assert self.received is not None, "a message that was answered has its task"
         task_id, failures, delay_s = self.received.task_id, 0, DELAY_S
         while not self.answer.is_over:
@@ -295,7 +295,7 @@ class Exchange:
                 raise RemoteFailed(message, remote=self._client.host) from None
             if self.answer.is_over:
                 return
-            # What a task is, is heard at each connection; that alone is no progress.
+            # Every connection starts with the task's state; that alone is not progress.
             failures = 0 if self.answer.progress > before + 1 else failures + 1
             log.warning("remote task followed anew", remote=self._client.host, task_id=task_id, problem=problem)
             if failures > RECONNECTS_MAX:
@@ -304,7 +304,7 @@ class Exchange:
             await asyncio.sleep(delay_s)
 
     async def _look(self, task_id: str) -> None:
-        """Look at the task of an agent that does not stream, again and again: the run's time is the bound."""
+        """Poll a task whose agent does not stream; only the run's time limits this."""
         poll_s = POLL_S
         while True:
             await self.answer.take(a2a_pb2.StreamResponse(task=await self._client.get_task(task_id)))
@@ -315,7 +315,7 @@ class Exchange:
             poll_s = min(2 * poll_s, POLL_S_MAX)
 
     async def _resume(self, task_id: str) -> AsyncGenerator[a2a_pb2.StreamResponse]:
-        """Yield the task as it is, and what becomes of it; of one that has ended there is no more than that."""
+        """Yield the task's state and its further events; for an ended task, only its state."""
         try:
             async with aclosing(self._client.subscribe(task_id)) as events:
                 async for event in events:

@@ -1,6 +1,6 @@
-"""The task of a remote agent: its artifacts as text, the questions that it asks our user, and the log's notes of it.
+"""The task of a remote agent: its artifacts as text, its questions to our user, and notes of it in the log.
 
-A run that is taken over reads the notes first: no message that they have is sent again.
+A run that is taken over reads the notes first, so that no message in them is sent again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.orchestrator.run.restore.fit import Kept
 from services.orchestrator.run.scope import Scope
 
 BETWEEN = "\n\n"
-"""What stands between two artifacts."""
+"""Separator between two artifacts."""
 
 
 class Artifacts:
@@ -28,7 +28,7 @@ class Artifacts:
         self._texts: dict[str, list[str]] = {}
         self._data: dict[str, list[str]] = {}
         self.left_out = 0
-        """Parts that are bytes, which an answer has no place for."""
+        """Number of parts with raw bytes, which an answer cannot hold."""
 
     def replace_all(self, artifacts: list[a2a_pb2.Artifact]) -> None:
         self._texts.clear()
@@ -37,7 +37,7 @@ class Artifacts:
             self._put(artifact, append=False)
 
     def take(self, update: a2a_pb2.TaskArtifactUpdateEvent) -> str | None:
-        """Return what the text has more behind its end; None where it is to be compared as a whole."""
+        """Return the text appended by the update; None if the whole text must be compared."""
         artifact_id, artifact = update.artifact.artifact_id, update.artifact
         is_more = update.append and artifact_id in self._texts and artifact_id == next(reversed(self._texts))
         is_text = bool(self._texts.get(artifact_id)) and all(part.HasField("text") for part in artifact.parts)
@@ -45,7 +45,7 @@ class Artifacts:
         return "".join(part.text for part in artifact.parts) if is_more and is_text else None
 
     def join(self) -> str:
-        """Return the whole text; of an artifact that has none, its data as JSON."""
+        """Return the whole text; an artifact without text contributes its data as JSON."""
         found = ("".join(texts) or "\n".join(self._data[artifact_id]) for artifact_id, texts in self._texts.items())
         return BETWEEN.join(text for text in found if text)
 
@@ -69,13 +69,13 @@ def read_text(part: a2a_pb2.Part) -> str:
 
 
 def dump_data(part: a2a_pb2.Part) -> str:
-    """Return a part's data as JSON text, whole numbers as such."""
+    """Return a part's data as JSON text, with integers restored."""
     value = json_format.MessageToDict(part.data)
     return orjson.dumps(_restore(value), option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _restore(value: object) -> object:
-    """Return data with whole numbers for what protobuf has made floating-point ones of."""
+    """Return data with integers in place of the floats that protobuf made of them."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
@@ -84,7 +84,7 @@ def _restore(value: object) -> object:
 
 
 def join_message(message: a2a_pb2.Message) -> str:
-    """Return a message's text; of one that has none, its data as JSON."""
+    """Return a message's text; if it has none, its data as JSON."""
     texts = [read_text(part) for part in message.parts if part.HasField("text") or part.HasField("url")]
     data = [dump_data(part) for part in message.parts if part.HasField("data")]
     return "".join(texts) or "\n".join(data)
@@ -97,7 +97,7 @@ SEND_AGAIN, LEAVE = "send it again", "leave it"
 
 
 def make_tool(timeout_ms: int) -> tools_pb2.Tool:
-    """Return the tool that asks the user, which waits for so long."""
+    """Return the tool that asks the user, with this timeout."""
     tool = tools_pb2.Tool(timeout_ms=timeout_ms)
     tool.MergeFrom(QUESTION)
     return tool
@@ -109,7 +109,7 @@ def make_call(run_id: str, context_id: str, number: int, arguments: dict[str, An
 
 
 def describe_question(status: a2a_pb2.TaskStatus, name: str) -> dict[str, Any]:
-    """Return the arguments of the call that asks the user what a task waits for."""
+    """Return the arguments of the call that asks the user for a task's input."""
     parts = [*status.message.parts]
     gates = [gate for part in parts if part.HasField("data") and (gate := _describe_gate(part))]
     texts = [read_text(part) for part in parts if part.HasField("text") or part.HasField("url")]
@@ -121,7 +121,7 @@ def describe_question(status: a2a_pb2.TaskStatus, name: str) -> dict[str, Any]:
 
 
 def _describe_gate(part: a2a_pb2.Part) -> str:
-    """Return what a gate of another Headrace asks; empty: it is none."""
+    """Return the question of another Headrace's gate; empty if the part is not a gate."""
     gate: Any = json_format.MessageToDict(part.data)
     if not isinstance(gate, dict) or not isinstance(gate.get("gateId"), str):
         return ""
@@ -136,7 +136,7 @@ def _describe_gate(part: a2a_pb2.Part) -> str:
 
 
 def read_answer(result: str) -> str:
-    """Return what the user has answered, of the call's result, as text."""
+    """Return the user's answer in a call's result, as text."""
     try:
         given = orjson.loads(result.partition("\n")[0])
     except orjson.JSONDecodeError:
@@ -147,32 +147,32 @@ def read_answer(result: str) -> str:
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A message that is about to be sent, in the log before it is."""
+    """A message, logged before it is sent."""
 
     message_id: str
     context_id: str = ""
     task_id: str = ""
-    """The task that it answers; empty for one that begins a task."""
+    """The task that it answers; empty if it begins a task."""
 
 
 class Received(msgspec.Struct, frozen=True):
-    """The task that has the message, in the log before its result is awaited."""
+    """The task that received the message, logged before its result is awaited."""
 
     task_id: str
     context_id: str
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What the task asks, in the log before the user is asked."""
+    """The task's question, logged before the user is asked."""
 
     message_id: str = ""
-    """Id of the message that says it."""
+    """Id of the message that asks it."""
     at: int = 0
-    """When, in Unix nanoseconds; 0 where the agent did not say."""
+    """Time of the question in Unix nanoseconds; 0 if the agent did not state it."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Whether the message was received cannot be found out; a person is asked."""
+    """The message's delivery cannot be determined, so a person is asked."""
 
     reason: str = ""
 
@@ -184,14 +184,14 @@ NAMES: dict[type, str] = {Sent: "sent", Received: "received", Asked: "asked", Un
 
 
 class Notes:
-    """The notes of one scope, which are read in their order, and then written."""
+    """The notes of one scope: first read in order, then written."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._step = 0
 
     def recall(self, kind: type[N]) -> N | None:
-        """Take the next note if it is of this kind; None: the log has another one, or none."""
+        """Return the next note if it is of this kind; None if the log has another one or no more."""
         kept = self._scope.restored.kept.get(self._step + 1)
         if kept is None or kept["name"] != NAMES[kind]:
             return None
@@ -199,7 +199,7 @@ class Notes:
         return msgspec.convert(kept["value"], kind)
 
     def recall_last(self, kind: type[N]) -> N | None:
-        """Take all next notes of this kind; each replaces the one before: a message, or what the task asks."""
+        """Return the last of the next notes of this kind, which replaces the earlier ones; None without any."""
         last = None
         while (note := self.recall(kind)) is not None:
             last = note

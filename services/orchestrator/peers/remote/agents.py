@@ -1,4 +1,4 @@
-"""The remote agents of this process: clients of them, and the tasks that are being cancelled there."""
+"""The remote agents of this process: their clients, and the tasks being cancelled there."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CARD_FRESH_S = 60.0
 """Time after which a card is read again."""
 
 CANCELS_MAX = 256
-"""Tasks that are being cancelled at a time; further ones go on there."""
+"""Maximum concurrent cancels; tasks beyond that are not cancelled."""
 
 CANCEL_S = 5.0
-"""Time of a cancel, within compose's stop_grace_period."""
+"""Timeout of a cancel, within compose's stop_grace_period."""
 
 log = structlog.get_logger()
 
@@ -36,10 +36,10 @@ class RemoteAgents:
         self._cancels: set[asyncio.Task[None]] = set()
 
     async def open_client(self, remote: Remote) -> RemoteClient:
-        """Return a client of an agent, whose card is read unless it is known.
+        """Return a client of the agent; its card is read unless cached.
 
         Raises:
-            RemoteUnavailable, RemoteAuthentication, RemoteNotAllowed, RemoteBadAnswer: There is no usable card.
+            RemoteUnavailable, RemoteAuthentication, RemoteNotAllowed, RemoteBadAnswer: The agent has no usable card.
         """
         interface = await self._cards.get_or_ask(remote.model_dump_json(), partial(self._read_card, remote))
         return RemoteClient(remote, interface, self._http, self._credentials)
@@ -57,7 +57,7 @@ class RemoteAgents:
         return choose_interface(remote, body)
 
     def cancel_later(self, remote: Remote, task_id: str) -> None:
-        """Have a task cancelled, once and without waiting for it: nobody is there to be told that it failed."""
+        """Cancel a task in the background, with one attempt; a failure is only logged, because no caller waits."""
         if len(self._cancels) >= CANCELS_MAX:
             _warn(remote, task_id, "too many at a time")
             return
@@ -70,7 +70,7 @@ class RemoteAgents:
             async with asyncio.timeout(CANCEL_S):
                 await (await self.open_client(remote)).cancel_task(task_id)
         except (HeadraceError, Lost, Refused, TimeoutError) as error:
-            _warn(remote, task_id, str(error))  # it may have ended meanwhile, which is what was wanted
+            _warn(remote, task_id, str(error))  # the task may have ended in the meantime, which is just as good
 
 
 def _warn(remote: Remote, task_id: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""A client of A2A 1.0: an agent's card, and the bindings by which it is called."""
+"""A client of A2A 1.0: an agent's card, and its protocol bindings."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from services.orchestrator.peers.remote.http import (
 CARD_BYTES_MAX = 256 * 1024
 
 VERSIONS = "1."
-"""What versions of the protocol begin with that are spoken here."""
+"""Prefix of the supported protocol versions."""
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
-"""Forms of the protocol that are spoken here; gRPC is not."""
+"""Supported protocol bindings; gRPC is not among them."""
 
 DEPTH_MAX = 60
-"""Nesting of what is said; protobuf's own reader takes 100, whose errors are no JSON's."""
+"""Maximum nesting of JSON; protobuf's parser allows 100, and its errors are not JSON errors."""
 
 M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Where and how a remote agent is served."""
+    """Address and binding of a remote agent."""
 
     url: str
     is_rpc: bool
@@ -63,10 +63,10 @@ class Interface:
 
 
 def read_json(data: bytes | str, kind: type[M], host: str) -> M:
-    """Return JSON as a message of the protocol, without fields that this version does not know.
+    """Parse JSON as a message of the protocol, ignoring unknown fields.
 
     Raises:
-        RemoteBadAnswer: It is none.
+        RemoteBadAnswer: It is not such a message.
     """
     try:
         return json_format.ParseDict(
@@ -78,11 +78,11 @@ def read_json(data: bytes | str, kind: type[M], host: str) -> M:
 
 
 def choose_interface(remote: Remote, data: bytes) -> Interface:
-    """Return the first address of a card that is spoken to here, and that the agent's file allows.
+    """Return a card's first supported interface that the agent's file allows.
 
     Raises:
-        RemoteBadAnswer: It is no card, or has no such address.
-        RemoteNotAllowed: All of them are at hosts that the file does not name.
+        RemoteBadAnswer: It is not a card, or has no supported interface.
+        RemoteNotAllowed: All supported interfaces are at hosts that the file does not allow.
     """
     host = name_host(remote.card)
     card = read_json(data, a2a_pb2.AgentCard, host)
@@ -102,8 +102,10 @@ def choose_interface(remote: Remote, data: bytes) -> Interface:
 
 
 def is_allowed(remote: Remote, url: str) -> bool:
-    """Return whether the agent's file lets its messages and credentials go to a URL: to the card's host, and not with
-    less safety than the card, or to one that it names."""
+    """Return whether messages and credentials may be sent to a URL.
+
+    The host must be the card's or in `hosts`, and an https card rules out http.
+    """
     try:
         card, target = URL(remote.card), URL(url)
     except ValueError:
@@ -141,7 +143,7 @@ REASONS = {
 """The protocol's codes for JSON-RPC as its reasons (specification 1.0, 5.4)."""
 
 STATUSES = {401: AUTH_REQUIRED, 403: AUTH_REQUIRED, 404: TASK_NOT_FOUND, 501: UNSUPPORTED}
-"""What HTTP says where no reason stands in the answer."""
+"""Reasons by HTTP status, for responses that state none."""
 
 PATHS = {
     "SendMessage": ("POST", "/message:send"),
@@ -152,7 +154,7 @@ PATHS = {
 }
 
 RPC_ID = "1"
-"""One request goes over a connection, so its id need tell it from no other."""
+"""Constant, because each connection carries only one request."""
 
 
 def make_call(interface: Interface, operation: str, request: Any) -> tuple[str, str, bytes | None]:
@@ -174,11 +176,11 @@ def make_call(interface: Interface, operation: str, request: Any) -> tuple[str, 
 
 
 def read_result(interface: Interface, data: bytes, kind: type[M]) -> M:
-    """Return what an operation was answered with.
+    """Return the result of an operation.
 
     Raises:
-        Refused: With an error.
-        RemoteBadAnswer: With something else.
+        Refused: The agent returned an error.
+        RemoteBadAnswer: The response is invalid.
     """
     if not interface.is_rpc:
         return read_json(data, kind, interface.host)
@@ -191,10 +193,10 @@ def read_result(interface: Interface, data: bytes, kind: type[M]) -> M:
 
 
 def read_error(interface: Interface, status: int, data: bytes) -> Refused:
-    """Return the error that an answer of this status, which is none of success, has.
+    """Return the protocol error in a response with an error status.
 
     Raises:
-        RemoteBadAnswer: It has none of the protocol.
+        RemoteBadAnswer: The response contains none.
     """
     try:
         error = _load_object(interface, data).get("error")
@@ -231,7 +233,7 @@ VERSION = "1.0"
 EVENT_STREAM = "text/event-stream"
 
 OVERHEAD_BYTES = 64 * 1024
-"""What may stand around an answer of the greatest size: ids, history, names of fields."""
+"""Allowance for the rest of a response: ids, history, field names."""
 
 ERROR_BYTES_MAX = 64 * 1024
 
@@ -240,8 +242,11 @@ Event = a2a_pb2.StreamResponse
 
 @dataclass(frozen=True, slots=True)
 class RemoteClient:
-    """Every operation may raise Refused, Lost, RemoteUnavailable, RemoteNotAllowed, RemoteAuthentication and
-    RemoteBadAnswer."""
+    """A client of one remote agent.
+
+    Every operation may raise Refused, Lost, RemoteUnavailable, RemoteNotAllowed, RemoteAuthentication and
+    RemoteBadAnswer.
+    """
 
     remote: Remote = field(repr=False)
     interface: Interface
@@ -253,7 +258,7 @@ class RemoteClient:
         return self.interface.host
 
     async def send(self, message: a2a_pb2.Message) -> AsyncGenerator[Event]:
-        """Send a message and yield what becomes of it; an agent that does not stream says what its task is, at once."""
+        """Send a message and yield its events; an agent that does not stream returns its task's state immediately."""
         request = a2a_pb2.SendMessageRequest(message=message)
         request.configuration.accepted_output_modes.extend(("text/plain", "application/json"))
         request.configuration.history_length = 0
@@ -270,7 +275,7 @@ class RemoteClient:
         yield Event(task=reply.task) if kind == "task" else Event(message=reply.message)
 
     def subscribe(self, task_id: str) -> AsyncGenerator[Event]:
-        """Yield a task as it is, and what becomes of it."""
+        """Yield a task's state and its further events."""
         return self._stream("SubscribeToTask", a2a_pb2.SubscribeToTaskRequest(id=task_id))
 
     async def get_task(self, task_id: str, history_length: int = 0) -> a2a_pb2.Task:
@@ -331,7 +336,8 @@ class RemoteClient:
 
     async def _read_piece(self, response: aiohttp.ClientResponse) -> bytes:
         try:
-            # The timeout covers one await, never a yield: what our own caller takes is not the agent's silence.
+            # The timeout covers one await, never a yield: time that our caller takes does not count as the agent's
+            # silence.
             async with asyncio.timeout(self.remote.silence_timeout_ms / 1000):
                 return await response.content.readany()
         except TimeoutError:

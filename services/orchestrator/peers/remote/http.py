@@ -1,4 +1,4 @@
-"""HTTP to remote agents: credentials, limits, and the errors that it ends with."""
+"""HTTP to remote agents: credentials, limits, and error mapping."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ log = structlog.get_logger()
 TASK_NOT_FOUND, UNSUPPORTED, AUTH_REQUIRED = "TASK_NOT_FOUND", "UNSUPPORTED_OPERATION", "UNAUTHENTICATED"
 
 WORDS_CHARS_MAX = 300
-"""Of what a remote agent says about a failure; errors have some room for words of ours beside."""
+"""Maximum characters of a remote agent's error text, which leaves room for ours in the error."""
 
 
 class Lost(Exception):
-    """The connection has ended, or stayed silent, and the request may have been carried out."""
+    """The connection ended or stayed silent, so the request may have been carried out."""
 
 
 class Refused(Exception):
-    """The remote agent has answered a request with an error of the protocol."""
+    """The remote agent returned a protocol error."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(f"{reason}: {words}")
@@ -59,7 +59,7 @@ class Refused(Exception):
 
 
 def shorten(words: str, chars_max: int = WORDS_CHARS_MAX) -> str:
-    """Return words of others on one line, and no longer than an error may be."""
+    """Return external text on one line, cut to the length that an error allows."""
     line = " ".join(words.split())
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
 
@@ -69,12 +69,12 @@ SECRET_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Secrets are looked up at each request, so that a rotated file takes effect at once."""
+    """Looks up secrets at each request, so that a rotated file takes effect immediately."""
 
     env: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
 
     def make_headers(self, remote: Remote) -> dict[str, str]:
-        """Raises RemoteAuthentication where a secret is not set."""
+        """Return the request's headers. Raises RemoteAuthentication if a secret is not set."""
         headers = {name: self._look_up(name, value) for name, value in remote.headers.items()}
         if remote.token is not None:
             headers["Authorization"] = f"Bearer {self._look_up('token', remote.token)}"
@@ -105,10 +105,10 @@ class Credentials:
 
 REDIRECTS = range(300, 400)
 NOT_CARRIED_OUT = frozenset({429, 503})
-"""Statuses of requests that may be sent again."""
+"""Statuses after which a request may be sent again."""
 
 UNKNOWN = frozenset({500, 502, 504})
-"""Statuses of somebody on the way, or of a crash: the request may have been carried out."""
+"""Statuses of an intermediary, or of a crash: the request may have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +122,22 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """No cookies, connections or names are kept between requests."""
+    """HTTP requests without cookies, connections or DNS results kept between them."""
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
     ports: frozenset[int] = HTTPS_PORTS
     tls: ssl.SSLContext | None = None
-    """Whom to trust; None: the authorities that the machine trusts."""
+    """Trusted authorities; None: those of the machine."""
 
     @asynccontextmanager
     async def open(self, request: Request, timeout_s: float) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Send a request and yield its answer, whatever its status; within `timeout_s` to its headers.
+        """Send a request and yield its response, whatever its status; `timeout_s` limits the time to its headers.
 
         Raises:
-            RemoteUnavailable: It was not sent.
-            RemoteNotAllowed: It must not be sent there.
-            Lost: It may have been carried out.
+            RemoteUnavailable: The request was not sent.
+            RemoteNotAllowed: The target is not allowed.
+            Lost: The request may have been carried out.
         """
         async with _translating(request.url):
             async with asyncio.timeout(timeout_s):
@@ -159,7 +159,7 @@ class Http:
                     response.close()
 
     async def fetch(self, request: Request, timeout_s: float, bytes_max: int) -> tuple[int, bytes]:
-        """Return status and body of an answer. Raises what `open` raises, and RemoteBadAnswer."""
+        """Return a response's status and body. Raises the errors of `open`, and RemoteBadAnswer."""
         async with self.open(request, timeout_s) as response:
             check_status(response, request.url)
             return response.status, await read_body(response, request.url, timeout_s, bytes_max)
@@ -175,7 +175,7 @@ async def read_body(response: aiohttp.ClientResponse, url: str, timeout_s: float
 
 
 def check_status(response: aiohttp.ClientResponse, url: str) -> None:
-    """Raise for answers that are none of the agent's own protocol."""
+    """Raise for responses that are not part of the agent's protocol."""
     host, status = name_host(url), response.status
     if status in REDIRECTS:
         raise RemoteNotAllowed(f"{host} sends the request elsewhere; redirects are not followed", remote=host)
@@ -194,13 +194,13 @@ def check_encoding(response: aiohttp.ClientResponse, url: str) -> None:
 
 
 def name_host(url: str) -> str:
-    """Return host and port of a URL for people: errors have no paths, which may hold secrets."""
+    """Return host and port of a URL for people; errors omit the path, which may contain secrets."""
     return url.partition("://")[2].partition("/")[0].partition("?")[0] or url
 
 
 @asynccontextmanager
 async def _translating(url: str) -> AsyncGenerator[None]:
-    """Every error of HTTP is named here; what our caller raises in between passes."""
+    """Translate all HTTP errors; errors raised by our caller pass through."""
     host = name_host(url)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Turns each delta of a model's answer into one event at once (docs/reference/events.md).
+"""Converts each delta of a model's answer into one event immediately (docs/reference/events.md).
 
-Hidden text is only collected; if a tool call follows, it was no answer and is sent then.
+Hidden text is only collected; if a tool call follows, the text was not the answer and is sent then.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BlockNames:
     reasoning: int = 0
     content: int = 0
     tool_ids: set[str] = field(default_factory=set[str])
-    """Some providers count from call_0 in every answer."""
+    """Ids used so far; some providers count from call_0 in every answer."""
 
     @classmethod
     def after(cls, run_id: str, messages: Iterable[memory_pb2.LogMessage]) -> BlockNames:
@@ -70,7 +70,7 @@ class Answer:
         hidden: Collection[str] = (),
         content_start: agent_pb2.ContentStart | None = None,
     ) -> None:
-        """`content_start` has what all the answer's content blocks have in common."""
+        """`content_start` holds the fields that all content blocks of the answer share."""
         self._feed = feed
         self.from_seq = feed.seq
         self._publish = publish
@@ -85,17 +85,17 @@ class Answer:
         self._by_index: dict[int, Call] = {}
         self.calls: list[Call] = []
         self._left_out = 0
-        """Calls beyond the limit, of which nothing is kept."""
+        """Number of calls beyond the limit, which are dropped."""
         self.messages: list[memory_pb2.LogMessage] = []
         self.usage: common_pb2.Usage | None = None
         self.finish_reason = ""
         self.provider_state = ""
         self.media: list[llm_pb2.LlmMedia] = []
-        """Pictures and sounds that are not kept yet."""
+        """Images and audio that are not stored yet."""
         self.model = ""
-        """The model that was asked last, as provider/model."""
+        """The model that was called last, as provider/model."""
         self.was_asked = False
-        """Whether the gateway has turned to a provider."""
+        """Whether the gateway has sent the request to a provider."""
 
     def take(self, raw: bytes) -> None:
         at = blocks.text_at(raw)
@@ -133,13 +133,13 @@ class Answer:
         return self.text + b"".join(self._draft or ()).decode()
 
     def release_draft(self, text: str) -> None:
-        """Send `text` as the answer in the place of the hidden text."""
+        """Send `text` as the answer in place of the hidden text."""
         if self._draft is not None:
             self._draft = None
             self._add_content(text.encode())
 
     def add_paragraph(self, text: str) -> None:
-        """Add a paragraph to the text, behind what there is of it."""
+        """Append a paragraph to the text."""
         has_text = self._draft or self.text or (self._block is not None and self._block.kind == "content")
         self._add_content(f"\n\n{text}".encode() if has_text else text.encode())
 
@@ -151,7 +151,7 @@ class Answer:
         self.finish_reason, self.provider_state = last.finish_reason, last.message.provider_state
 
     def close(self) -> None:
-        """End the answer, complete or cut; usage and provider state go on the last piece."""
+        """End the answer, complete or cut; its last piece gets usage and provider state."""
         self._close_text()
         for call in self.calls:
             self._end_call(call)
@@ -179,7 +179,7 @@ class Answer:
 
     @property
     def progress(self) -> tuple[int, ...]:
-        """Changes whenever something of the answer has come."""
+        """A value that changes with each part of the answer that arrives."""
         hidden = len(self._draft or ()) + len(self._thought or ())
         arguments = sum(len(call.pieces) for call in self.calls)
         last_seq = self._block.last_seq if self._block else 0
@@ -195,7 +195,7 @@ class Answer:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all that has come, hidden text included."""
+        """Size of everything received, including hidden text, in bytes."""
         hidden = sum(map(len, [*(self._draft or ()), *(self._thought or ())]))
         calls = sum(len(piece) for call in self.calls for piece in call.pieces)
         text = len(self._block.text) if self._block else 0

@@ -1,4 +1,4 @@
-"""Checks arguments of calls that the orchestrator executes itself; large integers stay whole."""
+"""Validates arguments of calls that the orchestrator executes itself; large integers keep all digits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.runtime.formats.json_schema import NotChecked, compile_schema, des
 
 
 def violation(call: Call) -> str:
-    """Describe for the model what is wrong with the arguments; empty when nothing is."""
+    """Return a description of invalid arguments for the model; empty if they are valid."""
     try:
         value = load_json(call.effective)
     except (ValueError, RecursionError):
@@ -27,9 +27,9 @@ def violation(call: Call) -> str:
 
 
 def find_violation(call: Call) -> tuple[str, str] | None:
-    """Return where the arguments, a JSON object, break the tool's schema first, and what is expected there.
+    """Return the path at which the arguments first violate the tool's schema, and the expectation; None if valid.
 
-    Neither has the value: this is for an error, which has none.
+    Neither contains the value, because errors must not.
     """
     assert call.tool is not None, "a call without a tool is refused before"
     try:
@@ -44,10 +44,10 @@ def find_violation(call: Call) -> tuple[str, str] | None:
 
 
 CLIENT = "client"
-"""Tier and tool_api of functions that the query's caller carries out."""
+"""Tier and tool_api of functions that the query's caller performs."""
 
 FRONTEND_WAIT_MS = 300_000
-"""Used for tools that set no time."""
+"""Default timeout of tools that set none."""
 
 
 @dataclass(slots=True)
@@ -55,40 +55,40 @@ class Call:
     call_id: str
 
     tool_id: str
-    """Id in events: call_id for a backend tool, one of our own for frontend tools and actions."""
+    """Id in events: call_id for a backend tool, an own id for frontend tools and actions."""
 
     name: str
     tool: tools_pb2.Tool | None
-    """None when the model may not call a tool of this name."""
+    """None if the model may not call a tool of this name."""
 
     first_seq: int = 0
     param_seq: int = 0
-    """Of an action, number of the event that tells the front end to do it; 0: none."""
+    """For an action, seq of the event that makes the front end perform it; 0 before."""
     started_at: int = 0
     pieces: list[str] = field(default_factory=list[str])
     ended: bool = False
     params: str = ""
-    """Arguments in place of the model's own; empty when there are none."""
+    """Arguments that replace the model's own; empty for none."""
 
     siblings: int = 1
-    """Number of calls in the answer, which share what is left of the budget."""
+    """Number of calls in the answer, which share the remaining budget."""
 
     is_resumed: bool = False
-    """Whether an earlier owner may have started it."""
+    """Whether an earlier owner may have started the call."""
 
     waits_since: int = 0
-    """Unix milliseconds; 0 when no earlier owner waited."""
+    """Unix milliseconds; 0 if no earlier owner waited."""
 
     result: str = ""
     ok: bool = True
 
     asked: int = 0
-    """How often a person was asked whether it is to run again."""
+    """Times that a person was asked whether to run the call again."""
 
     problem: str = ""
 
     note: str = ""
-    """Text for the model behind the result."""
+    """Note for the model, appended to the result."""
 
     media: Sequence[llm_pb2.ContentPart] = ()
     """Images, sounds and files of the chat that the result shows again."""
@@ -103,12 +103,12 @@ class Call:
 
     @property
     def is_programs(self) -> bool:
-        """Whether the query's caller carries the call out itself: no person is waited for."""
+        """Whether the query's caller performs the call itself, so that no person is asked."""
         return self.tool is not None and self.tool.tier == CLIENT
 
     @property
     def arguments(self) -> str:
-        """JSON text; an empty object when the model sent none."""
+        """JSON text; an empty object if the model sent none."""
         return "".join(self.pieces) or "{}"
 
     @property
@@ -117,7 +117,7 @@ class Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the arguments are a complete JSON object."""
+        """Whether the arguments form a complete JSON object."""
         return is_object(self.arguments)
 
     @property

@@ -16,7 +16,7 @@ class Toolbox:
     def __init__(self, tools: Iterable[tools_pb2.Tool] = (), results: Mapping[str, str] | None = None) -> None:
         self._tools = {tool.name.casefold(): tool for tool in tools}
         self.results = dict(results or {})
-        """Successful results by case-folded name."""
+        """Latest successful results by case-folded name."""
 
     def __bool__(self) -> bool:
         return bool(self._tools)
@@ -52,10 +52,10 @@ class Toolbox:
 TEMPLATE = re.compile(r"\{\{\s*([\w-]+)\.([\w-]+?)(?:([+-]\d{1,6})d)?\s*\}\}")
 
 _REFERENCE = re.compile(r"\{\{\s*([\w-]+)\.[^{}]*\}\}")
-"""Anything in braces that begins like a template."""
+"""Any text in braces that begins like a template."""
 
 FILLED_CHARS_MAX = 1_000_000
-"""Limit of what templates put into one call's arguments: a few bytes may name a large field many times."""
+"""Maximum characters that templates insert into one call; a few bytes may name a large field many times."""
 
 DATE_CHARS = len("2026-01-31")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ].+)?")
@@ -70,7 +70,7 @@ LastResult = Callable[[str], str | None]
 
 
 class Unresolvable(Exception):
-    """Tells the model which template has no value."""
+    """Describes the template that has no value, for the model."""
 
 
 def resolve(call: Call, tools: Toolbox) -> None:
@@ -85,12 +85,14 @@ def resolve(call: Call, tools: Toolbox) -> None:
 
 
 def fill_templates(arguments: str, last_result: LastResult, is_tool: Callable[[str], bool] = lambda name: False) -> str:
-    """Replace templates in JSON text: a string that is one becomes the field's value, one inside a longer string its
-    text. Inside a longer string only a name that has a result, or that `is_tool` knows, is a tool's; anything else in
-    braces is text, such as a page's own templates.
+    """Replace templates in JSON text: a string that is a template becomes the field's value, one inside a longer string
+    its text.
+
+    Inside a longer string only names with a result, or names that `is_tool` accepts, refer to tools; other text in
+    braces, such as a page's own templates, is left alone.
 
     Raises:
-        Unresolvable: A template has no value, or is written wrongly.
+        Unresolvable: A template has no value, or is malformed.
     """
     if "{{" not in arguments:
         return arguments

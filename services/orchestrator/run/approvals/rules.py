@@ -1,7 +1,7 @@
 """Parses approvals.yaml, read at start and on change; its patterns are RE2's, linear in the text.
 
-A bad file leaves the last good rules in force. The built-in risk patterns decide whether a person is asked; they are no
-sandbox.
+A bad file leaves the last good rules in force. The built-in risk patterns only decide whether a person is asked; they
+are not a sandbox.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Then: TypeAlias = Literal["allow", "ask", "deny"]
 OnExpiry: TypeAlias = Literal["reject", "approve"]
 
 ANSWER_TIMEOUT_MS = 300_000
-"""An approval without an answer is rejected after this time."""
+"""Default time after which an unanswered approval is rejected."""
 
 ACTIONS: dict[Risk, Then] = {"critical": "deny", "high": "ask", "medium": "ask", "low": "allow"}
 
@@ -86,7 +86,7 @@ _OPTIONS.log_errors = False
 
 
 class RulesError(Exception):
-    """Lists the problems of the file, one a line, with field and rule."""
+    """Lists the problems of the file, one per line, with field and rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class ToolRule:
     argument: str | None
     """None means every argument."""
     answerers: common_pb2.Answerers | None
-    """None leaves it to the tool's definition."""
+    """None uses the tool's definition."""
     on_expiry: OnExpiry
 
     @property
     def ground(self) -> str:
-        """What the rule is called in grants: the same for no other rule of the tool that could ask."""
+        """Name of the rule in grants, unique among the tool's rules that may ask."""
         return f"{self.pattern.label} in {'any argument' if self.argument is None else f'argument {self.argument!r}'}"
 
 
@@ -125,7 +125,7 @@ class Rules:
     actions: dict[Risk, Then] = field(default_factory=lambda: dict(ACTIONS))
     answer_timeout_ms: int = ANSWER_TIMEOUT_MS
     answerers: common_pb2.Answerers | None = None
-    """For approvals of which neither a rule nor the tool says it; None: the requester."""
+    """Answerers of approvals if neither rule nor tool defines them; None: the requester."""
 
 
 class _Part(BaseModel):
@@ -142,21 +142,22 @@ def _compile_pattern(pattern: str, label: str = "") -> Pattern:
 
 class _ToolRule(_Part):
     pattern: str = Field(max_length=PATTERN_CHARS_MAX)
-    """RE2 regular expression, searched for in the strings of the call's arguments; 2,000 characters at most."""
+    """RE2 regular expression, searched in the strings of the call's arguments; at most 2,000 characters."""
 
     then: Then
-    """`allow` runs a call that matches, `ask` asks a person, `deny` refuses it. `allow` must match every string that is
-    looked at, `ask` and `deny` any of them."""
+    """`allow` runs a matching call, `ask` asks a person, `deny` refuses it. `allow` must match every string examined,
+    `ask` and `deny` any of them."""
 
     argument: str | None = None
-    """Name of the only argument to look at, with what is nested in it. Left out, all arguments."""
+    """Name of the only argument to examine, including nested values. Left out, all arguments."""
 
     answerers: AnswererRule | None = None
-    """Who may answer what this rule asks. Left out, as the tool's definition says, then as `answerers` of this file."""
+    """Users who may answer when this rule asks. Left out, the tool's definition decides, then `answerers` of this
+    file."""
 
     on_expiry: OnExpiry = "reject"
-    """What nobody's answer in time is, with `then: ask`: `approve` runs the call as the model made it, unless somebody
-    has voted on it."""
+    """Decision if no one answers in time, with `then: ask`: `approve` runs the call as the model made it, unless a
+    person has voted on it."""
 
     @model_validator(mode="after")
     def _check_expiry(self) -> _ToolRule:
@@ -173,26 +174,26 @@ class _ToolRule(_Part):
 
 class _File(_Part):
     tools: dict[str, tuple[_ToolRule, ...]] = {}
-    """Rules by the tool's name, without regard to case; the first that matches decides, before the tool's own
-    `approval` and before the risks."""
+    """Rules by the tool's name, case-insensitive. The first match decides, before the tool's own `approval` and the
+    risks."""
 
     risks: dict[Risk, tuple[str, ...]] = {}
-    """RE2 patterns by risk level, looked for in every string of the arguments and in their JSON text; before the
-    built-in ones of the level."""
+    """RE2 patterns by risk level, searched in every string of the arguments and in their JSON text, before the level's
+    built-in ones."""
 
     actions: dict[Risk, Then] = {}
-    """Action by risk level, by default critical deny, high ask, medium ask, low allow."""
+    """Action by risk level; by default critical deny, high ask, medium ask, low allow."""
 
     builtin_risks: bool = True
-    """Whether the built-in patterns are in force."""
+    """Whether the built-in patterns apply."""
 
     answer_timeout_ms: int = Field(default=ANSWER_TIMEOUT_MS, gt=0)
-    """How long an approval waits for a person, in milliseconds, before the call is rejected. Waiting is not charged to
-    the run's time."""
+    """How long an approval waits for a person, in milliseconds, before the call is rejected. The wait does not count
+    towards the run's time."""
 
     answerers: AnswererRule | None = None
-    """Who may answer where neither the rule that asks nor the tool's definition says it. Left out, the requester. For
-    approvals: who may fill in a form or answer a question is said in the tool's definition alone."""
+    """Users who may answer an approval, if neither the rule nor the tool's definition defines them. Left out, the
+    requester. For forms and questions only the tool's definition decides."""
 
     @field_validator("risks")
     @classmethod
@@ -243,7 +244,7 @@ def _describe_problem(item: Any) -> str:
 
 
 FILE_BYTES_MAX = 256 * 1024
-"""Enough for some thousand rules."""
+"""Maximum file size, enough for some thousand rules."""
 
 
 class RulesFile:
@@ -256,7 +257,7 @@ class RulesFile:
     def reload(self) -> None:
         """Read the file; log problems, and never raise.
 
-        Until it was good once, the built-in risks are in force: its author wants to be asked.
+        Until a valid file has been read, the built-in risks apply, because its author wants people to be asked.
         """
         refused = 0
         try:

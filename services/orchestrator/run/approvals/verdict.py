@@ -1,4 +1,4 @@
-"""Decides on a call: by the tool's patterns, its definition, then the risks; the first match wins."""
+"""Decides on a call by the tool's patterns, its definition, then the risks; the first match wins."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from services.orchestrator.run.answers.call import Call
 from services.orchestrator.run.approvals.rules import RISKS, OnExpiry, Risk, Rules, Then, ToolRule
 
 GROUNDS_MAX = 16
-"""Risks of one call that a grant covers; a call with more is asked about each time."""
+"""Maximum grounds that a grant covers; a call with more is asked about each time."""
 
 IN_THREAD_CHARS = 32 * 1024
-"""Longer arguments are searched in a thread: a megabyte takes some 50 ms for all patterns."""
+"""Arguments longer than this are searched in a thread: all patterns take some 50 ms per megabyte."""
 
 
 DEFINITION = "the tool's definition"
@@ -28,12 +28,12 @@ class Verdict:
     reason: str = ""
     risk: Risk = "low"
     answerers: common_pb2.Answerers | None = None
-    """Who may answer what is asked; None: the requester."""
+    """Users who may answer; None: the requester."""
     on_expiry: OnExpiry = "reject"
-    """What it is when nobody answers in time."""
+    """Decision if no one answers in time."""
     grounds: tuple[str, ...] = ()
-    """What asks, in words: the rule, the tool's definition, or every risk that is found and not allowed. Empty: it
-    cannot be granted for later calls."""
+    """Descriptions of everything that requires the question: the rule, the tool's definition, or each risk found and
+    not allowed. Empty if it cannot be granted for later calls."""
 
 
 async def verdict(rules: Rules, call: Call) -> Verdict:

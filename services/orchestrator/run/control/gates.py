@@ -1,8 +1,8 @@
-"""The gates of a run: who may answer each, what people have done to it, and its answer.
+"""The gates of a run: who may answer each, the steps people have taken, and its answer.
 
-A gate is anything that a run waits for from outside: a person's word, or what a program's own function returns. The
-first answer wins, and one that comes before the run waits for it is kept. A step, and an answer, is known here when the
-log has it; until then the gate has the commit that is on its way.
+A gate is anything external that a run waits for: a person's decision, or the result of a program's function. The first
+answer wins; one that comes before the run waits for it is kept. A step or an answer is visible here once it is in the
+log; until then the gate holds its pending commit.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ CLAIMED, RELEASED = "claimed", "released"
 """Steps of a gate."""
 
 WIDENING = frozenset({DELEGATED, ESCALATED})
-"""Steps after which those in `to` may answer too."""
+"""Steps that allow the users in `to` to answer as well."""
 
 EXPIRED = "expired"
-"""State of a gate whose time was over before an answer."""
+"""State of a gate that expired without an answer."""
 
 KEPT_MAX = 32
-"""Answers that came before their gates. Each may be as large as a message."""
+"""Maximum answers kept for gates not yet reached. Each may be as large as a message."""
 
 VOTES_MAX = 100
-"""Edits begin the count of votes anew, so nothing else would end a quarrel."""
+"""Maximum votes; edits restart the count, so nothing else would end a dispute."""
 
 NOTES_MAX = 100
-"""Delegations and questions, which are no votes and leave these their room."""
+"""Maximum delegations and questions, counted separately so that they do not use up the votes."""
 
 CLAIMS_MAX = 10_000
-"""Claims and renewals of a run: a page that renews twice a minute has three days."""
+"""Maximum claims and renewals of a run: three days for a page that renews twice a minute."""
 
 CALL_WAIT_S = 3.0
-"""An owner that has taken a run over replays it up to its gates in milliseconds."""
+"""Time to wait for a run that was taken over to reach its gates; the replay takes milliseconds."""
 
 CATCH_UP_S = 3.0
-"""While memory takes nothing, a step is on its way for minutes."""
+"""Time to wait for pending steps; a commit may take minutes while memory is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Submission:
     by: str = ""
     """The authenticated user; empty in logs of earlier versions."""
     credential: str = ""
-    """How the user was proven; empty: by nothing."""
+    """How the user was authenticated; empty without authentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One client of a user says that it answers the gate, for a while."""
+    """A client's reservation of the gate for a limited time."""
 
     user: str
     holder: str
@@ -72,7 +72,7 @@ class Claim:
 
 
 class Place(Enum):
-    """Where the run is, seen from a gate."""
+    """The run's position relative to a gate."""
 
     AHEAD = "it has not come to the gate"
     HERE = "it waits at the gate, or has had an answer there before it was taken over"
@@ -83,28 +83,28 @@ class Place(Enum):
 class Gate:
     gate_id: str
     opened: agent_pb2.GateOpen = field(default_factory=agent_pb2.GateOpen)
-    """How it was opened; empty for a program's function, and while an answer is here before the run is."""
+    """The opening event; empty for a program's function, and for an answer that came before the run."""
     opened_at: int = 0
     """Unix milliseconds."""
     place: Place = Place.AHEAD
     call: asyncio.Future[Call] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """The call that the gate is about; there when this process has come to the gate."""
+    """The call of the gate; set when this process reaches the gate."""
 
     taken: tuple[str, str] | None = None
-    """Request id and user of the first answer, from the moment when it came."""
+    """Request id and user of the first answer, from the moment it arrives."""
     answer_commit: asyncio.Future[None] | None = None
-    """The commit of that answer; None where the log had it already."""
+    """The commit of that answer; None if it was in the log already."""
     answer: asyncio.Future[Submission | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """What the log has; None: the time is over, and nobody can answer any more."""
+    """The answer in the log; None: the gate expired, and can no longer be answered."""
 
     answering: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Answers and steps are judged one after the other: each knows what the one before it has changed."""
+    """Serializes answers and steps, so that each sees the effect of the previous one."""
     steps: list[agent_pb2.GateStep] = field(default_factory=list[agent_pb2.GateStep])
-    """Those that change who may answer or what is decided, or that happen once."""
+    """Steps that change the answerers or the decision, or that happen only once."""
     step_commit: asyncio.Future[None] | None = None
-    """The commit of the last step; what comes next waits for it, so that nothing is decided by a vote that is lost."""
+    """The commit of the last step; the next one waits for it, so that a lost vote decides nothing."""
     claim: Claim | None = None
 
     @property
@@ -113,12 +113,12 @@ class Gate:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the run has its answer, or knows that there is none, and has gone on with that."""
+        """Whether the run has continued past the gate, with an answer or after it expired."""
         return self.place is Place.PASSED and self.answer.done()
 
     @property
     def answerers(self) -> common_pb2.Answerers:
-        """Who may answer now: as the rule says, and those to whom it was passed."""
+        """Current answerers: those of the rule, and users it was delegated or escalated to."""
         rule = self.opened.answerers
         names = [name for step in self.steps if step.step in WIDENING for name in step.to]
         return common_pb2.Answerers(
@@ -127,27 +127,27 @@ class Gate:
 
     @property
     def votes(self) -> list[agent_pb2.GateStep]:
-        """Approvals that count: the last edit, if any, and those after it."""
+        """Valid approvals: the last edit, if any, and those after it."""
         votes = [step for step in self.steps if step.step == VOTE]
         edits = [index for index, vote in enumerate(votes) if vote.decision == "edit"]
         return votes[edits[-1] :] if edits else votes
 
     @property
     def arguments(self) -> str:
-        """The arguments that the votes are for, as JSON text; empty: the call's own."""
+        """The arguments that the votes approve, as JSON text; empty for the call's own."""
         votes = self.votes
         return votes[0].arguments if votes else ""
 
     def has_step(self, kind: str, user: str, request_id: str) -> bool:
-        """Say whether this request of the user has been taken; an empty `request_id` never has."""
+        """Return whether this request of the user has been recorded; an empty `request_id` never has."""
         taken = ((step.step, step.by, step.request_id) for step in self.steps)
         return bool(request_id) and (kind, user, request_id) in taken
 
     def find_claim(self, user: str, holder: str) -> Claim | None:
-        """Return the claim of this user and client; None where nobody has one.
+        """Return the claim of this user and client; None if the gate is not claimed.
 
         Raises:
-            Claimed: Another client has one.
+            Claimed: Another client has claimed it.
         """
         claim = self.claim
         if claim is None or claim.until <= now_ms():
@@ -161,7 +161,7 @@ class Gate:
         return claim
 
     def note(self, step: agent_pb2.GateStep) -> None:
-        """Keep what a step of the log changes."""
+        """Apply a logged step."""
         if step.step == CLAIMED:
             self.claim = Claim(step.by, step.holder, step.until)
         elif step.step == RELEASED:
@@ -171,7 +171,7 @@ class Gate:
             self.steps.append(step)
 
     def list_due(self) -> list[tuple[int, agent_pb2.GateStep]]:
-        """Return the steps that are still to happen by themselves, each with its time; each happens once."""
+        """Return the timed steps that have not happened yet, each with its time; each happens once."""
         opened, taken = self.opened, {step.step for step in self.steps}
         due: list[tuple[int, agent_pb2.GateStep]] = []
         if opened.remind_at and REMINDED not in taken:
@@ -183,16 +183,16 @@ class Gate:
 
     @property
     def next_time(self) -> int:
-        """When time next does something to the gate, in Unix milliseconds: a step, or its end."""
+        """Time of the gate's next timed step or of its expiry, in Unix milliseconds."""
         return min([at for at, _ in self.list_due()] + [self.opened.expires_at])
 
     async def settle(self) -> None:
-        """Return when the log has the last step; raises what the log refused it with."""
+        """Return when the last step is in the log; raises the error if the log refused it."""
         if self.step_commit is not None:
             await asyncio.shield(self.step_commit)
 
     async def catch_up(self) -> None:
-        """Return when the log has all that is on its way; raises as `settle`, and Overloaded after CATCH_UP_S."""
+        """Return when no commit is pending; raises the errors of `settle`, and Overloaded after CATCH_UP_S."""
         try:
             async with asyncio.timeout(CATCH_UP_S), self.answering:
                 await self.settle()
@@ -200,7 +200,7 @@ class Gate:
             raise Overloaded("the gate's last step is on its way to the log; try again") from None
 
     async def wait_for_call(self) -> Call:
-        """Raises Overloaded where the run has not come to the gate yet, after it was taken over."""
+        """Return the call. Raises Overloaded if the run, after a takeover, has not reached the gate yet."""
         try:
             async with asyncio.timeout(CALL_WAIT_S):
                 return await asyncio.shield(self.call)
@@ -208,51 +208,51 @@ class Gate:
             raise Overloaded("the run is being taken over by another process; try again") from None
 
     def foresee(self, request_id: str = "", by: str = "") -> Outcome:
-        """Return what an answer would be now; with an empty `request_id` it is never `repeated`."""
+        """Return the outcome that an answer would have now; with an empty `request_id` it is never `repeated`."""
         if self.taken is not None:
-            # Logs of earlier versions do not say by whom.
+            # Logs of earlier versions do not record the user.
             is_same = request_id and request_id == self.taken[0] and self.taken[1] in ("", by)
             return "repeated" if is_same else "duplicate"
         return "expired" if self.answer.done() else "accepted"
 
     def fulfil(self, submission: Submission) -> None:
-        """Give the answer, which the log has, to whoever waits for it."""
+        """Pass the logged answer to the waiting run."""
         if not self.answer.done():
             self.answer.set_result(submission)
 
     def end(self) -> None:
-        """End the gate's time: nobody has answered, and nobody can any more. An answer that has come stays."""
+        """Expire the gate, so that it can no longer be answered. An answer already received is kept."""
         if self.taken is None and not self.answer.done():
             self.answer.set_result(None)
 
     async def wait(self, timeout_s: float) -> Submission | None:
-        """Return the answer; None after `timeout_s`, or where the time was over before."""
+        """Return the answer; None after `timeout_s`, or if the gate has expired."""
         self.place = Place.HERE
         try:
             async with asyncio.timeout(timeout_s):
-                # Shielded: the timeout ends this wait, not the future that is given an answer on its way.
+                # Shielded: the timeout ends only this wait, not the future, which may still receive an answer.
                 return await asyncio.shield(self.answer)
         except TimeoutError:
             self.end()
-            # One that was taken came in time and is on its way to the disk; a commit that fails ends the run.
+            # An accepted answer came in time and is being committed; a failing commit ends the run.
             return await asyncio.shield(self.answer)
         finally:
             self.place = Place.PASSED
 
 
 class Gates:
-    """All gates of one run, each known until the run ends."""
+    """All gates of one run; each is kept until the run ends."""
 
     def __init__(self, events: Sequence[agent_pb2.AgentDelta] = ()) -> None:
         """`events` are those of the run's earlier owners."""
         self._gates: dict[str, Gate] = {}
         self._claims = 0
-        """Claims and renewals in the log."""
+        """Number of claims and renewals in the log."""
         self._is_over = False
         for event in events:
             if event.HasField("gate_open"):
                 self.open(event.gate_open, event.timestamp)
-        for event in events:  # an opening that memory refused at first is behind what was done to its gate
+        for event in events:  # an opening that memory refused at first may come after the steps of its gate
             if event.HasField("gate_step") and event.gate_step.gate_id in self._gates:
                 self.note(event.gate_step)
             elif event.HasField("request_submit"):
@@ -270,35 +270,35 @@ class Gates:
         return gate_id in self._gates
 
     def get(self, gate_id: str) -> Gate:
-        """Return the gate, which is known from now on."""
+        """Return the gate, created if necessary."""
         if gate_id not in self._gates:
             self._gates[gate_id] = Gate(gate_id)
         return self._gates[gate_id]
 
     def find(self, gate_id: str) -> Gate | None:
-        """Return a gate that is, or was, open; None for a call that no person answers, and for one not opened yet."""
+        """Return a gate that is or was open; None for a call that no person answers, and before the gate opens."""
         gate = self._gates.get(gate_id)
         return gate if gate is not None and gate.is_opened else None
 
     def open(self, opened: agent_pb2.GateOpen, opened_at: int = 0) -> Gate:
-        """Know how a gate was opened, at `opened_at` or now; one that is open stays as it was."""
+        """Record a gate's opening, at `opened_at` or now; a gate already open is unchanged."""
         gate = self.get(opened.gate_id)
         if not gate.is_opened:
             gate.opened, gate.opened_at = opened, opened_at or now_ms()
         return gate
 
     def list_waiting(self) -> list[Gate]:
-        """List the open gates at which the run waits in this process, and that nobody has answered."""
+        """List the open, unanswered gates at which the run waits in this process."""
         here = (gate for gate in self._gates.values() if gate.is_opened and gate.place is Place.HERE)
         return [gate for gate in here if gate.foresee() == "accepted"]
 
     def note(self, step: agent_pb2.GateStep) -> None:
-        """Keep what a step of the log changes."""
+        """Apply a logged step."""
         self._claims += step.step == CLAIMED
         self._gates[step.gate_id].note(step)
 
     def check_room(self, step: agent_pb2.GateStep) -> None:
-        """Raises QueueFull where too much of this kind has happened to the gate, or to all of the run's."""
+        """Raise QueueFull if the gate, or the run, has too many steps of this kind."""
         if step.step == CLAIMED and self._claims >= CLAIMS_MAX:
             raise QueueFull(f"this run has been claimed {CLAIMS_MAX} times; its gates are answered without a claim")
         if step.step in (CLAIMED, RELEASED):
@@ -310,10 +310,10 @@ class Gates:
             raise QueueFull(f"this gate has had {what}; answer it")
 
     def take(self, gate_id: str, request_id: str, by: str = "") -> Outcome:
-        """Take the answer of the user `by`, if it is the first one: no other is accepted from now on.
+        """Accept the answer of the user `by` if it is the first; no other is accepted afterwards.
 
         Raises:
-            QueueFull: Too many are kept for gates to which the run has not come.
+            QueueFull: Too many answers are kept for gates that the run has not reached.
         """
         gate = self._gates.get(gate_id) or Gate(gate_id)
         if self._is_over:
@@ -327,13 +327,13 @@ class Gates:
         return "accepted"
 
     def pass_over(self, asked_at: int) -> None:
-        """End the time of every gate that was open at `asked_at`."""
+        """Expire every gate that was open at `asked_at`."""
         for gate in self._gates.values():
             if gate.is_opened and gate.opened_at <= asked_at:
                 gate.end()
 
     def close(self) -> None:
-        """Accept no answer any more: the run is over."""
+        """Accept no more answers, because the run has ended."""
         self._is_over = True
         for gate in self._gates.values():
             gate.end()

@@ -1,4 +1,4 @@
-"""The state of a run: its place in its chat, whether it works or waits, how it is stopped, and what it still hears."""
+"""The state of a run: its place in its chat, its activity, its stops, and the messages that can still reach it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ChatPosition:
     def __init__(self, *, is_first: bool, owner: str = "") -> None:
         self.is_first = is_first
         self.owner = owner
-        """The user whose chat it is; empty while its query is not stored."""
+        """The chat's owner; empty until the query is stored."""
         self.checkpoint_id: int | None = None
-        """Checkpoint to which taking the run back reverts; None while its query is not stored."""
+        """Checkpoint to which reverting the run returns; None until the query is stored."""
         self._cancelled: list[ChatPosition] = []
 
     def open_chat(self) -> None:
@@ -38,13 +38,13 @@ class ChatPosition:
         checkpoints = [position.checkpoint_id for position in self.list_hidden() if position.checkpoint_id is not None]
         if not checkpoints:
             return None
-        # At the checkpoint of a run that has taken others back those were still in the view: go back as far as it did.
+        # At the checkpoint of a run that reverted others, those were still visible, so go back as far as it did.
         self.checkpoint_id = min(checkpoints)
         self._cancelled = []
         return self.checkpoint_id
 
     def list_hidden(self) -> Iterator[ChatPosition]:
-        """Iterate the runs taken back, with those that they should have taken back."""
+        """Yield the reverted runs, and those that they were to revert."""
         for position in self._cancelled:
             yield position
             yield from position.list_hidden()
@@ -54,14 +54,14 @@ class RunState:
     __slots__ = ("_begun", "_on_rest", "_turn", "created_at", "is_stored", "name")
 
     def __init__(self, created_at: int, *, is_stored: bool, on_rest: Callable[[bool], None]) -> None:
-        """Call `on_rest` with True when the run waits for people alone."""
+        """Call `on_rest` with True whenever the run waits only for people."""
         self.name = State.QUEUED
         self.created_at = created_at
         """Unix milliseconds."""
         self.is_stored = is_stored
         self._begun = SingleWaiterEvent()
         self._turn = SingleWaiterEvent()
-        """Set when no earlier run of the chat is live, or the run is to end."""
+        """Set when the run is the first live run of its chat, or must end."""
         self._on_rest = on_rest
 
     def store(self) -> None:
@@ -78,7 +78,7 @@ class RunState:
         self._begun.set()
 
     async def wait_for_start(self) -> None:
-        """Wait until the run may ask a model: work ahead of its start must not (docs/decisions/0012)."""
+        """Wait until the run may call a model; work ahead of its start must not (docs/decisions/0012)."""
         await self._begun.wait()
 
     def wait(self) -> None:
@@ -95,7 +95,7 @@ class RunState:
 
 
 SETTLING_S = 0.05
-"""Siblings become live within this time, having only recorded lines to go through."""
+"""Time within which siblings finish replaying recorded lines and become live."""
 
 
 class Stopped(Exception):
@@ -111,7 +111,7 @@ class StopControl:
         self.error: HeadraceError | None = None
         self.is_given_up = False
         self.is_live = is_live
-        """Whether the run is past what earlier owners did."""
+        """Whether the run has passed all that earlier owners did."""
         self.work: asyncio.Task[str] | None = None
         self.recorder: Recorder | None = None
         self._settling: asyncio.TimerHandle | None = None
@@ -129,7 +129,7 @@ class StopControl:
             self._end_work()
 
     def cancel_when(self, condition: Callable[[], bool]) -> None:
-        """Cancel the work once it is past what earlier owners did and the condition holds, as `review` finds."""
+        """Cancel the work once it is live and `review` finds that the condition holds."""
         self._condition = condition
         self.review()
 
@@ -179,7 +179,7 @@ class StopControl:
 
 
 UNHEARD_MAX = 32
-"""Each message may be as large as a query."""
+"""Maximum unheard messages; each may be as large as a query."""
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class Steer:
     request_id: str
     text: str
     committed: asyncio.Future[None] | None = None
-    """None when the log already had the message."""
+    """None if the message was already in the log."""
 
     @property
     def is_committed(self) -> bool:
@@ -208,10 +208,10 @@ class SteerQueue:
         return self._known.get(request_id)
 
     def add(self, steer: Steer) -> None:
-        """Queue a message that is on its way to the log.
+        """Queue a message that is being committed.
 
         Raises:
-            QueueFull: Too many are unheard.
+            QueueFull: Too many messages are unheard.
         """
         if len(self._unheard) >= UNHEARD_MAX:
             raise QueueFull(f"{UNHEARD_MAX} messages wait for the run's next turn already; try again later")

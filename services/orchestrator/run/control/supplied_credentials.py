@@ -1,4 +1,4 @@
-"""Credentials that people have supplied for a run. They are in the memory of its owner, and nowhere else."""
+"""Credentials that people have supplied for a run; they exist only in the memory of its owner."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from headrace.errors import InvalidRequest
 from services.runtime.rpc.call_ids import CREDENTIALS_CHARS_MAX, name_tool_credential
 
 ROOM_CHARS = CREDENTIALS_CHARS_MAX // 2
-"""Size of all of a run; the caller's own, which came with the query, have as much room beside them."""
+"""Maximum characters for one run; the caller's own credentials, sent with the query, have the same allowance."""
 
 
 class SuppliedCredentials:
-    """Belongs to one run; its scopes share it. A run that another process takes over asks again."""
+    """The credentials of one run, shared by its scopes. An owner that takes the run over asks again."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
         self.asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Held by the call that asks for a credential; the others then have it too."""
+        """Held by the call that asks for a credential; other calls wait and then use the same value."""
 
     @property
     def has_any(self) -> bool:
@@ -28,7 +28,7 @@ class SuppliedCredentials:
         return self._values.get(name, "")
 
     def keep(self, name: str, value: str) -> None:
-        """Raises InvalidRequest where the run's credentials would be too long together."""
+        """Store a credential. Raises InvalidRequest if the run's credentials would be too long together."""
         others = sum(len(name_tool_credential(key)) + len(one) for key, one in self._values.items() if key != name)
         if others + len(name_tool_credential(name)) + len(value) > ROOM_CHARS:
             raise InvalidRequest.of(
@@ -37,7 +37,7 @@ class SuppliedCredentials:
         self._values[name] = value
 
     def drop(self, name: str, value: str) -> None:
-        """Forget a value that is of no use; one that has come meanwhile stays."""
+        """Forget a value that was refused; a newer one is kept."""
         if self._values.get(name) == value:
             del self._values[name]
 

@@ -1,1 +1,1 @@
-"""Events on their way to readers, numbered and kept."""
+"""Events for readers: numbered and stored."""

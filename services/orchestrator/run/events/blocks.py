@@ -1,6 +1,6 @@
-"""Blocks of events: a closed one is sent as its snapshot, an open one as start and text so far.
+"""Blocks of events: a closed block is sent as its snapshot, an open one as its start and the text so far.
 
-Text deltas, nearly all of a stream, are coded without objects, byte for byte as protobuf does.
+Text deltas, nearly all of a stream, are encoded without objects, byte for byte as protobuf does.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _recent = lru_cache(maxsize=1)(varint)
 """Many deltas of a fast model share a millisecond."""
 
 _LONGER_HEADS = (3, 4, 5)
-"""Head sizes for texts of more than 127 bytes; no message needs a longer head."""
+"""Head sizes for texts over 127 bytes; no message needs a longer head."""
 
 
 def text_at(raw: bytes) -> int:
-    """Return where the text begins; 0 unless the delta is one piece of valid UTF-8 text."""
+    """Return the text's offset; 0 unless the delta is one piece of valid UTF-8 text."""
     size = len(raw)
     if size < 2 or (raw[0] != CONTENT and raw[0] != REASONING):
         return 0
@@ -148,13 +148,13 @@ class TextBlock:
 
 
 class _Output:
-    """What a running tool has written to one stream without a break."""
+    """Consecutive output of a running tool to one stream."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
         self._text = StringIO()
         self._seqs, self._ends = array("q"), array("q")
-        """Of each piece: its event's seq, and where in the text it ends."""
+        """For each piece: its event's seq, and the end of its text."""
         self._last = Delta()
 
     def add(self, delta: Delta) -> None:
@@ -172,7 +172,7 @@ class _Output:
 
 
 class ToolBlock:
-    """A tool's block; an earlier owner's starts with its snapshot."""
+    """A tool's block; a block of an earlier owner starts with its snapshot."""
 
     def __init__(self, start: Delta) -> None:
         self.start = start
@@ -197,7 +197,7 @@ class ToolBlock:
     def since(self, last_seq: int) -> Iterator[Delta]:
         if self.last.seq <= last_seq:
             return
-        # A call that the reader has whole is not told again: it would begin behind what an owner's death drops.
+        # A call that the reader has completely is not repeated: it would begin after events that a takeover drops.
         if self.end is None or self.end.seq > last_seq:
             yield from self._call_since(last_seq)
         if self.result is not None:
@@ -262,7 +262,7 @@ class ActionBlock:
 
 
 class SingleEvent:
-    """Kept serialized, at a fraction of a message's size."""
+    """One event, kept serialized, at a fraction of a message's size."""
 
     __slots__ = ("_event", "_seq")
 
@@ -276,12 +276,12 @@ class SingleEvent:
 
 
 def _list_fields(part: Message) -> dict[str, Any]:
-    """List the set fields of a block's part: its snapshot has them under the same names."""
+    """Return the set fields of a block's part; its snapshot has them under the same names."""
     return {field.name: value for field, value in part.ListFields()}
 
 
 def _list_arguments(text: str) -> dict[str, Any]:
-    """List a call's written arguments as a field of its snapshot; none where they are no JSON object."""
+    """Return the call's arguments as a field of its snapshot; empty if they are not a JSON object."""
     return {"arguments": text or "{}"} if is_object(text or "{}") else {}
 
 
@@ -296,7 +296,7 @@ def _make_event(like: Delta, kind: str, **fields: Any) -> Delta:
 
 
 def _move_seq(delta: Delta, last_seq: int) -> Delta:
-    """Return `delta` with at least `last_seq`, which the reader may have seen."""
+    """Return `delta` with seq `last_seq` at least, because the reader may have seen that one."""
     if delta.seq >= last_seq:
         return delta
     copy = Delta()

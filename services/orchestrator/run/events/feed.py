@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headrace.errors import OutOfRange, Overloaded
-from headrace.fold import TERMINAL
+from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2
 from services.orchestrator.peers.recorder import Recorder
 from services.orchestrator.run.events.blocks import ActionBlock, SingleEvent, TextBlock, ToolBlock
@@ -32,7 +32,7 @@ class Journal:
     def __init__(self) -> None:
         self._entries: list[TextBlock | ToolBlock | ActionBlock | SingleEvent] = []
         self._open: dict[str, TextBlock | ToolBlock | ActionBlock] = {}
-        """Open blocks by id; a tool's stays until its result."""
+        """Open blocks by id; a tool's block stays until its result."""
 
     def note(self, kind: str, delta: Delta) -> None:
         """Fold an event; pieces of text go to their block directly."""
@@ -95,9 +95,10 @@ class Journal:
                     self._entries.append(SingleEvent(event))
 
     def since(self, last_seq: int) -> list[Delta]:
-        """Return events in order of seq.
+        """Return the events after `last_seq` in order of seq.
 
-        An open block begins at the later of its own seq and `last_seq`: a reader that leaves in between resumes there.
+        An open block begins at the later of its own seq and `last_seq`, so that a reader that disconnects in between
+        resumes there.
         """
         events = [delta for entry in self._entries for delta in entry.since(last_seq)]
         return sorted(events, key=lambda delta: delta.seq)
@@ -124,7 +125,7 @@ class Journal:
 
 
 QUEUE_MAX = 4096
-"""About 1 MB, a minute of a fast model."""
+"""Maximum queued events per reader, about 1 MB, or a minute of a fast model."""
 
 
 class Followed(NamedTuple):
@@ -167,20 +168,20 @@ class Feed:
     """Written by the run's task, read by any number of readers."""
 
     def __init__(self, seq: int = 0, history: Iterable[agent_pb2.AgentDelta] = ()) -> None:
-        """Continue after `seq`, the last event's number, and earlier owners' events."""
+        """Continue after `seq`, the last event's number, and the earlier owners' events."""
         self.seq = seq
         self.ended = False
         self.is_cut = False
-        """Whether readers must attach again: the run goes on elsewhere, or later."""
+        """Whether readers must attach again, because the run continues elsewhere or later."""
         self.is_parked = False
-        """Whether that was announced: who follows attaches them again."""
+        """Whether the run was parked, in which case the stream's follower attaches its readers again."""
         self._journal = Journal()
         self._journal.recall(history)
         self._readers: dict[_Reader, None] = {}
-        """In the order in which they came, in which they are served."""
+        """Readers in the order in which they came and are served."""
         self._held: list[int] = []
         self.recorder: Recorder | None = None
-        """Has each event too, where the run is recorded."""
+        """Receives each event if the run is recorded."""
 
     @property
     def readers(self) -> int:
@@ -192,7 +193,7 @@ class Feed:
     def publish(
         self, payload: Message, *, held: bool = False, subagent_id: str | None = None, task_id: str | None = None
     ) -> agent_pb2.AgentDelta:
-        """Number and send an event; readers get a `held` one only when it is released."""
+        """Number and send an event; readers receive a `held` one only when it is released."""
         kind = KINDS[type(payload)]
         self.seq += 1
         fields: Any = {kind: payload}
@@ -228,7 +229,7 @@ class Feed:
                 reader.put(self.seq, event)
 
     def release(self, seq: int) -> None:
-        """Send a held event and what waits behind it; other seqs have no effect."""
+        """Send a held event and those queued after it; other seqs have no effect."""
         if seq in self._held:
             self._held.remove(seq)
             self._catch_up_all()
@@ -245,8 +246,8 @@ class Feed:
         """Send everything after `last_seq` until the end or a cut.
 
         Raises:
-            OutOfRange: `last_seq` is beyond what was sent.
-            Overloaded: The feed is cut, with nothing to send.
+            OutOfRange: `last_seq` is beyond the last event.
+            Overloaded: The feed is cut, and nothing is left to send.
         """
         if last_seq > self.seq:
             raise OutOfRange(f"lastSeq {last_seq} is beyond the run's last event {self.seq}", lastSeq=self.seq)

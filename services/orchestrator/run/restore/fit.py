@@ -1,7 +1,7 @@
-"""Holds what a mode of an operator's own asks for against the recording of its run.
+"""Compares the requests of an operator's mode with the recording of its run.
 
-A mode that is run again must ask for the same things in the same order. The first that differs ends the run: going on
-would give a question the answer of another.
+A mode that runs again must make the same requests in the same order. The first difference ends the run, because a later
+request would get the answer to another one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ END = "its end"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the log has of a step beside messages: its value, or how it failed."""
+    """A step's record outside messages: its value, or its failure."""
 
     value: bytes | None = None
     failure: tuple[str, str, str] | None = None
     """Reason, message, and details as JSON text."""
 
     said: int = 0
-    """Messages of the scope that were there when it failed."""
+    """Number of the scope's messages before the failure."""
 
     def dump(self, step: int, name: str) -> str:
         fields: dict[str, object] = {"step": step, "name": name}
@@ -46,14 +46,15 @@ class Fit:
     """The steps of one scope, counted from 1."""
 
     def __init__(self, restored: RestoredScope, where: str, list_unopened: Callable[[], list[str]]) -> None:
-        """`where` names the scope in errors; `list_unopened` the recorded tasks below it that were not begun yet."""
+        """`where` names the scope in errors; `list_unopened` returns recorded tasks below it that have not begun
+        yet."""
         self._restored = restored
         self._where = where
         self._list_unopened = list_unopened
         self.step = 0
         self._wish = ""
         self.said_live = 0
-        """Messages of the scope that were added behind the recording."""
+        """Number of the scope's messages added after the recording."""
         self._changed: ModeChanged | None = None
 
     @property
@@ -61,7 +62,7 @@ class Fit:
         return self._restored.taken + self.said_live
 
     def begin_step(self, wish: str) -> None:
-        """Begin the next step, which asks for `wish`. Raises what the step failed with, if that is recorded."""
+        """Begin the next step, which requests `wish`. Raises the step's failure if one is recorded."""
         self._check_broken()
         self.step += 1
         self._wish = wish
@@ -69,11 +70,11 @@ class Fit:
 
     @property
     def has_failure(self) -> bool:
-        """Whether the log has how this step failed."""
+        """Whether the log has a failure of this step."""
         return "failure" in self._restored.kept.get(self.step, {})
 
     def check_message(self, text: str) -> None:
-        """Check that a message with this text comes next, or nothing."""
+        """Check that the next record is a message with this text, or that the recording has ended."""
         self._check_kept()
         following = self._find_next()
         if following and following[0].message.role != "user":
@@ -85,7 +86,10 @@ class Fit:
             self._check_used_up()
 
     def check_answer(self, calls: Calls | None = None, text: str | None = None) -> None:
-        """Check that a model's answer comes next, or nothing; with `calls` or `text`, what the mode has made itself."""
+        """Check that the next record is a model's answer, or that the recording has ended.
+
+        With `calls` or `text`, it must be the mode's own answer with these.
+        """
         self._check_kept()
         following = self._find_next()
         if following and following[0].message.role == "user":
@@ -100,7 +104,7 @@ class Fit:
             self._check_used_up()
 
     def recall_value(self, name: str) -> bytes | None:
-        """Return the step's recorded value as JSON; None where there is none."""
+        """Return the step's recorded value as JSON; None if the recording has ended."""
         kept = self._restored.kept.get(self.step)
         if kept is None:
             if not self._restored.is_used_up:
@@ -112,7 +116,7 @@ class Fit:
         return orjson.dumps(kept["value"])
 
     def check_end(self) -> None:
-        """Check that nothing more is recorded."""
+        """Check that the recording has ended."""
         self._check_broken()
         self.step += 1
         if not self._restored.is_used_up or self._restored.last_kept >= self.step:
@@ -121,7 +125,7 @@ class Fit:
         self._check_unopened()
 
     def _check_broken(self) -> None:
-        # Code that catches every exception is not to go on after the first difference.
+        # Code that catches every exception must not continue after the first difference.
         if self._changed is not None:
             raise self._changed
 
@@ -169,14 +173,14 @@ class Fit:
 
 
 def make_failure(reason: str, message: str, details: str) -> HeadraceError:
-    """Return the error that was recorded; INTERRUPTED for one that this release does not know."""
+    """Return the recorded error; INTERRUPTED for a reason that this release does not know."""
     error = BY_REASON.get(reason, Interrupted)(message)
     error.metadata = orjson.loads(details) if details else {}
     return error
 
 
 def _describe(following: Sequence[memory_pb2.LogMessage]) -> str:
-    """Say what the next messages are, without what was said in them."""
+    """Return a description of the next messages, without their content."""
     if following[0].message.role == "user":
         return "a message to the model"
     if following[-1].finish_reason != MADE:

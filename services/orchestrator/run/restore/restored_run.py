@@ -1,4 +1,4 @@
-"""Restores a run that is taken over: its mode executes again, and scopes get the answers that the log has first."""
+"""Restores a run that is taken over: its mode runs again, and scopes first receive the answers in the log."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PLANS = frozenset({"plan_create", "plan_update"})
 TASK_ENDS = frozenset({"task_complete", "task_fail", "task_cancel"})
 
 KEPT_STAGE = "mode"
-"""Stage of steps that keep what a mode was told beside the conversation; no model is shown them."""
+"""Stage of steps with a mode's values outside the conversation; models do not see them."""
 
 MADE = "mode"
-"""Finish reason of answers that no model gave: what a mode says or calls itself."""
+"""Finish reason of a mode's own texts and calls, as opposed to a model's answers."""
 
 
 class RestoredScope:
@@ -31,18 +31,18 @@ class RestoredScope:
         self.last_system = ""
         self.last_stage = ""
         self.last_seq = 0
-        """Seq up to which readers have whole blocks."""
+        """Seq up to which readers have complete blocks."""
         self.taken = 0
-        """Messages that were replayed, results aside."""
+        """Number of messages replayed, without results."""
         self.kept: dict[int, dict[str, Any]] = {}
-        """What a mode was told beside the conversation, by its step."""
+        """A mode's values outside the conversation, by step."""
         self._said: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._events: list[Delta] = []
 
     @property
     def is_used_up(self) -> bool:
-        """Whether everything is replayed."""
+        """Whether everything has been replayed."""
         return not self._said
 
     @property
@@ -52,7 +52,7 @@ class RestoredScope:
         return [piece for piece in calls if piece.message.tool_calls[0].id not in self._results]
 
     def answer(self) -> list[memory_pb2.LogMessage]:
-        """Take the next answer's pieces; empty when the model must be asked."""
+        """Consume the next answer's pieces; empty if the model must be asked."""
         pieces = self.peek() if self._said and self._said[0].message.role == "assistant" else []
         for _ in pieces:
             self._said.popleft()
@@ -60,7 +60,7 @@ class RestoredScope:
         return pieces
 
     def peek(self) -> list[memory_pb2.LogMessage]:
-        """Return the next message to the model, or the next answer's pieces; empty when all is replayed."""
+        """Return the next message to the model, or the next answer's pieces; empty if all has been replayed."""
         pieces: list[memory_pb2.LogMessage] = []
         for message in self._said:
             if pieces and (message.message.role == "user" or message.msg_id != pieces[0].msg_id):
@@ -78,7 +78,7 @@ class RestoredScope:
 
     @property
     def last_kept(self) -> int:
-        """The last step of which something is kept."""
+        """The last step with a recorded value; 0 without any."""
         return max(self.kept, default=0)
 
     def is_next_said(self, text: str) -> bool:
@@ -94,22 +94,22 @@ class RestoredScope:
 
     @property
     def task_end(self) -> Delta | None:
-        """None when the task has not ended or has more to replay."""
+        """The task's end; None if it has not ended or has more to replay."""
         ends = (event for event in self._events if event.WhichOneof("payload") in TASK_ENDS)
         return next(ends, None) if self.is_used_up else None
 
     def take_plan(self) -> list[agent_pb2.Task] | None:
-        """Take the newest plan; return None when readers know no plan."""
+        """Consume the newest plan; return None if readers know no plan."""
         plans = [event for event in self._events if event.WhichOneof("payload") in PLANS]
         for event in plans:
             self._events.remove(event)
         if not plans:
             return None
-        last = max(plans, key=lambda event: event.seq)  # one that memory refused at first lies behind later ones
+        last = max(plans, key=lambda event: event.seq)  # one that memory refused at first comes after later ones
         return list((last.plan_update if last.HasField("plan_update") else last.plan_create).plan)
 
     def event(self, payload: Message) -> Delta | None:
-        """Take the recorded event of this payload, which is not published again."""
+        """Consume the recorded event with this payload, which is not published again; None without one."""
         kind = KINDS[type(payload)]
         for event in self._events:
             if event.WhichOneof("payload") == kind and getattr(event, kind) == payload:
@@ -147,7 +147,7 @@ _UNRECORDED = RestoredScope()
 
 
 class RestoredRun:
-    """Log lines of a run by scope; empty for a new run."""
+    """A run's log lines by scope; empty for a new run."""
 
     def __init__(self, lines: Sequence[memory_pb2.LogLine] = ()) -> None:
         self.lines = lines
@@ -165,7 +165,7 @@ class RestoredRun:
         return self._scopes.get(context_id or "", _UNRECORDED)
 
     def list_tasks(self, below: str | None) -> list[str]:
-        """List the recorded contexts of tasks right below a scope."""
+        """List the recorded contexts of tasks directly below a scope."""
         start = f"{below}.{TASK}" if below else TASK
         return [name for name in self._scopes if name.startswith(start) and "." not in name[len(start) :]]
 
@@ -176,20 +176,20 @@ class RestoredRun:
         return any(getattr(event, name) == value for event in self.find_payloads(kind))
 
     def awaits(self, wait_id: str) -> bool:
-        """Return whether the run waits for this submit, or will after its replay."""
+        """Return whether the run waits for this submit, now or after its replay."""
         if any(ask.approval_id == wait_id for ask in self.find_payloads("approval_ask")):
             return not self.has("approval_answer", "approval_id", wait_id)
         pieces = [message for message in self.messages() if message.tool_id == wait_id]
         return bool(pieces) and all(piece.message.role != "tool" for piece in pieces)
 
     def messages(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
-        """Iterate the messages of context `under` and those nested in it, or of all."""
+        """Iterate over the messages of context `under` and those nested in it, or over all."""
         for line in self.lines:
             if line.HasField("step") and line.step.context_id.startswith(under):
                 yield from line.step.messages
 
     def answers(self, under: str = "") -> Iterator[memory_pb2.LogMessage]:
-        """Iterate the last piece of each answer, which has its usage."""
+        """Iterate over the last piece of each answer, which carries its usage."""
         last: dict[str, memory_pb2.LogMessage] = {}
         for message in self.messages(under):
             if message.message.role == "assistant":

@@ -1,4 +1,4 @@
-"""Where this process continues an earlier owner's run, and which events of that owner readers must drop."""
+"""Where this process continues an earlier owner's run, and which of that owner's events readers must drop."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ResumePoint:
     reason: str = ""
     is_changed: bool = False
     traceparent: str = ""
-    """Empty when the query's span was not recorded."""
+    """Empty if the query's span was not recorded."""
     chat_owner: str = ""
-    """The user whose chat it is; empty: not known yet."""
+    """The chat's owner; empty if not known yet."""
 
 
 NEW = ResumePoint()
@@ -32,11 +32,11 @@ CRASHED = "INTERRUPTED"
 HANDED_OVER = "HANDED_OVER"
 """Reasons of a reset: the previous owner died, or handed the run over."""
 PARKED = "PARKED"
-"""No reason for one: readers have all that there was."""
+"""Not a reason for a reset: readers have everything."""
 
 
 def count_crashes(restored: RestoredRun) -> int:
-    """Count the owners that the run has lost; what was open within it then has resets of its own beside the run's."""
+    """Count the owners that the run has lost; resets of its open sub-agents and tasks are not counted."""
     return sum(
         event.attempt_reset.reason == CRASHED
         for event in restored.events
@@ -53,8 +53,8 @@ class ScopeReset:
 
 
 def find_resets(run_id: str, restored: RestoredRun, reason: str, history: Iterable[Delta]) -> list[ScopeReset]:
-    """Find the seq after which readers drop events, for the run and then for its open tasks and sub-agents, each
-    behind what it is within."""
+    """Return the resets, each with the seq after which readers drop events: the run's, then those of open tasks and
+    sub-agents, outer ones first."""
     lasts = [event.seq for event in history if event.HasField("run_start")]
     lasts += [restored.scope(None).last_seq]
     lasts += [message.events.last_seq for message in restored.messages()]

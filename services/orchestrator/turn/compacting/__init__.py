@@ -1,1 +1,1 @@
-"""Compaction of a context: when, with which files, and what it costs the run."""
+"""Compaction of a context: its timing, its files, and its cost for the run."""

@@ -25,27 +25,27 @@ from services.orchestrator.turn.compacting import mentioned_files
 from services.runtime.rpc.peer_calls import translating_peer_errors
 
 COMPACT_TIMEOUT_S = 3_700.0
-"""More than memory may be set to take for a summary (HEADRACE_MEMORY_SUMMARY_TIMEOUT_S)."""
+"""Longer than memory's longest configurable summary timeout (HEADRACE_MEMORY_SUMMARY_TIMEOUT_S)."""
 
 TIME_RATIO = 0.5
-"""Share of the run's time left that a compaction before a turn may take: the turn itself needs some, too."""
+"""Share of the run's remaining time that a compaction before a turn may use; the turn needs the rest."""
 
 GROWTH_RATIO = 1.1
-"""From 0.8 of the limit, where it is due, a failed compaction is tried again at most three times."""
+"""Growth before a failed compaction is retried: from 0.8 of the limit, where it is due, at most three times."""
 
 OVERTAKEN = "ALREADY_COMPACTED"
-"""Reason where the context has been compacted by another meanwhile, perhaps before a model was asked."""
+"""Reason if another compaction changed the context in the meantime, possibly before a model was called."""
 
 REFUSALS = frozenset({"NOTHING_TO_COMPACT", "TOO_MANY_FAILURES", OVERTAKEN})
-"""Reasons for which memory refuses without asking a model."""
+"""Reasons with which memory refuses before calling a model."""
 
 CUT = "CUT"
 
 UNTOLD = frozenset({CUT, "TIMEOUT", StreamStalled.reason})
-"""Ends of memory's stream before it has told of all calls that a provider may have billed."""
+"""Ends of memory's stream before it has reported all calls that a provider may have billed."""
 
 INSTRUCTION_TOKENS = 2000
-"""Room for what memory adds to the messages and the files."""
+"""Allowance for the tokens that memory adds to the messages and the files."""
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ log = structlog.get_logger()
 class RequestFrame:
     tools: Sequence[llm_pb2.ToolSchema]
     info: llm_pb2.ModelInfo
-    """The scope's model, with its name alone where the gateway did not answer."""
+    """The scope's model; only its name if the gateway did not answer."""
 
     limits: memory_pb2.ModelLimits
 
@@ -105,9 +105,11 @@ class Compaction:
         return has_changed
 
     async def compact_after_run(self, frame: RequestFrame, loaded: memory_pb2.LoadContextResponse) -> bool:
-        """Compact a chat whose run has ended, as far as what is left of the run's budget allows; return whether that
-        was done. Nothing changes where no summary can be had. Memory charges the chat and keeps the event that history
-        shows: the run takes no more lines."""
+        """Compact the chat of an ended run, within the rest of the run's budget; return whether it was done.
+
+        Nothing changes without a summary. Memory charges the chat and stores the event for history, because the run's
+        log is closed.
+        """
         request = await self._make_request(frame)
         request.trigger, request.base, request.summary_only = "auto", loaded.base, True
         needs = await self._measure_needs(request, frame, loaded)

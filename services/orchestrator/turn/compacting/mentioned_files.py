@@ -1,4 +1,4 @@
-"""Workspace files that a context mentions, ranked, for its summary."""
+"""Workspace files that a context mentions, ranked for its summary."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ log = structlog.get_logger()
 WRITING_TOOLS = frozenset({"write_file", "edit_file"})
 
 _WORD = re.compile(r"[^\s\"'`<>()\[\]{},;:|*?，。；：、（）《》「」“”]+")
-"""`a.py` within `src/a.py` is no mention of `a.py`."""
+"""`src/a.py` does not count as a mention of `a.py`."""
 
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}(?![\w./+-])", re.ASCII)
-"""Ends a name in scripts that put no space around it."""
+"""Ends a name in scripts that use no spaces."""
 
 _NAME_CHARS_MAX = 255
 _NAMES_MAX = 4
@@ -35,7 +35,7 @@ _SPLIT = re.compile(r"[\w./+-]{2}", re.ASCII)
 """Matches between two characters of one name."""
 
 _QUOTE = re.compile(r"[`\"“”\n]")
-"""Stands around names with spaces."""
+"""Encloses names with spaces."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class PathMentions:
         )
 
     def _find_in_word(self, word: str) -> Iterator[str]:
-        """Find the longest path in a word whose script has no spaces."""
+        """Find the longest path in a word of a script without spaces."""
         for extension in islice(_EXTENSION.finditer(word), _NAMES_MAX):
             end = extension.end()
             for start in range(max(0, end - _NAME_CHARS_MAX), end):
@@ -121,12 +121,14 @@ FILES_MAX = 5
 LINES_MAX = 1000
 
 READ_BYTES_MAX = 1024 * 1024
-"""A thousand lines seldom have more."""
+"""Bytes read per file; a thousand lines seldom have more."""
 
 
 async def collect_files(peers: Peers, context: memory_pb2.LoadContextRequest) -> list[memory_pb2.ContextFile]:
-    """Return the files that all of a context mentions, of which a turn may be shown a part: the most important first,
-    unreadable ones left out."""
+    """Return the files mentioned in the whole context, of which a turn may see only a part.
+
+    The most important come first; unreadable ones are left out.
+    """
     chat_id = context.chat_id
     listed = await list_workspace(peers, chat_id)
     paths = frozenset(file.path for file in listed.files) if listed is not None else None

@@ -37,7 +37,7 @@ class ServerState:
         *,
         knows_callers: bool = False,
     ) -> None:
-        """`knows_callers` says that somebody admits calls; until then a peer is a stranger."""
+        """With `knows_callers`, an interceptor admits calls; until then a peer counts as a stranger."""
         self.message_bytes_max = message_bytes_max
         self.limits = limits
         self.connection_age_s = connection_age_s
@@ -48,7 +48,7 @@ class ServerState:
         self.strangers = Strangers(limits.strangers) if knows_callers else None
 
     def take_connection(self, connection: ServerConnection) -> bool:
-        """Take a connection in, in the place of a stranger's where there are too many."""
+        """Register a connection, evicting a stranger's if there are too many; return whether it was accepted."""
         if self.is_stopping:
             return False
         is_full = len(self.connections) >= self.limits.connections_max
@@ -76,11 +76,11 @@ class ServerConnection(Connection):
         self._open_call = open_call
         self._server = server
         self.calls: dict[int, ServerCall] = {}
-        """Calls whose handler has not ended, by stream id."""
+        """Calls with running handlers, by stream id."""
         self._resets = RateLimit("streams opened and reset", limits.RESET_BURST, server.limits.resets_per_s)
         self._refused = RateLimit("refused calls", limits.REFUSED_BURST, limits.REFUSED_PER_S)
         self._share: AddressShare | None = None
-        """Allowance of its address; None once a call was admitted."""
+        """Allowance of the peer's address; None after a call was admitted."""
         self._is_leaving = False
         self._refuses = False
         self._last_call: asyncio.TimerHandle | None = None
@@ -216,7 +216,7 @@ class ServerConnection(Connection):
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream.id, trailers, end=True)
         if stream.is_remote_open:
-            # The answer is complete whatever else the client would say.
+            # The answer is complete, whatever else the client sends.
             self.reset_stream(stream, ErrorCodes.NO_ERROR)
         self.forget_if_done(stream)
 
@@ -227,11 +227,11 @@ class ServerConnection(Connection):
         self._close_if_done()
 
     def note_refused(self) -> None:
-        """Count a call that was refused, and end a stranger's connection if there are too many."""
+        """Count a refused call, and end a stranger's connection if there are too many."""
         if self._share is not None:
             self._share.spend_time(limits.REFUSED_CALL_S)
         elif self._server.strangers is not None:
-            return  # a facade's connection has the calls of strangers beside its callers' streams
+            return  # a facade's connection carries calls of strangers along with its callers' streams
         try:
             self._refused.spend_one()
         except RateExceeded as error:
@@ -243,7 +243,7 @@ class ServerConnection(Connection):
         if self._is_leaving or self.is_lost:
             return
         self._is_leaving = True
-        # Calls that are on their way here are still served: the client answers the ping behind them.
+        # Calls already sent are still served: the client answers the ping after them.
         self.out.write(frames.encode_goaway(frames.LAST_STREAM_ID))
         self.send_ping(_LAST_PING)
         self._last_call = self._loop.call_later(self.limits.last_calls_s, self._refuse_new)
@@ -268,5 +268,5 @@ class ServerConnection(Connection):
         # The client closes the socket. With something of it unread, our close would take back our last words, and a
         # call that we never saw would look like one that has begun (https://github.com/grpc/grpc-go/issues/5358).
         if self.transport.can_write_eof():
-            with suppress(OSError):  # the client has closed it meanwhile
+            with suppress(OSError):  # the client has closed it in the meantime
                 self.transport.write_eof()

@@ -1,7 +1,8 @@
-"""Binds sockets, and accepts connections a few at a time, within a stranger's share of the processor.
+"""Binds sockets, and accepts a few connections at a time, within a stranger's share of the processor.
 
-asyncio's servers take every waiting connection in one turn, which holds up all streams, and begin each: its cost is
-spent before any check. Here connections of an address whose share is used up wait as sockets; with TLS they are closed.
+asyncio's servers accept all waiting connections in one turn, which delays all streams, and begin each one: the cost
+arises before any check. Here, connections of an address that has used up its share wait as sockets; with TLS they are
+closed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # No descriptor is left, or no memory; what waits would call again at once.
+                # The system has no descriptor or memory left; the waiting sockets would trigger the callback again at
+                # once.
                 log.warning("connections not accepted", error=str(error))
                 self._loop.remove_reader(self._listening)
                 self._again = self._loop.call_later(ACCEPT_AGAIN_S, self._start_accepting)
@@ -132,7 +134,7 @@ class Listener:
         self, connection: socket.socket, protocol: ServerConnection, handshake: Handshake
     ) -> None:
         CURRENT.set(handshake)
-        with suppress(OSError):  # what the peer does wrong, or its time is over: the loop has closed it
+        with suppress(OSError):  # the peer's fault, or its time is over: the loop has closed it
             await self._loop.connect_accepted_socket(
                 lambda: protocol,
                 connection,
@@ -172,7 +174,7 @@ def bind_address(address: str, *, reuse_port: bool = False) -> tuple[list[socket
 
 
 def _bind_path(path: str) -> socket.socket:
-    # A socket that nobody listens on any more is in the way; serving_grpc() has made sure of that.
+    # An abandoned socket file is in the way; serving_grpc() has checked that it is unused.
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):
             os.unlink(path)

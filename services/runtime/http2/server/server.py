@@ -48,9 +48,9 @@ class Server(grpc.aio.Server):
         network: LocalNetwork | None = None,
         reuse_port: bool = False,
     ) -> None:
-        """`knows_callers` says that an interceptor calls `note_admitted` of each call that may be made. With `network`
-        it also listens there, on the same addresses, but for those with TLS. `reuse_port` lets other processes listen
-        at its ports, too."""
+        """With `knows_callers`, an interceptor calls `note_admitted` for each permitted call. With `network`, the
+        server also listens there, at the same addresses except those with TLS. With `reuse_port`, other processes may
+        listen at its ports, too."""
         self._interceptors = interceptors
         self._generic: list[Any] = []
         self._registered: dict[str, Handler] = {}
@@ -112,7 +112,7 @@ class Server(grpc.aio.Server):
         await self._state.calls.wait_until_zero(grace or 0)
         for connection in self._list_connections():
             connection.refuse_new()
-        # Calls that came in while the last of the others ended have what is left of the time.
+        # Calls that arrived while the others ended get the rest of the time.
         await self._state.calls.wait_until_zero(until_s - loop.time())
         for connection in self._list_connections():
             for call in [*connection.calls.values()]:

@@ -1,11 +1,11 @@
-"""Bounds for connections before a call of theirs was admitted, counted for all of one address together.
+"""Limits for connections that have had no admitted call yet, counted per address.
 
-A peer without a credential may use a small share of the processor, of memory and of connections. A connection is a
-stranger's until its first call is admitted; from then on other limits hold. Peers on Unix sockets are no strangers.
+A peer without a credential may use a small share of the processor, of memory and of connections. A connection belongs
+to a stranger until its first call is admitted; then other limits apply. Peers on Unix sockets are no strangers.
 
-TLS handshakes are charged with the processor time that they take. asyncio's transports make them out of our sight, so
-an `ssl.SSLObject` of ours measures each step, for the handshake that is current in its context: transports call back
-in the context in which they were made.
+TLS handshakes are charged for their processor time. asyncio's transports run them out of our sight, so our
+`ssl.SSLObject` measures each step, for the current handshake of its context: transports call back in the context of
+their creation.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CURRENT: ContextVar[Handshake | None] = ContextVar("handshake", default=None)
 
 
 class Handshake:
-    """One handshake, for which `reserved_s` were charged before it began."""
+    """One handshake; `reserved_s` was charged before it began."""
 
     def __init__(self, charge: Callable[[float], None] | None = None, reserved_s: float = 0.0) -> None:
-        """`charge` is told what it costs beyond, as it goes on; None where nobody is charged."""
+        """`charge` receives further costs as they arise; None if there is no one to charge."""
         self._charge = charge
         self._cpu_s = 0.0
         self.charged_s = reserved_s
@@ -79,7 +79,7 @@ class AddressShare:
         return len(self._connections)
 
     def add_connection(self, connection: Stranger) -> None:
-        """Take a connection in; if there are too many, the one that was silent longest is closed."""
+        """Register a connection; if there are too many, the one that has been silent longest is closed."""
         if len(self) >= self._limits.connections_max:
             self.evict_one()
         self._connections[connection] = 0
@@ -101,7 +101,7 @@ class AddressShare:
         return self._held_bytes <= self._limits.bytes_max
 
     def spend_time(self, seconds: float) -> None:
-        """Count seconds of the processor; with fewer than none, what was spent is paid back."""
+        """Count processor seconds; a negative number returns them."""
         self._refill()
         self._left_s -= seconds
 
@@ -153,12 +153,12 @@ class Strangers:
 
     def spend_time(self, peer: object, seconds: float) -> None:
         """Count seconds of the processor for the address of `peer`."""
-        # Found anew, since the share that was charged before may be forgotten by now.
+        # Looked up again, because the share that was charged before may be forgotten by now.
         if (share := self._find_share(peer)) is not None:
             share.spend_time(seconds)
 
     def evict_one(self) -> bool:
-        """Close the connection of a stranger, of the address that has most; False if there is none."""
+        """Close a stranger's connection, of the address with the most; return False if there is none."""
         share = max(self._shares.values(), key=len, default=None)
         if not share:
             return False

@@ -1,5 +1,5 @@
-"""Users authorize Headrace at an MCP server: OAuth 2.1, as the protocol's versions have it.
+"""Users authorize Headrace at an MCP server: OAuth 2.1, as the protocol's versions specify it.
 
-A server's 401 leads to an address (authorizer.py), at which the user agrees; their browser comes back with a code,
-which becomes tokens (tokens.py). Those are kept encrypted, for that user and server alone (token_store.py).
+A server's 401 leads to an address (authorizer.py), at which the user consents; their browser returns with a code, which
+is exchanged for tokens (tokens.py). Those are stored encrypted, for that user and server only (token_store.py).
 """

@@ -1,6 +1,6 @@
-"""The tokens of one server's users: found, renewed, asked for.
+"""The tokens of one server's users: lookup, renewal, authorization requests.
 
-The place where a user agrees is found from the server's 401, as its protocol's versions say.
+The address for a user's consent is discovered from the server's 401, as its protocol version specifies.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from services.tools.mcp_client.settings import Http, OAuth
 log = structlog.get_logger()
 
 AUTHORIZE = "authorize-"
-"""Beginning of the name of what a user is asked."""
+"""Prefix of the name of a consent question."""
 
 RESUME_STATE = "authorize"
-"""State in a call's record while its user is asked to agree: the call starts over then."""
+"""State in a call's record while its user is asked to consent; then the call starts over."""
 
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 
@@ -60,17 +60,17 @@ class Authorizer:
         self._renewing: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def find_header(self, caller: Identity) -> str:
-        """Return the user's Authorization header; empty: the user has not agreed, or has to agree anew."""
+        """Return the user's Authorization header; empty if the user has not consented, or must do so again."""
         token = await asyncio.to_thread(self._store.find_token, self._server, caller)
         if token is not None and is_due(token):
             token = await self._renew(caller, token)
         return token.header if token is not None else ""
 
     async def ask(self, caller: Identity, refused: str, challenge: Challenge) -> InputNeeded:
-        """Return what sends the user to where they agree. `refused` is the header that the server does not take.
+        """Return the question that sends the user to the consent page. `refused` is the header that the server refused.
 
         Raises:
-            ToolFailed: That place cannot be found.
+            ToolFailed: The page cannot be found.
         """
         token = await asyncio.to_thread(self._store.find_token, self._server, caller)
         if token is not None and token.header == refused:
@@ -107,7 +107,7 @@ class Authorizer:
 
 
 async def start(server: str, settings: Http, store: TokenStore, caller: Identity, challenge: Challenge) -> str:
-    """Return the address at which the user agrees, and keep what becomes of it. Raises AuthorizationFailed."""
+    """Return the address of the consent page, and store the pending authorization. Raises AuthorizationFailed."""
     granted = settings.oauth
     assert granted is not None
     try:
@@ -150,7 +150,7 @@ def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> s
 
 
 async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResourceMetadata | None:
-    """Return the server's own word on who authorizes for it; None: it has none, as in 2025-03-26."""
+    """Return the server's metadata about its authorization servers; None if it has none, as in 2025-03-26."""
     for address in build_protected_resource_metadata_discovery_urls(challenge.resource_metadata or None, settings.url):
         response = await send(create_oauth_metadata_request(address), settings.allow)
         if response.status_code >= 500:
@@ -187,7 +187,7 @@ async def _find_server(settings: Http, resource: ProtectedResourceMetadata | Non
 
 
 async def _find_client(server: str, store: TokenStore, settings: Http, granted: OAuth, found: OAuthMetadata) -> Client:
-    """Return what Headrace is there: as the operator has registered it, by its document, or registered by itself."""
+    """Return Headrace's client identity there: registered by the operator, by its metadata document, or dynamically."""
     if granted.client_id:
         methods = found.token_endpoint_auth_methods_supported or ["client_secret_basic"]
         secret_method = "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"

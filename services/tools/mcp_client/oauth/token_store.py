@@ -1,7 +1,7 @@
-"""Keeps users' tokens, and authorizations on their way, as encrypted files.
+"""Stores users' tokens and pending authorizations as encrypted files.
 
-data_dir/mcp_tokens/<server>/: <user>.token, <state>.pending and <authorization server>.client, which is what
-Headrace was registered as there; each name is a hash. Replicas may share the files. These functions block.
+data_dir/mcp_tokens/<server>/: <user>.token, <state>.pending and <authorization server>.client, Headrace's registration
+there; each name is a hash. Replicas may share the files. These functions block.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from services.runtime.files.disk import disk_errors
 WHAT = "a user's token"
 
 PENDING_S = 3600.0
-"""Time for a user to agree."""
+"""Time for a user to consent."""
 
 PENDING_MAX = 10_000
-"""Authorizations of a server on their way; the oldest make room."""
+"""Maximum pending authorizations of a server; the oldest are dropped."""
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 
 class Client(msgspec.Struct, frozen=True):
-    """What Headrace is at an authorization server."""
+    """Headrace's client identity at an authorization server."""
 
     client_id: str
     client_secret: str = ""
@@ -43,18 +43,18 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Grantor(msgspec.Struct, frozen=True):
-    """Where tokens come from: the authorization server, and what is said to it each time."""
+    """Origin of tokens: the authorization server, and the fixed parts of each request to it."""
 
     issuer: str
     token_endpoint: str
     resource: str
     client: Client
     revocation_endpoint: str = ""
-    """Where tokens are taken back (RFC 7009); empty: nowhere."""
+    """Where tokens are revoked (RFC 7009); empty if not supported."""
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A user is on the way to agree."""
+    """A user's pending authorization."""
 
     server: str
     tenant: str
@@ -74,9 +74,9 @@ class Token(msgspec.Struct, frozen=True):
     access: str
     refresh: str = ""
     expires_at: float = 0.0
-    """Unix seconds; 0: not said."""
+    """Unix seconds; 0 if not given."""
     agreed_at: float = 0.0
-    """When the user agreed, Unix seconds."""
+    """Time of the user's consent, in Unix seconds."""
 
     @property
     def header(self) -> str:
@@ -85,7 +85,7 @@ class Token(msgspec.Struct, frozen=True):
 
 class TokenStore:
     def __init__(self, root: Path, key: str) -> None:
-        """`key` is any text; raises ValueError without one."""
+        """`key` is any text. Raises ValueError without one."""
         if not key:
             raise ValueError("oauth: HEADRACE_TOOLS_SECRETS_KEY is not set")
         from cryptography.fernet import Fernet  # 7 MB, which tools without such servers do not need
@@ -97,20 +97,20 @@ class TokenStore:
         self._write(self._find_folder(token.server) / f"{_hash(token.tenant, token.user)}.token", token)
 
     def put_renewed(self, before: Token, renewed: Token) -> bool:
-        """Keep the token that has come for another; False: the user has taken that back meanwhile."""
+        """Store a renewed token; return False if the user has revoked the old one in the meantime."""
         if self.find_token(before.server, Identity(before.tenant, before.user)) is None:
             return False
         self.put_token(renewed)
         return True
 
     def list_tokens(self, caller: Identity) -> list[Token]:
-        """Return the caller's, ordered by server."""
+        """Return the caller's tokens, ordered by server."""
         paths = self._root.glob(f"*/{_hash(caller.tenant, caller.user)}.token")
         tokens = [token for path in paths if (token := self._read(path, Token)) is not None]
         return sorted(tokens, key=lambda token: token.server)
 
     def take_token(self, server: str, caller: Identity) -> Token | None:
-        """Forget the caller's token, and return it; None: there is none."""
+        """Delete the caller's token and return it; None without one."""
         path = self._find_folder(server) / f"{_hash(caller.tenant, caller.user)}.token"
         token = self._read(path, Token)
         with disk_errors(WHAT, path.name):
@@ -121,14 +121,14 @@ class TokenStore:
         return self._read(self._find_folder(server) / f"{_hash(caller.tenant, caller.user)}.token", Token)
 
     def delete_token(self, token: Token) -> None:
-        """Forget the token; one that has come meanwhile stays."""
+        """Delete the token; a newer one is kept."""
         path = self._find_folder(token.server) / f"{_hash(token.tenant, token.user)}.token"
         if (kept := self._read(path, Token)) is not None and kept.access == token.access:
             path.unlink(missing_ok=True)
 
     def delete_all_of(self, tenant: str, user: str, kept: Collection[str] = ()) -> list[Token]:
-        """Forget the tokens of a user, or of all users of the tenant but `kept`, and who is on the way; return the
-        tokens."""
+        """Delete the tokens and pending authorizations of a user, or of all users of the tenant except `kept`; return
+        the tokens."""
         removed: list[Token] = []
         for path in [*self._root.glob("*/*.token"), *self._root.glob("*/*.pending")]:
             found = self._read(path, Token) if path.suffix == ".token" else self._read(path, Pending)
@@ -149,7 +149,7 @@ class TokenStore:
         self._write(folder / f"{_hash(state)}.pending", pending)
 
     def take_pending(self, state: str, caller: Identity) -> Pending | None:
-        """Return what the state stands for and forget it; None for one that is not the caller's, which stays."""
+        """Return the state's pending authorization and delete it; None, without deletion, if it is not the caller's."""
         for path in self._root.glob(f"*/{_hash(state)}.pending"):
             pending = self._read(path, Pending)
             if pending is None or (pending.tenant, pending.user) != (caller.tenant, caller.user):

@@ -1,7 +1,7 @@
-"""A code becomes tokens, and a refresh token new ones, by requests to authorization servers.
+"""Exchanges codes and refresh tokens for new tokens, by requests to authorization servers.
 
-Which servers these are a stranger says: the MCP server's answer, or metadata that it leads to. So requests go to
-addresses that were checked, by https alone, without redirects, and read a bounded answer.
+Untrusted parties name these servers: the MCP server's response, or metadata it refers to. So requests go only to
+checked addresses, over https, without redirects, and read bounded responses.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ TIMEOUT_S = 15.0
 ANSWER_BYTES_MAX = 256 * 1024
 
 LASTS_S_MAX = 10 * 365 * 24 * 3600.0
-"""A longer life of a token is cut to ten years, which is a time that calendars have."""
+"""Maximum lifetime of a token; longer ones are cut to ten years, which calendars can represent."""
 
 EARLY_S = 60.0
-"""Time before its end at which a token is renewed."""
+"""How long before its end a token is renewed."""
 
 TOKEN_CHARS_MAX = 4_000
-"""Limit of an access token, which is a header's value."""
+"""Maximum length of an access token, which is a header's value."""
 
 
 class AuthorizationFailed(Exception):
-    """An authorization server cannot be used, or refuses; the text says why, and has no secret in it."""
+    """An authorization server cannot be used, or refuses; the text explains it without secrets."""
 
 
 class TokensRefused(AuthorizationFailed):
-    """It takes a code or a refresh token no more."""
+    """It no longer accepts a code or a refresh token."""
 
 
 async def send(request: httpx2.Request, allow: AllowList, timeout_s: float = TIMEOUT_S) -> httpx2.Response:
-    """Send it and read the answer, of any status. Beside the public web it reaches what `allow` has.
+    """Send the request and read the response, of any status. `allow` lists reachable hosts outside the public web.
 
     Raises:
-        AuthorizationFailed: It must not be reached, or does not answer.
+        AuthorizationFailed: The server is not allowed, or does not answer.
     """
     check_url(str(request.url))
     await load_http_client()
@@ -70,7 +70,7 @@ async def send(request: httpx2.Request, allow: AllowList, timeout_s: float = TIM
     except TargetRefused as error:
         raise AuthorizationFailed(f"{error} (oauth.hosts in mcp.json opens hosts)") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
-        # The error's own text may have the address with what stands in it.
+        # The error's own text may contain the address with its parameters.
         raise AuthorizationFailed(f"{request.url.host} does not answer ({type(error).__name__})") from error
 
 
@@ -88,7 +88,7 @@ class _Answer(msgspec.Struct):
 
 
 async def exchange_code(pending: Pending, code: str, allow: AllowList) -> Token:
-    """`allow` is what `send` may reach. Raises AuthorizationFailed."""
+    """Return the token for a code; `allow` as in `send`. Raises AuthorizationFailed."""
     form = {
         "grant_type": "authorization_code",
         "code": code,
@@ -101,13 +101,14 @@ async def exchange_code(pending: Pending, code: str, allow: AllowList) -> Token:
 
 
 async def renew(token: Token, allow: AllowList) -> Token:
-    """Raises TokensRefused where the user has to agree anew, AuthorizationFailed where nobody answers."""
+    """Return a renewed token. Raises TokensRefused if the user must consent again, AuthorizationFailed if the server
+    does not answer."""
     form = {"grant_type": "refresh_token", "refresh_token": token.refresh}
     return _make_token(token, await _ask(token.grantor, form, allow))
 
 
 async def revoke(token: Token, allow: AllowList) -> bool:
-    """Ask the authorization server to forget the tokens (RFC 7009), and return whether it says that it has."""
+    """Ask the authorization server to revoke the tokens (RFC 7009); return whether it confirms."""
     endpoint = token.grantor.revocation_endpoint
     if not endpoint:
         return False
@@ -115,7 +116,8 @@ async def revoke(token: Token, allow: AllowList) -> bool:
     for kind, value in kinds.items():
         if not value:
             continue
-        # Servers of the Python SDK (mcp 2.3.0) want the field of every client; RFC 6749, 2.3.1, lets it be empty.
+        # Servers of the Python SDK (mcp 2.3.0) require the field from every client; RFC 6749, 2.3.1, allows it to be
+        # empty.
         form = {"client_secret": "", "token": value, "token_type_hint": kind}
         form, headers = _authenticate(token.grantor.client, form)
         response = await send(httpx2.Request("POST", endpoint, data=form, headers=headers), allow)
@@ -129,7 +131,7 @@ def is_due(token: Token) -> bool:
 
 
 def _authenticate(client: Client, form: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the form and the headers with what Headrace is at the authorization server."""
+    """Return the form and the headers with Headrace's client credentials."""
     headers = {"Accept": "application/json"}
     form = {**form, "client_id": client.client_id}
     if client.auth_method == "client_secret_basic":

@@ -1,4 +1,4 @@
-"""Turns a fork of the supervisor into the confined command: every layer in its order, then exec."""
+"""Turns a fork of the supervisor into the confined command: every layer in order, then exec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SYSTEM = (
     "/sbin",
     "/lib",
     "/lib64",
-    # Of /etc what programs need to start; deployments keep secrets beside it.
+    # The parts of /etc that programs need to start; deployments keep secrets in others.
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -51,11 +51,11 @@ PATH = f"/usr/local/bin:/usr/bin:/bin:{sys.base_prefix}/bin"
 """Our own interpreter comes last, for systems without a python3."""
 
 USER_PROCESSES_MAX = 4096
-"""Limit of the user's processes, the service's own included, where the supervisor does not count; the kernel exempts
+"""Limit of the user's processes, including the service's own, if the supervisor does not count; the kernel exempts
 root."""
 
 NICE = 5
-"""Busy commands must not hold up what streams to people."""
+"""Low priority, so that busy commands do not delay streams to people."""
 
 CAPSET = {"x86_64": 126, "aarch64": 91}
 CAPABILITY_VERSION_3 = 0x20080522
@@ -68,9 +68,11 @@ class _CapabilityHeader(ctypes.Structure):
 def become_command(
     policy: Policy, home: str, port: int | None, untouchable_pids: tuple[int, ...], questions: socket.socket
 ) -> NoReturn:
-    """Confines this process and executes the command; raises OSError at the layer that does not work. `port` is the
-    proxy's, on the loopback device. The descriptor of the filter's notifications is sent over `questions`, where the
-    word to go is awaited."""
+    """Confine this process and execute the command. Raises OSError at the layer that does not work.
+
+    `port` is the proxy's, on the loopback device. The descriptor of the filter's notifications is sent over
+    `questions`, where the message to begin is awaited.
+    """
     supervisor = os.getppid()
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -116,7 +118,7 @@ def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tupl
 
 
 def _connect_input(text: str) -> None:
-    # A file in memory needs nobody to feed it, unlike a pipe.
+    # Unlike a pipe, a file in memory needs no process to feed it.
     fd = os.memfd_create("input")
     data = memoryview(text.encode())
     while data:

@@ -1,4 +1,4 @@
-"""Makes system calls that Python has no name for, and opens files so that no path leads out of a folder.
+"""Makes system calls that Python does not wrap, and opens files so that no path leads out of a folder.
 
 Standard library only.
 """
@@ -22,7 +22,7 @@ RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Makes a system call, with integers as C longs; raises OSError."""
+    """Make a system call, with integers as C longs. Raises OSError."""
     values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result = _libc.syscall(ctypes.c_long(number), *values)
     if result < 0:
@@ -31,7 +31,7 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, *arguments: int) -> None:
-    """Calls prctl(2); raises OSError."""
+    """Call prctl(2). Raises OSError."""
     padded = (*arguments, 0, 0, 0, 0)[:4]
     if _libc.prctl(option, *padded) < 0:
         raise _make_error()
@@ -47,9 +47,11 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_beneath(folder_fd: int, path: str, flags: int, *, follow_links: bool = True) -> int:
-    """Opens a path below a folder; the caller closes the descriptor. Raises OSError: EXDEV when the path leads outside,
-    ELOOP at a link that is not to be followed, ENOSYS before Linux 5.6; ValueError for a null character, at which the
-    kernel would stop reading."""
+    """Open a path below a folder; the caller closes the descriptor.
+
+    Raises OSError: EXDEV if the path leads outside, ELOOP at a link that must not be followed, ENOSYS before Linux 5.6;
+    ValueError for a null character, at which the kernel would stop reading.
+    """
     if "\0" in path:
         raise ValueError("embedded null character")
     resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if follow_links else RESOLVE_NO_SYMLINKS)
@@ -58,7 +60,7 @@ def open_beneath(folder_fd: int, path: str, flags: int, *, follow_links: bool = 
         while True:
             try:
                 return syscall(OPENAT2, folder_fd, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-            except InterruptedError:  # Python asks again by itself in its own functions alone (PEP 475)
+            except InterruptedError:  # Python retries automatically only in its own functions (PEP 475)
                 continue
     except OSError as error:
         if error.errno == ENOSYS:

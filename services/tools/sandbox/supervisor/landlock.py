@@ -1,4 +1,4 @@
-"""Makes a process give up for good every file it was not granted, TCP, and signals to others.
+"""Makes a process give up permanently every file it was not granted, TCP, and signals to others.
 
 https://docs.kernel.org/userspace-api/landlock.html. Landlock does not restrict stat, chdir, chmod, extended attributes
 and other sockets; seccomp.py does, but a command can tell that a path exists.
@@ -17,10 +17,10 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 """System call numbers are the same on every architecture."""
 
 ABI_MIN = 1
-"""Linux 5.13; names of files cannot go to another folder there."""
+"""Linux 5.13, in which files cannot be moved or linked to another folder."""
 
 TRUNCATION = 3
-"""ABI of Linux 6.2. Before it, whoever may read a file may truncate it; seccomp.py then refuses that."""
+"""ABI of Linux 6.2. Before it, a process that may read a file may truncate it; seccomp.py then refuses that."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
@@ -51,12 +51,12 @@ class _Port(ctypes.Structure):
 
 class _BelowPath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # what _pack_ means; Python 3.14 wants it said
+    _layout_ = "ms"  # the meaning of _pack_, which Python 3.14 requires to be stated
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
 def read_abi() -> int:
-    """Returns the kernel's Landlock version; 0 where there is none."""
+    """Return the kernel's Landlock version; 0 without Landlock."""
     try:
         return kernel.syscall(CREATE_RULESET, None, 0, 1)
     except OSError:
@@ -66,9 +66,9 @@ def read_abi() -> int:
 def restrict_process(
     readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], port: int | None, version: int
 ) -> None:
-    """Confines this process and its children; needs no_new_privs. Missing paths are left out.
+    """Confine this process and its children; needs no_new_privs. Missing paths are skipped.
 
-    TCP may connect to `port` alone. No more is restricted than ABI `version` can.
+    TCP may connect only to `port`. Nothing beyond ABI `version` is restricted.
     """
     files = FILES_ALL.get(version, FILES_ALL_LATER | (IOCTL_DEV if version >= 5 else 0))
     ruleset = _Ruleset(

@@ -1,4 +1,4 @@
-"""Keeps a command's time and kills all it started: at its end, at its timeout, or when the link closes.
+"""Enforces a command's time and kills all it started: at its end, at its timeout, or when the link closes.
 
 As the subreaper it inherits every daemon below it. Standard input has the policy, standard output and error are the
 command's, the first argument is the link, a socket, and the second the service's mark (leftovers.py).
@@ -29,7 +29,7 @@ GRACE_S = 2.0
 INTERRUPTED = b"i"
 
 Ending = dict[str, Any]
-"""Reason (exited, timeout, full, failed or abandoned) and status, which is negative for a signal; `error` says why."""
+"""Reason (exited, timeout, full, failed or abandoned) and status, negative for a signal; `error` explains it."""
 
 
 class _Supervision(NamedTuple):
@@ -66,7 +66,7 @@ def main() -> None:
         kill_children()
     with suppress(OSError):  # the service may have left
         os.write(link, json.dumps(ending).encode())
-    with suppress(OSError):  # what stays is swept by the next service (leftovers.py)
+    with suppress(OSError):  # the next service removes the rest (leftovers.py)
         remove_tree(home)
 
 
@@ -79,12 +79,12 @@ def _supervise(policy: Policy, home: str, link: int, wakeups: int) -> Ending:
     if child == 0:
         try:
             become_command(policy, home, port, (os.getppid(), read_parent(os.getppid())), child_questions)
-        except BaseException as error:  # whatever it is, a second supervisor must not come back from here
+        except BaseException as error:  # whatever it is, the fork must not continue as a second supervisor
             os.write(failure_writer, f"{type(error).__name__}: {error}"[:4000].encode(errors="replace"))
         os._exit(127)
     os.close(failure_writer)
     child_questions.close()
-    # Only the command holds the pipes of its output now: their end is its end.
+    # Only the command now holds the pipes of its output, so they end with it.
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -119,7 +119,7 @@ def _list_places(policy: Policy, home: str) -> list[Place]:
 
 
 def _hand_over_listener(link: int) -> int:
-    """Returns the port in our network namespace."""
+    """Create the listener, send it over the link, and return its port in our network namespace."""
     with socket.socket() as listener, socket.socket(fileno=os.dup(link)) as sending:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -128,7 +128,7 @@ def _hand_over_listener(link: int) -> int:
 
 
 def _wait_for_go(link: int, questions: socket.socket) -> bool:
-    """Lets the command begin when the service says so; returns False when the link has ended."""
+    """Let the command begin when the service permits it; return False if the link has ended."""
     with suppress(OSError):
         os.write(link, READY)
     if os.read(link, 1) != GO:
@@ -169,7 +169,7 @@ def _wait_for_end(watched: _Supervision, timeout_s: float) -> Ending:
 
 
 def _read_link(watched: _Supervision) -> bool:
-    """Returns False when the link has ended."""
+    """Read from the link; return False if it has ended."""
     if not os.read(watched.link, 16):
         return False
     _signal_group(watched.child, signal.SIGINT)

@@ -1,10 +1,10 @@
 """Answers the seccomp filter's notifications (seccomp_unotify(2)).
 
-A call may go on only where all that decides lies in registers, as with fork and clone: the command's memory could
-change after we have looked. Landlock restricts neither modes nor times of files: we open the path ourselves and change
-what we hold, if the command may write there, so nothing can be raced. The kernel's own limit of processes counts all
-of the user's and exempts root, so the filter asks before each new one. Nobody answers during the final sweep: a fork
-bomb stands still.
+A call may continue only if registers hold everything that decides, as with fork and clone, because the command's memory
+could change after our check. Landlock restricts neither modes nor times of files: we open the path ourselves and change
+the open file, if the command may write there, so there is no race. The kernel's own process limit counts all of the
+user's and exempts root, so the filter asks before each new one. During the final sweep nothing is answered, so a fork
+bomb is frozen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPLY = struct.Struct("=QqiI")
 """struct seccomp_notif_resp: id, value, negative error, flags."""
 
 CONTINUE = 1
-"""SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel does the call."""
+"""SECCOMP_USER_NOTIF_FLAG_CONTINUE: the kernel carries out the call."""
 
 PATH_BYTES_MAX = 4096
 PAGE_BYTES = 4096
@@ -46,12 +46,12 @@ CALLS = frozenset(
 )
 
 REFUSED_S = 0.05
-"""Time after a refusal in which requests are refused uncounted, because a fork bomb asks without end."""
+"""How long requests are refused uncounted after a refusal, because a fork bomb asks endlessly."""
 
 
 def answer_notification(listener: int, writable: tuple[str, ...], population: Population) -> None:
     question = bytearray(NOTICE.size)
-    with suppress(OSError):  # the asking process was killed meanwhile
+    with suppress(OSError):  # the asking process was killed in the meantime
         ioctl(listener, RECEIVE, question)
         number, pid, _, call, _, _, *arguments = NOTICE.unpack(question)
         if call in CALLS:
@@ -64,7 +64,7 @@ def answer_notification(listener: int, writable: tuple[str, ...], population: Po
 
 
 def change_attributes(pid: int, call: int, arguments: list[int], writable: tuple[str, ...]) -> int:
-    """Changes a file as the call asks; returns the error number, 0 on success."""
+    """Change a file's attributes as the call requests; return the error number, 0 on success."""
     if call == CHMOD[0]:  # no other call that asks us has its number, on any machine
         arguments = [AT_FDCWD, *arguments]
     folder, address, value, flags = arguments[:4]
@@ -106,16 +106,16 @@ def _read_memory(pid: int, address: int, size_bytes: int, stop: bytes | None = N
 
 
 class Population:
-    """Processes of a command; only ones that end between two counts may pass `limit`."""
+    """Processes of a command; only processes that end between two counts can let it exceed `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._most = 0
-        """Processes alive at the last count, plus all that were allowed since."""
+        """Processes alive at the last count, plus all allowed since."""
         self._refused_until_s = 0.0
 
     def may_grow(self) -> bool:
-        """Returns whether one more process may start, and counts it."""
+        """Return whether one more process may start, and count it."""
         if self._most >= self._limit:
             if time.monotonic() < self._refused_until_s:
                 return False

@@ -1,4 +1,4 @@
-"""Defines the one message from the service to the supervisor.
+"""Defines the single message from the service to the supervisor.
 
 Standard library only, and no dataclasses, which would take a quarter of its start.
 """
@@ -9,49 +9,50 @@ import json
 from typing import Any, NamedTuple
 
 READY, GO = b"r", b"g"
-"""The supervisor says that the command is confined and would begin; the service lets it, on the same link."""
+"""The supervisor reports that the command is confined and ready; the service lets it begin, on the same link."""
 
 
 HOME_PARENT = "/tmp"
 
 
 class Limits(NamedTuple):
-    """Limits of each process of the command, by the kernel's rlimits, and of what the supervisor counts."""
+    """Limits of each process of the command, enforced by the kernel's rlimits, and of the command as a whole, by the
+    supervisor."""
 
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
-    """Interpreters reserve much more address space than they use."""
+    """Address space; interpreters reserve much more than they use."""
 
     file_bytes: int = 512 * 1024**2
     processes: int = 256
-    """Processes and threads of the command together, which the supervisor counts (notifications.py)."""
+    """Processes and threads of the command together, counted by the supervisor (notifications.py)."""
 
     open_files: int = 512
 
     home_bytes: int = 1024**3
-    """Room of the private home, which lies in memory where there are namespaces."""
+    """Room of the private home, which is in memory if there are namespaces."""
 
     home_files: int = 50_000
 
 
 class Space(NamedTuple):
-    """Room of the working directory, which the supervisor watches (space_watch.py)."""
+    """Room of the working directory, watched by the supervisor (space_watch.py)."""
 
     bytes_max: int
     files_max: int
 
     is_full: bool = False
-    """Whether it is over a limit already; the command may then run until there is more than at its start."""
+    """Whether it already exceeds a limit; the command may then run until it exceeds its initial size."""
 
     used_bytes: int = 0
-    """Bytes that are in it before the command begins."""
+    """Bytes in it before the command begins."""
 
     reserve_bytes: int = 0
-    """Room of its file system that commands leave: with less, one that adds much is killed."""
+    """Room of its file system that commands must leave; with less, a command that adds much is killed."""
 
 
 class Policy(NamedTuple):
-    """The command and its rights; paths are absolute, and one that is not listed cannot be opened."""
+    """The command and its rights; paths are absolute, and unlisted ones cannot be opened."""
 
     command: tuple[str, ...]
 
@@ -61,34 +62,34 @@ class Policy(NamedTuple):
     input: str = ""
 
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables beside those that every command has."""
+    """Variables in addition to those of every command."""
 
     readable: tuple[str, ...] = ()
 
     writable: tuple[str, ...] = ()
 
     home_parent: str = HOME_PARENT
-    """Folder of a private home, which lives as long as the command."""
+    """Parent of the private home, which exists as long as the command."""
 
     mark: str = "headrace"
-    """Begin of the home's name, and argument of the supervisor, by which leftovers.py finds what a service has left."""
+    """Prefix of the home's name, and argument of the supervisor, by which leftovers.py finds a service's leftovers."""
 
     confined: bool = True
-    """False without Landlock and seccomp, where the operator has allowed it."""
+    """False without Landlock and seccomp, if the operator has allowed that."""
 
     landlock_abi_max: int | None = None
-    """The newest ABI of Landlock to be used, as if the kernel had none later; for trials of what older ones give."""
+    """The newest Landlock ABI to use, as if the kernel had no later one; for tests of older ones."""
 
     namespaces: bool = False
 
     network: bool = False
-    """Whether the command reaches the network through network_proxy.py; needs namespaces."""
+    """Whether the command reaches the network through network_proxy.py; requires namespaces."""
 
     channel: int | None = None
     """Descriptor of the service that the command gets under the same number."""
 
     space: Space | None = None
-    """None: what it writes is not watched."""
+    """None: its writes are not watched."""
 
     timeout_s: float = 120.0
     limits: Limits = Limits()

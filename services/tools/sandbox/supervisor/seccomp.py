@@ -1,6 +1,6 @@
-"""Builds the seccomp filter, a BPF program of pairs "is it this call? then answer that".
+"""Builds the seccomp filter, a BPF program of pairs "is it this call? then return that".
 
-It lists denials, because commands are whole Linux programs; it covers what Landlock does not.
+It lists denials, because commands are complete Linux programs; it covers what Landlock does not.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ ALLOW, KILL_PROCESS, ERRNO, ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
 
 NUMBER_OFFSET, ARCHITECTURE_OFFSET, ARGUMENTS_OFFSET = 0, 4, 16
-"""Offsets in struct seccomp_data; we look at the low 4 of an argument's 8 bytes (little endian)."""
+"""Offsets in struct seccomp_data; we check the low 4 of an argument's 8 bytes (little endian)."""
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""Audit number of a machine, and its column of the table of calls."""
+"""Audit number of a machine, and its column in the table of calls."""
 
 NAMESPACE_FLAGS = 0x7E020000
-"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; clone cannot give NEWTIME."""
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; clone cannot create NEWTIME."""
 
 SET_ID_BITS = 0o6000
 MAKES_FILE = 0o20000100
-"""O_CREAT, and the bits that O_TMPFILE has beside O_DIRECTORY."""
+"""O_CREAT, and the bits of O_TMPFILE other than O_DIRECTORY."""
 
 READ_ONLY, ACCESS_MODE, NO_ACCESS, TRUNCATES = 0, 3, 3, 0o1000
 """Of the flags of open: O_RDONLY, O_ACCMODE, the mode that neither reads nor writes, O_TRUNC."""
@@ -65,9 +65,11 @@ class _Program(ctypes.Structure):
 
 
 def install_filter(untouchable_pids: Iterable[int], *, network: bool, truncates_read: bool) -> int:
-    """Installs the filter and returns the descriptor on which it asks; needs no_new_privs. `untouchable_pids` get no
-    signal, which Landlock ensures only from ABI 6; `truncates_read` says that it would let what may be read be
-    truncated."""
+    """Install the filter and return the descriptor on which it asks; needs no_new_privs.
+
+    `untouchable_pids` get no signal, which Landlock ensures only from ABI 6; `truncates_read` states that Landlock
+    would allow truncating readable files.
+    """
     machine = os.uname().machine
     instructions = build_program(machine, untouchable_pids, network=network, truncates_read=truncates_read)
     filters = (_Filter * len(instructions))(*(_Filter(*item) for item in instructions))
@@ -79,7 +81,7 @@ def install_filter(untouchable_pids: Iterable[int], *, network: bool, truncates_
 def build_program(
     machine: str, untouchable_pids: Iterable[int], *, network: bool = False, truncates_read: bool = False
 ) -> list[Instruction]:
-    """Builds the filter's program; raises OSError where there is no table for the machine."""
+    """Return the filter's program. Raises OSError if there is no table for the machine."""
     if machine not in ARCHITECTURES:
         raise OSError(ENOSYS, f"no table of system calls for {machine}")
     audit, column = ARCHITECTURES[machine]
@@ -145,13 +147,13 @@ def _ask_unless_null(index: int) -> list[Instruction]:
 
 
 def _deny_set_id(mode: int, flags: int | None) -> list[Instruction]:
-    # No file may give its owner's rights to whoever runs it. The mode counts only where the flags make a file.
+    # No file may give its owner's rights to other users. The mode counts only if the flags create a file.
     refused = [_load_argument(mode), (JUMP_SET, 0, 1, SET_ID_BITS), *_deny_or_allow(EPERM)]
     return refused if flags is None else [_load_argument(flags), (JUMP_SET, 0, len(refused) - 1, MAKES_FILE), *refused]
 
 
 def _deny_truncation(flags: int) -> list[Instruction]:
-    # Who opens a file to write it needs the right to.
+    # Opening a file for writing requires the right to write it.
     return [
         _load_argument(flags),
         (JUMP_SET, 0, 4, TRUNCATES),

@@ -1,7 +1,7 @@
-"""Measures what folders take of the disk while a command changes them, in a twentieth of a processor at most.
+"""Measures folders' use of the disk while a command changes them, with at most a twentieth of a processor.
 
-No limit of the kernel holds for a folder without privileges: RLIMIT_FSIZE bounds one file, and quotas need a file
-system that has them for projects.
+Without privileges the kernel cannot limit a folder: RLIMIT_FSIZE bounds one file, and quotas need a file system with
+project quotas.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from typing import NamedTuple
 from services.tools.sandbox.supervisor.kernel import open_beneath
 
 STEP_ENTRIES = 200
-"""Entries of a step, which takes about a millisecond."""
+"""Entries per step, which takes about a millisecond."""
 
 BLOCK_BYTES = 512
 
 PATH_CHARS_MAX = 900
-"""Length from which paths begin anew at a folder that stays open: the kernel takes 4,095 bytes."""
+"""Length at which paths are restarted from an opened folder, because the kernel accepts 4,095 bytes."""
 
 _GONE = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV})
 """Errors of a folder that was removed or swapped since its name was read."""
 
 SLICE_S = 0.002
-"""Processor time of a look, for which the command's own questions wait (notifications.py)."""
+"""Processor time of one look, during which the command's own requests wait (notifications.py)."""
 
 PAUSE_RATIO, PAUSE_RATIO_SUSPECT = 19, 1
-"""Pause after a look, in multiples of the processor time that it took; the second one while the file system has lost so
-much room that it may have been this command's doing."""
+"""Pause after a look, as a multiple of its processor time; the second one applies while the file system has lost so
+much room that this command may be the cause."""
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.02, 0.5
 
 FASTEST_BYTES_S, FASTEST_FILES_S = 2 * 1024**3, 200_000
-"""Speed at which a command may fill a disk: where there is much room, the next look can wait."""
+"""Maximum speed at which a command may fill a disk; if there is much room, the next look can wait."""
 
 GROWTH_BYTES_MAX = 1024**2
-"""Bytes that a command may still add where its disk has less than the reserve: only those that fill it are killed."""
+"""Bytes that a command may still add while its disk is below the reserve, so that only commands that fill it are
+killed."""
 
 
 class Usage(NamedTuple):
@@ -52,11 +53,11 @@ class Usage(NamedTuple):
     """Names: of files, folders, links and everything else."""
 
     is_whole: bool
-    """False where a folder could not be looked into: it takes too many descriptors, or is closed again each time."""
+    """False if a folder could not be examined: it needs too many descriptors, or is closed again each time."""
 
 
 def measure_steps(folder_fd: int) -> Generator[Usage]:
-    """Yields what has been counted so far, and last the whole; the caller keeps the descriptor open."""
+    """Yield the counts so far, and last the total; the caller keeps the descriptor open."""
     size_bytes = files = 0
     is_whole = True
     linked: set[tuple[int, int]] = set()
@@ -98,13 +99,13 @@ def measure_steps(folder_fd: int) -> Generator[Usage]:
 
 
 def read_spare_bytes(place: int | str, reserve_bytes: int) -> int:
-    """Returns what the file system of a folder or descriptor has beyond the reserve; negative where that is touched."""
+    """Return the free bytes of a folder's or descriptor's file system beyond the reserve; negative if below it."""
     free = os.statvfs(place)
     return free.f_bavail * free.f_frsize - reserve_bytes
 
 
 def _open_folder(root_fd: int, path: str) -> int:
-    """Opens a folder, and for its owner one that a command has closed to hide what is in it."""
+    """Open a folder; its owner can also open one that a command has closed to hide its content."""
     try:
         return open_beneath(root_fd, path, os.O_RDONLY | os.O_DIRECTORY, follow_links=False)
     except OSError as error:
@@ -127,16 +128,16 @@ class Place(NamedTuple):
     bytes_max: int
     files_max: int
     may_hide: bool = False
-    """Whether folders that cannot be looked into are left alone."""
+    """Whether folders that cannot be examined are tolerated."""
 
     used_bytes: int = 0
-    """Bytes that are in it at the start."""
+    """Bytes in it at the start."""
 
     reserve_bytes: int = 0
-    """Room of its file system that is for others."""
+    """Room of its file system reserved for others."""
 
     def find_excess(self, used: Usage) -> str:
-        """Returns what is over the limit, in words; empty when nothing is."""
+        """Return a description of the exceeded limit; empty if there is none."""
         if not (used.is_whole or self.may_hide):
             return f"the {self.name} has folders that cannot be measured, because they are nested too deeply"
         if used.size_bytes <= self.bytes_max and used.files <= self.files_max:
@@ -147,7 +148,7 @@ class Place(NamedTuple):
         )
 
     def allow_present(self) -> Place:
-        """Returns a place in which what is there now may stay, so that a command can delete some of it."""
+        """Return a place in which the present content may stay, so that a command can delete some of it."""
         *_, used = self.measure()
         return self._replace(
             bytes_max=max(self.bytes_max, used.size_bytes),
@@ -157,7 +158,7 @@ class Place(NamedTuple):
         )
 
     def read_free(self) -> tuple[int, int]:
-        """Returns the free bytes and file nodes of its file system, whoever takes them."""
+        """Return the free bytes and file nodes of its file system, for all users."""
         free = os.statvfs(self.path)
         return free.f_bfree * free.f_frsize, free.f_ffree
 
@@ -170,14 +171,14 @@ class Place(NamedTuple):
 
 
 class _WatchedPlace:
-    """A place, what was last measured in it, and what the file system had left when that began."""
+    """A place, its last measurement, and the file system's free room when that began."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self._free = place.read_free()
         self._used = Usage(place.used_bytes, 0, is_whole=True)
         self._settled_bytes = place.used_bytes
-        """Bytes that were in it when the disk last had its reserve."""
+        """Bytes in it when the disk last had its reserve."""
 
     def is_suspect(self) -> bool:
         try:
@@ -191,7 +192,7 @@ class _WatchedPlace:
         )
 
     def measure(self, unlinked: _UnlinkedFiles) -> Generator[str]:
-        """Yields after each step what is over the limit."""
+        """Yield after each step a description of the exceeded limit, if any."""
         free = self.place.read_free()
         used, unlinked_bytes = self._used, unlinked.size_bytes.pop(os.stat(self.place.path).st_dev, 0)
         for measured in self.place.measure():
@@ -214,14 +215,14 @@ class _WatchedPlace:
 
     @property
     def _low_bytes_max(self) -> int:
-        """What may be in it while the disk has less than its reserve."""
+        """Maximum bytes in it while the disk is below its reserve."""
         return self._settled_bytes + GROWTH_BYTES_MAX
 
     def _is_low(self) -> bool:
         return self._read_spare_bytes() < 0
 
     def _read_spare_bytes(self) -> float:
-        """Returns the room of the disk beyond the reserve, without end where there is none or the disk does not say."""
+        """Return the disk's room beyond the reserve; infinite without a reserve or if unknown."""
         reserve_bytes = self.place.reserve_bytes
         with suppress(OSError):
             return read_spare_bytes(self.place.path, reserve_bytes) if reserve_bytes else math.inf
@@ -236,7 +237,7 @@ class SpaceWatch:
         """Time of the next look, by the monotonic clock."""
 
     def look(self) -> str:
-        """Measures on for a moment; returns what is over its limit, empty when nothing is."""
+        """Measure for a moment; return a description of the exceeded limit, empty if there is none."""
         started_s = time.process_time()
         problem, pause_s = "", 0.0
         while not problem and not pause_s and time.process_time() - started_s < SLICE_S:
@@ -247,7 +248,8 @@ class SpaceWatch:
         return problem
 
     def _measure_again_and_again(self) -> Generator[tuple[str, float]]:
-        """Yields after each step what is over its limit; after the last one of a round the pause before the next."""
+        """Yield after each step a description of the exceeded limit; after the last step of a round, the pause before
+        the next."""
         while True:
             unlinked = _UnlinkedFiles()
             for pid in _find_descendants(os.getpid()):
@@ -262,7 +264,7 @@ class SpaceWatch:
 
 
 class _UnlinkedFiles:
-    """Open files without a name, which take room that no walk sees."""
+    """Open files without a name, which use room that no walk sees."""
 
     def __init__(self) -> None:
         self.size_bytes: dict[int, int] = {}

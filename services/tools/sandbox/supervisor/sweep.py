@@ -1,4 +1,4 @@
-"""Removes what a command leaves behind; standard library only."""
+"""Removes processes and files that a command leaves; standard library only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 import time
 
 SWEEP_S = 10.0
-"""Time of a sweep, which only a process stuck in the kernel outlasts."""
+"""Maximum time of a sweep; only a process stuck in the kernel outlasts it."""
 
 
 def reap_children(child: int) -> int | None:
-    """Returns the status of `child` if it was reaped."""
+    """Return the status of `child` if it was reaped."""
     child_status = None
     while True:
         try:
@@ -25,7 +25,7 @@ def reap_children(child: int) -> int | None:
 
 
 def kill_children() -> None:
-    """Kills children until there are none: each hands its own children over to us."""
+    """Kill children until none is left; each hands its own children over to us."""
     deadline = time.monotonic() + SWEEP_S
     own = os.getpid()
     while time.monotonic() < deadline:
@@ -50,7 +50,7 @@ def read_parent(pid: int) -> int:
 
 
 def remove_tree(folder: str) -> None:
-    """Removes a folder of any depth, also what is read-only in it; follows no link. Raises OSError."""
+    """Remove a folder of any depth, including read-only content; follows no link. Raises OSError."""
     fd = _open_writable(folder)
     try:
         while names := os.listdir(fd):
@@ -73,7 +73,7 @@ def _remove_entry(top_fd: int, name: str) -> None:
             try:
                 os.unlink(inner, dir_fd=fd)
             except IsADirectoryError:
-                os.close(_open_writable(inner, fd))  # whoever moves a folder writes into it, too
+                os.close(_open_writable(inner, fd))  # moving a folder requires writing to it
                 os.rename(inner, f".{os.urandom(16).hex()}", src_dir_fd=fd, dst_dir_fd=top_fd)
     finally:
         os.close(fd)

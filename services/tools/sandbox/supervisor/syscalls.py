@@ -8,7 +8,7 @@ from __future__ import annotations
 from errno import EACCES, ENOSYS, ENOTSUP, EPERM
 
 Numbers = tuple[int, int | None]
-"""Call numbers on x86_64 and aarch64; None where the call does not exist."""
+"""Call numbers on x86_64 and aarch64; None if the call does not exist."""
 
 LAST_KNOWN = 469
 """Calls after file_setattr (Linux 6.17), and the x32 variants (from 2^30), do not exist for a command."""
@@ -19,7 +19,7 @@ DENIED: dict[int, dict[str, Numbers]] = {
         "socket": (41, 198),
         "connect": (42, 203),
         "bind": (49, 200),
-        # System V and POSIX IPC have names of their own, outside Landlock's reach.
+        # System V and POSIX IPC have their own names, outside Landlock's reach.
         "shmget": (29, 194),
         "shmat": (30, 196),
         "semget": (64, 190),
@@ -101,7 +101,7 @@ DENIED: dict[int, dict[str, Numbers]] = {
         "fchownat": (260, 54),
         "file_setattr": (469, 469),
     },
-    # Access lists are set through attributes. cp and tar go on when a file system has none.
+    # Access lists are set through attributes. cp and tar continue if a file system has none.
     ENOTSUP: {
         "setxattr": (188, 5),
         "lsetxattr": (189, 6),
@@ -141,7 +141,7 @@ ASKED: dict[str, Numbers] = {
     "fork": (57, None),
     "vfork": (58, None),
 }
-"""Calls that the supervisor decides (notifications.py)."""
+"""Calls on which the supervisor decides (notifications.py)."""
 
 SECCOMP: Numbers = (317, 277)
 CLONE: Numbers = (56, 220)
@@ -158,7 +158,7 @@ SETTING_MODES: dict[str, tuple[Numbers, int, int | None]] = {
 
 TRUNCATE: Numbers = (76, 45)
 OPENING: dict[str, tuple[Numbers, int]] = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
-"""Calls that could truncate a file that they open to read it, with the argument that holds the flags."""
+"""Calls that could truncate a file opened for reading, with the argument that holds the flags."""
 
 UTIMENSAT: Numbers = (280, 88)
 PRLIMIT64: Numbers = (302, 261)

@@ -1,4 +1,4 @@
-// The state of a run, folded from the events of ask, attach or a chat's history; headrace/fold.py folds them the same way,
+// The state of a run, folded from the events of ask, attach or a chat's history; headrace/runs/fold.py folds them the same way,
 // and tests/fold_cases.json holds both to the same cases.
 //
 // A start or a snapshot replaces a known block, a delta appends to it, and an attempt.reset drops the blocks of its scope

@@ -1,7 +1,7 @@
 """The index as a SQLite file. Everything here blocks, in one thread.
 
-It is made from the logs, and made anew when lost or of another version. Only lease generations are in no log; a new
-file starts them above any that an earlier file gave.
+It is built from the logs, and rebuilt if lost or of another version. Only lease generations are in no log; a new file
+starts them above any in an earlier file.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from services.memory.storage.spend import SpendRow
 from services.runtime.auth.identity import Identity
 
 VERSION = 15
-"""Version of the tables; a file of another version is made anew."""
+"""Version of the tables; a file of another version is rebuilt."""
 
 ENCRYPTED_VERSIONS = 1_000_000
-"""Added to the version of a file whose texts are encrypted, so that it is made anew when that is switched on or off."""
+"""Added to the version of a file with encrypted texts, so that switching encryption rebuilds it."""
 
 PLAIN_ROWS = RowCipher(NO_KEYS)
 
 WAL_PAGES = 8000
-"""Pages of 4 KiB before they move into the file, which syncs while appends wait for the disk."""
+"""Pages of 4 KiB before a checkpoint, which syncs while appends wait for the disk."""
 
 _TABLES = (
     """
@@ -99,7 +99,7 @@ WITH found AS (
 {_UNFINISHED} FROM found CROSS JOIN leases USING (run_id) JOIN runs USING (run_id) JOIN chats USING (chat_id)
 WHERE NOT is_ended AND NOT is_damaged ORDER BY started_at
 """
-"""Looks at no parked run that is not due: every unfinished run has a row in leases, with an index for each part."""
+"""Skips parked runs that are not due: every unfinished run has a row in leases, with an index for each part."""
 
 _ADD_NO_LEASE = "INSERT OR IGNORE INTO leases VALUES (?, '', 0, 0)"
 
@@ -111,7 +111,7 @@ UNION SELECT user_name FROM spend WHERE tenant = ?
 
 
 class OtherVersion(Exception):
-    """A file has the tables of another version."""
+    """The file has the tables of another version."""
 
 
 class IndexDatabase:
@@ -125,8 +125,8 @@ class IndexDatabase:
         deleted: Iterable[SpendRow] = (),
         rows: RowCipher = PLAIN_ROWS,
     ) -> None:
-        """Open `path`; with `is_new` make its tables, with what `deleted` chats have cost, for generations of leases
-        above `generation_floor`; a reader waits for no lock. Texts stand in it as `rows` have them.
+        """Open `path`. With `is_new` create its tables, with the spending of `deleted` chats, and lease generations
+        above `generation_floor`. A reader does not wait for locks. `rows` encrypts its texts.
 
         Raises:
             sqlite3.DatabaseError, OtherVersion: The file is not a current index.
@@ -153,8 +153,8 @@ class IndexDatabase:
             if is_reader:
                 self._db.execute("PRAGMA busy_timeout=0")
             else:
-                # Where a file cannot be opened for writing at the moment, SQLite opens it for reading, and tells nobody
-                # before the first write.
+                # If a file cannot be opened for writing, SQLite opens it for reading, and reports that only at the
+                # first write.
                 self._db.execute("DELETE FROM floor WHERE 0")
         except BaseException:
             self._db.close()
@@ -164,7 +164,7 @@ class IndexDatabase:
         self._db.close()
 
     def open_reader(self) -> IndexDatabase:
-        """Open another connection, which reads while this one writes and waits for no lock."""
+        """Open another connection, which reads while this one writes, without waiting for locks."""
         return IndexDatabase(self._path, is_reader=True, rows=self._rows)
 
     def list_logs(self) -> dict[str, tuple[int, int]]:
@@ -172,13 +172,13 @@ class IndexDatabase:
         return {chat_id: (size_bytes, mtime_ns) for chat_id, size_bytes, mtime_ns in rows}
 
     def apply_changes(self, changes: Iterable[IndexChange | str]) -> None:
-        """Apply changes in order; a chat id alone deletes the chat."""
+        """Apply changes in order; a plain chat id deletes the chat."""
         with self._transaction():
             self._put_all(changes)
 
     @contextmanager
     def previewing(self, changes: Iterable[IndexChange | str]) -> Generator[None]:
-        """Show the index inside the block as it is after `changes`, of which the file gets none."""
+        """Show the index inside the block as if `changes` were applied; the file does not get them."""
         with self._transaction(end="ROLLBACK"):
             self._put_all(changes)
             yield
@@ -188,23 +188,23 @@ class IndexDatabase:
         return self._rows.decrypt_entry(row) if row else None
 
     def find_row(self, chat_id: str) -> ChatEntry | None:
-        """Return what find_chat does, with texts as they stand."""
+        """Like find_chat, with stored texts."""
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
         return _make_entry(rows[0]) if rows else None
 
     def list_page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
-        """List up to `count` chats of `owner`, the last changed first, after the one of this time and id."""
+        """List up to `count` chats of `owner`, last changed first, after the one with this time and id."""
         return self._rows.decrypt_entries(self.list_rows(owner, count, after))
 
     def list_rows(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
-        """List what list_page does, with texts as they stand."""
+        """Like list_page, with stored texts."""
         behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
         query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
         rows = self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))
         return list(map(_make_entry, rows))
 
     def list_shared(self, reader: Identity, page: Page) -> list[ChatEntry]:
-        """List the page's chats of others, and one more if there are more."""
+        """List the page's chats of other users, and one more if there are more."""
         where, values = page.render_shared(reader, "user")
         query = f"SELECT {_CHAT} FROM chats {where}".replace("$", "?")
         return self._rows.decrypt_entries(map(_make_entry, self._db.execute(query, values)))
@@ -218,7 +218,7 @@ class IndexDatabase:
         return Identity(*row) if row else None
 
     def list_unfinished(self, now: int, chat_id: str | None, expired_at: int | None) -> list[UnfinishedEntry]:
-        """List unfinished runs, the oldest first, leaving out damaged logs, to which no end can be written."""
+        """List unfinished runs, oldest first, except those in damaged logs, to which no end can be written."""
         values = {"chat_id": chat_id, "expired_at": expired_at, "now": now, "due_max": DUE_MAX}
         return [UnfinishedEntry(*row) for row in self._db.execute(_LIST if chat_id is None else _LIST_OF_CHAT, values)]
 
@@ -246,10 +246,10 @@ class IndexDatabase:
         return [row[0] for row in rows]
 
     def get_generation_floor(self) -> int:
-        """Return the number that generations of new leases are above.
+        """Return the number above which new leases' generations start.
 
         Raises:
-            sqlite3.DatabaseError: Nothing says so: a release up to 0.1 was stopped while it made the index.
+            sqlite3.DatabaseError: The file lacks it, because a release up to 0.1 was stopped while it built the index.
         """
         floor = self._db.execute("SELECT max(generation) FROM floor").fetchone()[0]
         if floor is None:
@@ -261,7 +261,7 @@ class IndexDatabase:
         return {run_id: (owner, generation, expires_at) for run_id, owner, generation, expires_at in rows}
 
     def put_leases(self, leases: Mapping[str, Lease]) -> None:
-        """Keep leases, by run; on disk when this returns."""
+        """Store leases by run, on disk on return."""
         rows = [(run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in leases.items()]
         self._db.execute("PRAGMA synchronous=FULL")
         try:
@@ -289,18 +289,18 @@ class IndexDatabase:
         return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
 
     def list_users(self, tenant: str) -> list[str]:
-        """List everybody of whom the tenant's chats, runs and sums know."""
+        """List all users named in the tenant's chats, runs and sums."""
         return [row[0] for row in self._db.execute(_USERS, (tenant, tenant, tenant))]
 
     def scrub(self) -> None:
-        """Clear what deleted rows have left: the index of texts keeps their words until its parts are merged."""
+        """Clear traces of deleted rows; the full-text index keeps their words until its parts are merged."""
         if not self._rows.keys.encrypts:
             self._db.execute("INSERT INTO texts(texts) VALUES ('optimize')")
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def list_encrypted_texts(self, owner: Identity, kinds: list[str], before: int, count: int) -> list[TextRow]:
-        """List the owner's texts before a place, the newest first, as they stand."""
+        """List the owner's encrypted texts before a place, newest first."""
         marks = ",".join("?" * len(kinds))
         query = (
             "SELECT places.id, chat_id, title, run_id, kind, text FROM places JOIN texts ON texts.rowid = places.id"
@@ -310,7 +310,7 @@ class IndexDatabase:
         return [TextRow(*row) for row in self._db.execute(query, (before, *kinds, owner.tenant, owner.user, count))]
 
     def clear_logs(self) -> None:
-        """Delete everything that logs can restore; leases stay."""
+        """Delete everything that logs can restore; leases are kept."""
         with self._transaction():
             for table in ("chats", "runs", "places", "texts", "gates", "gate_grants"):
                 self._db.execute(f"DELETE FROM {table}")
@@ -374,7 +374,7 @@ class IndexDatabase:
                 self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
 
     def rename_spender(self, tenant: str, user: str, name: str) -> int:
-        """As SpendTable.rename_spender; cut short and repeated it counts nothing twice."""
+        """Like SpendTable.rename_spender; an interrupted and repeated call counts nothing twice."""
         with self._transaction():
             return self.spend.rename_spender(tenant, user, name)
 
@@ -384,7 +384,7 @@ class IndexDatabase:
         try:
             yield
         except BaseException:
-            if self._db.in_transaction:  # a full disk ends it by itself
+            if self._db.in_transaction:  # SQLite itself ends it on a full disk
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute(end)

@@ -1,7 +1,7 @@
-"""The index of all chats, written after the logs by one thread.
+"""The index of all chats, written by one thread after the logs.
 
-A read waits for the changes before it, so that it sees every acknowledged append; only a run's chat is known at once.
-Changes that the file refuses are read again from the logs later.
+A read waits for earlier changes, so that it sees every acknowledged append; only a run's chat is known immediately.
+Changes that the file refuses are later read again from the logs.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ from services.runtime.files.disk import disk_errors
 T = TypeVar("T")
 
 WAITING_MAX = 4096
-"""Changes that wait before commits wait too, or memory would fill."""
+"""Maximum pending changes; beyond it commits wait as well, or memory would fill up."""
 
 PREVIEW_MAX = 100
-"""Chats that a read takes from their logs while the disk has no room for the index; each costs about a millisecond."""
+"""Maximum chats that a read takes from their logs while the disk has no room for the index; each costs about a
+millisecond."""
 
 GATHER_S = 0.25
-"""How long changes gather for one write; a read does not wait for it. A text costs 80 µs among a hundred, 140 among
-ten, 600 alone (400 characters, 2026-11)."""
+"""How long changes are collected for one write; a read does not wait for it. A text costs 80 µs in a batch of a
+hundred, 140 in one of ten, 600 alone (400 characters, 2026-11)."""
 
 log = structlog.get_logger()
 
 
 class Index:
-    """The rows of all chats, used on the event loop only; `run_writes` is its task."""
+    """The rows of all chats, used on the event loop only; `run_writes` must run as a task."""
 
     def __init__(
         self,
@@ -71,9 +72,10 @@ class Index:
         read_new: Callable[[Iterable[str]], Generator[IndexChange]] | None = None,
         rows: RowCipher = PLAIN_ROWS,
     ) -> None:
-        """Own `database` and `reader`; `read` gives a chat's log as a change, in the index's thread. `outbox` has the
-        events of changes before the index has these, and `gate_watch` is told of the gates in them. `read_new` reads
-        the logs of `backlog`, which the file lacks and nobody has opened. `rows` are those of the databases."""
+        """Take over `database` and `reader`. `read` returns a chat's log as a change, in the index's thread. `outbox`
+        receives the events of changes before the index does, and `gate_watch` is notified of their gates. `read_new`
+        reads the logs of `backlog`, which the file lacks and no task has opened. `rows` must be those of the
+        databases."""
         self._database = database
         self._disk_room = room
         self._read = read
@@ -87,7 +89,7 @@ class Index:
         """Chats of runs that are not in the file yet, by run."""
         self._removals = 0
         self._behind: set[str] = set()
-        """Chats whose changes were refused, changed in the thread only."""
+        """Chats with refused changes, modified only in the thread."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
@@ -130,11 +132,11 @@ class Index:
         self._wake.set()
 
     def is_behind(self) -> bool:
-        """Return whether changes were refused and wait to be read again."""
+        """Return whether refused changes wait to be read again."""
         return bool(self._behind)
 
     async def settle(self) -> None:
-        """Have everything committed before in the file. Raises Overloaded."""
+        """Return when all earlier commits are in the file. Raises Overloaded."""
         await self.query_file(lambda _: None)
 
     def get_progress(self) -> IndexProgress | None:
@@ -144,17 +146,17 @@ class Index:
         await self.backlog.wait_until_empty()
 
     async def query_file(self, question: Callable[[IndexDatabase], T]) -> T:
-        """Return the file's answer, with everything committed before.
+        """Return the result of `question`, with all earlier commits applied.
 
         Raises:
             Overloaded: The file cannot be used now.
         """
-        # Of its own: a question whose caller leaves may never be asked, and what was committed must still be written.
+        # Independent of the question, which may be cancelled with its caller; commits must still be written.
         self._write_waiting()
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run_query, question, self._database)
 
     async def change_file(self, change: Callable[[IndexDatabase], None]) -> None:
-        """Change what is in no log; on disk when this returns, or refused as query_file refuses."""
+        """Make a change that is in no log; on disk on return, or refused like query_file."""
         self._write_waiting()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._run_change, change)
 
@@ -205,7 +207,7 @@ class Index:
         return chat_id
 
     async def find_known_chat_of_run(self, run_id: str) -> str | None:
-        """Return the run's chat; None where it is in a log that was not taken in."""
+        """Return the run's chat; None if its log is not indexed yet."""
 
         def find(database: IndexDatabase) -> str | None:
             return database.find_chat_of_run(run_id)
@@ -325,7 +327,7 @@ class Index:
                 self._store_changes(itertools.chain(changes, self._read_behind()))
             self._behind.clear()
         except Exception:
-            # The appends are acknowledged: whatever it is, what was to be written is read from the logs again.
+            # The appends are acknowledged, so whatever failed, the changes are read from the logs again.
             log.exception("index not written", changes=len(changes))
             self._behind |= {change if isinstance(change, str) else change.chat.chat_id for change in changes}
 
@@ -337,8 +339,8 @@ class Index:
                 log.error("log cannot be read", chat_id=chat_id, error=error.message)
 
     async def _take_in(self, chat_ids: Sequence[str]) -> float:
-        """Write the rows of whole logs and return the CPU seconds; what the file refuses now is read again later, as
-        changes are."""
+        """Write the rows of whole logs and return the CPU seconds used; rows that the file refuses are read again
+        later."""
         loop = asyncio.get_running_loop()
         gates, used_s = await loop.run_in_executor(self._thread, self._apply_logs, chat_ids)
         if self._gate_watch is not None:

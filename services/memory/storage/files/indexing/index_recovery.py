@@ -1,6 +1,6 @@
-"""Starting on a folder of logs, of which only those that differ from the index in length or time are read.
+"""Starting on a folder of logs: only those that differ from the index in length or modification time are read.
 
-Those that were changed last are read before anything is served; where more are to be, they are the backlog.
+The last changed ones are read before anything is served; the rest forms the backlog.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 INDEX_NAME = "index.sqlite"
 
 SPEND = "spend"
-"""Folder of what deleted chats have cost, beside the logs."""
+"""Folder with the spending of deleted chats, next to the logs."""
 
 START_LOGS_MAX, START_BYTES_MAX = 500, 8 << 20
-"""Logs and bytes that are read before anything is served: with those that were changed last, what had not ended goes on
-at once. A chat of 4 KB costs 0.35 ms of CPU among a thousand and 0.7 alone (2026-11)."""
+"""Maximum logs and bytes read before anything is served; the last changed ones include the unfinished runs, which
+continue immediately. A chat of 4 KB costs 0.35 ms of CPU in a batch of a thousand and 0.7 alone (2026-11)."""
 
 SHOWN_MAX = 20
-"""Limit of a log line's list of unreadable lines."""
+"""Maximum unreadable lines listed in a log record."""
 
 log = structlog.get_logger()
 
@@ -58,7 +58,7 @@ class OpenIndex(NamedTuple):
     """Held leases, by run."""
     generation_floor: int
     backlog: Mapping[str, tuple[int, int]]
-    """Length and time of change of the logs that the index lacks, by chat, the last changed first."""
+    """Length and modification time of the logs that the index lacks, by chat, last changed first."""
 
     def close(self) -> None:
         self.reader.close()
@@ -68,10 +68,10 @@ class OpenIndex(NamedTuple):
 def open_index(
     disk: Disk, outbox: Outbox | None = None, start_logs_max: int = START_LOGS_MAX, rows: RowCipher = PLAIN_ROWS
 ) -> OpenIndex:
-    """Bring the index of `disk` nearer to its logs, and `outbox` with it, and mend logs that a crash has cut.
+    """Bring the index of `disk`, and `outbox`, closer to the logs, and repair logs cut by a crash.
 
     Raises:
-        OSError: It cannot be read or written now.
+        OSError: They cannot be read or written now.
     """
     path, logs = disk.folder / INDEX_NAME, disk.list_logs()
     try:
@@ -106,7 +106,7 @@ def _read_index(
 
 
 def open_database(path: Path, *, is_first: bool, rows: RowCipher = PLAIN_ROWS) -> IndexDatabase:
-    """Open the index at `path`, new if there is none of this version; see create_database.
+    """Open the index at `path`, a new one if there is none of this version; see create_database.
 
     Raises:
         sqlite3.DatabaseError: It cannot be read.
@@ -121,7 +121,7 @@ def open_database(path: Path, *, is_first: bool, rows: RowCipher = PLAIN_ROWS) -
 
 
 def create_database(path: Path, *, is_first: bool, rows: RowCipher = PLAIN_ROWS) -> IndexDatabase:
-    """Make an empty index in place of whatever is at `path`.
+    """Create an empty index in place of any file at `path`.
 
     Without `is_first`, generations begin with the time, which is higher than any given before.
     """
@@ -140,13 +140,13 @@ def catch_up(
     start_logs_max: int,
     keys: Keyring = NO_KEYS,
 ) -> dict[str, tuple[int, int]]:
-    """Apply the last changed logs of `logs` (length and time, by chat) that `database` has not seen so, and return the
-    others, the last changed first."""
+    """Apply the last changed of the `logs` (length and time, by chat) that `database` has not seen in this state;
+    return the others, last changed first."""
     seen = database.list_logs()
     database.apply_changes(chat_id for chat_id in seen if chat_id not in logs)
     changed = [chat_id for chat_id in logs if seen.get(chat_id) != logs[chat_id]]
     changed.sort(key=lambda chat_id: (-logs[chat_id][1], chat_id))
-    if changed:  # after a crash: what is read, served and acknowledged again from now on must be durable
+    if changed:  # after a crash: data that is read, served and acknowledged again must be durable
         disk.sync_all()
     first = set(_choose_first(changed[:start_logs_max], logs))
     changes = read_changes(disk, [chat_id for chat_id in changed if chat_id in first], keys)
@@ -165,7 +165,7 @@ def _choose_first(changed: Sequence[str], logs: Mapping[str, tuple[int, int]]) -
 
 
 def read_changes(disk: Disk, chat_ids: Iterable[str], keys: Keyring = NO_KEYS) -> Generator[IndexChange]:
-    """Read logs that nobody has opened yet as changes, and mend those that a crash has cut."""
+    """Read logs that no task has opened yet as changes, and repair those cut by a crash."""
     for chat_id in chat_ids:
         try:
             chat = load_chat(disk, chat_id, keys)
@@ -173,14 +173,14 @@ def read_changes(disk: Disk, chat_ids: Iterable[str], keys: Keyring = NO_KEYS) -
                 keys.prepare_now(chat.info.owner.tenant)
                 yield make_full_change(chat, disk.get_mtime_ns(chat_id))
         except (HeadraceError, OSError) as error:
-            # One log is no reason not to serve the others; whoever asks for its chat gets the error.
+            # One log must not prevent serving the others; a request for its chat gets the error.
             log.error("log cannot be read", chat_id=chat_id, error=str(error))
         except Exception:
             log.exception("log cannot be read", chat_id=chat_id)
 
 
 def load_chat(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> Chat:
-    """Load a chat from its log, mended if a crash has cut it and converted if it is of V3; empty if there is no log."""
+    """Load a chat from its log, repaired if a crash cut it and converted if it is V3; empty if there is no log."""
     with disk_errors(chat_id):
         try:
             data = disk.read_log(chat_id)
@@ -201,7 +201,7 @@ def load_chat(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> Chat:
 
 
 def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog, keys: Keyring) -> bytes:
-    """Return the log that now stands in its place."""
+    """Replace a V3 log by its conversion, and return that."""
     tenant = read_chat(chat_id, older.log).info.owner.tenant
     for blob in older.blobs:
         BlobFolder(disk.folder / "blobs", keys).put_blob(chat_id, blob, tenant)
@@ -216,7 +216,7 @@ def _replace_older_log(disk: Disk, chat_id: str, data: bytes, older: OlderLog, k
 
 
 def read_change(disk: Disk, chat_id: str, keys: Keyring = NO_KEYS) -> IndexChange | str:
-    """Read the change that a log makes to the index; the chat's id if the log is gone. The chat may be in use."""
+    """Read a log as a change of the index; return the chat's id if the log is gone. The chat may be in use."""
     try:
         mtime_ns, data = disk.get_mtime_ns(chat_id), disk.read_log(chat_id)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ def search_texts(question: Question, database: IndexDatabase, owner: Identity) -
         forms = [{term} if term.isascii() else {term.lower(), term.upper(), term.capitalize()} for term in short]
         patterns = [make_like_pattern(form) for form in set().union(*forms)]
         more = database.find_texts(owner, "", patterns, question.kinds, question.hits_max)
-        # What only short words find comes after: they are in many texts.
+        # Matches of short words alone rank below, because many texts contain them.
         found += [(*row[:4], 1 / (1 - row[4])) for row in more if row[:4] not in known]
     return [
         Hit(chat_id, title, run_id, question.make_excerpt(text), -rank)

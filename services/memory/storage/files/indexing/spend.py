@@ -1,6 +1,8 @@
-"""What deleted chats have cost, in a file that the index is made from beside the logs.
+"""The spending of deleted chats, in a file next to the logs from which the index is built.
 
-It is written before a chat's log goes, as chats are: append, sync, and a tail cut by a crash is set aside. Blocks."""
+It is written before a chat's log is deleted, in the same way as logs: append, sync, and a tail cut by a crash is set
+aside. Blocks.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ _ENTRY = msgspec.json.Decoder(_Entry)
 
 class SpendLedger:
     def __init__(self, folder: Path) -> None:
-        """Open nothing: most services delete no chat."""
+        """Does not open the file, because most services delete no chat."""
         self._folder = folder
         self._lock = Lock()
         self._disk: Disk | None = None
@@ -58,7 +60,7 @@ class SpendLedger:
             self._disk.close()
 
     def add_chat(self, chat_id: str, created_at: int, rows: Collection[SpendRow]) -> None:
-        """Store what a chat has cost; on disk when this returns."""
+        """Store a chat's spending, on disk on return."""
         if not rows:
             return
         entry = _Entry(chat_id, created_at, [asdict(key) | asdict(total) for key, total in rows])
@@ -69,7 +71,7 @@ class SpendLedger:
             self._end += len(data)
 
     def rewrite(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> int:
-        """Have `change` of each row in its place, none where that is None; return how many it changed."""
+        """Replace each row by `change` of it, or remove it if that is None; return the number changed."""
         with self._lock:
             try:
                 data = read_log_file(self._folder, _FILE)
@@ -102,14 +104,17 @@ class SpendLedger:
 
 
 def read_deleted_spend(folder: Path, logs: Path, keys: Keyring = NO_KEYS) -> list[SpendRow]:
-    """Read the rows of all chats but those in the folder `logs` whose deletion was not completed: a chat of the same id
-    that was made later is another one."""
+    """Return the rows of all deleted chats, except those still in the folder `logs` because their deletion was
+    interrupted.
+
+    A chat created later with the same id is another one.
+    """
     try:
         data = read_log_file(folder, _FILE)
     except FileNotFoundError:
         return []
     existing = set(list_log_names(logs))
-    # A chat that was deleted once more, as the first time was cut, has its last entry alone.
+    # For a chat deleted again after an interruption, only the last entry counts.
     entries = {(entry.chat_id, entry.created_at): entry for entry in _decode_entries(data)}
     return [
         row
@@ -120,7 +125,7 @@ def read_deleted_spend(folder: Path, logs: Path, keys: Keyring = NO_KEYS) -> lis
 
 
 def _read_created_at(logs: Path, chat_id: str, keys: Keyring) -> int:
-    """Return when a chat was made; 0 if its log cannot be decrypted."""
+    """Return when a chat was created; 0 if its log cannot be decrypted."""
     try:
         return read_chat(chat_id, read_log_file(logs, chat_id), keys).info.created_at
     except HeadraceError:
@@ -128,7 +133,7 @@ def _read_created_at(logs: Path, chat_id: str, keys: Keyring) -> int:
 
 
 def _decode_entries(data: bytes) -> Iterator[_Entry]:
-    """Decode what can be: one bad line must not keep the index from being made anew."""
+    """Yield the readable entries; one bad line must not prevent rebuilding the index."""
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             yield _ENTRY.decode(line)
@@ -183,29 +188,29 @@ class SpendTable:
         self._db.executemany(_PUT, ((chat_id, *astuple(key), *astuple(total)) for key, total in rows))
 
     def retire_chat(self, chat_id: str) -> None:
-        """Keep what a chat has cost that is about to be removed."""
+        """Keep the spending of a chat that is about to be removed."""
         self._db.execute(_RETIRE, (chat_id,))
 
     def list_of_chat(self, chat_id: str) -> list[SpendRow]:
-        """List what a chat has cost."""
+        """List a chat's spending."""
         rows = self._fetch(f"SELECT {', '.join((*_KEY_COLUMNS, *SUM_NAMES))} FROM spend WHERE chat_id = $1", [chat_id])
         keys = len(_KEY_COLUMNS)
         return [(SpendKey(*row[:keys]), SpendSum(*row[keys:])) for row in rows]
 
     def rename_spender(self, tenant: str, user: str, name: str) -> int:
-        """Give another name to what deleted chats have cost a user, and forget by which keys; return the rows."""
+        """Rename the user in the spending of deleted chats, and remove the API keys from it; return the rows."""
         self._db.execute(_RENAME, (name, tenant, user))
         return self._delete_retired("tenant = ? AND user_name = ?", tenant, user)
 
     def delete_retired(self, tenant: str) -> int:
-        """Delete what a tenant's deleted chats have cost."""
+        """Delete the spending of a tenant's deleted chats."""
         return self._delete_retired("tenant = ?", tenant)
 
     def _delete_retired(self, where: str, *values: str) -> int:
         return self._db.execute(f"DELETE FROM spend WHERE chat_id = '' AND {where}", values).rowcount
 
     def clear_logs(self) -> None:
-        """Delete what logs can restore."""
+        """Delete everything that logs can restore."""
         self._db.execute("DELETE FROM spend WHERE chat_id <> ''")
 
     def sum_spend(self, query: SpendQuery) -> SpendAnswer:
@@ -231,7 +236,8 @@ class GrantTable:
         self._db = database
 
     def grant_claim(self, claim: SpendClaim) -> SpendDecision | None:
-        """Decide and store; None where the tenant has no such run that goes on. The caller holds the transaction."""
+        """Decide a claim and store the grant; None if the tenant has no such active run. The caller holds the
+        transaction."""
         self._db.execute(_CLEAN)
         charged = self._db.execute(_number(RUN), (claim.run_id, claim.tenant)).fetchone()
         if charged is None:
@@ -243,7 +249,7 @@ class GrantTable:
         return decision
 
     def measure_uses(self, claim: SpendClaim) -> list[BudgetUse]:
-        """Return what is used of each budget of the claim, its own run's grant apart."""
+        """Return the usage of each budget of the claim, without its run's own grant."""
         uses: list[BudgetUse] = []
         for budget in claim.budgets:
             statement, values = render_use(claim, budget, _SOURCE)

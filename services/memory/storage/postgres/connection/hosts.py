@@ -1,6 +1,6 @@
-"""The servers of one database, of which one takes writes, another after a fail-over.
+"""The servers of one database; one accepts writes, and another after a fail-over.
 
-All are asked at once, because a dead one is silent for longer than a call waits.
+All are contacted at once, because a dead one stays silent for longer than a call waits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 DRIVER: ContextVar[Callable[..., Awaitable[Any]]] = ContextVar("DRIVER", default=asyncpg.connect)
-"""Connects to one server; another one leads to a model of it, as simulations have."""
+"""Connects to one server; simulations replace it by a model of a server."""
 
 
 async def open_connection(url: str, **options: Any) -> Connection:
-    """Connect to the server that takes writes; `options` are asyncpg.connect's.
+    """Connect to the server that accepts writes; `options` are asyncpg.connect's.
 
-    Raises the driver's error, if possible from a server that has answered.
+    Raises the driver's error, preferably from a server that responded.
     """
     opened: list[Connection] = []
     errors: list[Exception] = []
@@ -54,7 +54,7 @@ async def open_connection(url: str, **options: Any) -> Connection:
 
 
 def split_hosts(url: str) -> list[str]:
-    """Return `url` for each of its hosts, given as host:port,host:port or as host= and port= in the query."""
+    """Return `url` once for each of its hosts, given as host:port,host:port or as host= and port= in the query."""
     scheme, netloc, path, query_string, fragment = urlsplit(url)
     user, at, hosts = netloc.rpartition("@")
     if hosts:

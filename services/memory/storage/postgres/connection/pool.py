@@ -1,6 +1,7 @@
 """Connections to the database, with waiting, retries and errors.
 
-A restart or fail-over takes seconds, in which calls wait and are repeated: `run` takes only what may be done twice.
+A restart or fail-over takes seconds, during which calls wait and are repeated, so `run` accepts only work that is safe
+to repeat.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from services.runtime.ending import CannotServe
 from services.runtime.files.disk import make_full_error
 
 SAY_EVERY_S = 10.0
-"""Least time between log lines of a partial outage; a full one gets two lines."""
+"""Minimum time between log records of a partial outage; a full outage gets two."""
 
 _UP = Gauge("headrace_database_up", "1 while the database can be used.")
 
@@ -61,26 +62,26 @@ class Availability:
 T = TypeVar("T")
 
 PATIENCE_S = 12.0
-"""How long a call waits for an absent database: less than half of our callers' patience, and less than the facade's
-heartbeat, with which an answer begins that could have been refused with a status."""
+"""How long a call waits for an unavailable database: less than half of our callers' patience, and less than the
+facade's heartbeat, which begins a response that can then no longer be refused with a status."""
 
 RETRY_AFTER_S = 5.0
-"""When the caller of one that has waited in vain may come back: it waits again."""
+"""Suggested delay before a caller that waited in vain retries, and then waits again."""
 
 START_PATIENCE_S = 60.0
-"""Wait of a service that starts, because the database may be starting too."""
+"""How long a starting service waits, because the database may be starting too."""
 
 RETRY_DELAY_S = 0.1
-"""Delay between attempts: a restart takes about a second, and all connections try."""
+"""Delay between attempts: a restart takes about a second, and all connections retry."""
 
 CONNECT_TIMEOUT_S = 5
 CLOSE_TIMEOUT_S = 5.0
 
 RELEASE_TIMEOUT_S = 1.0
-"""Time to reset a connection before it is closed; short, so that PATIENCE_S has room for another one."""
+"""Time to reset a connection before it is closed; short, so that PATIENCE_S leaves room for another one."""
 
 CLIENT_SLACK_S = 2.0
-"""Time by which the server abandons a statement before the client does."""
+"""How much earlier the server abandons a statement than the client."""
 
 IDLE_S = 300.0
 """Time after which an unused connection is closed."""
@@ -96,7 +97,7 @@ AWAY = (
     asyncpg.ReadOnlySQLTransactionError,  # a standby, which a fail-over has not made the primary yet
     asyncpg.InsufficientResourcesError,  # too many connections
 )
-"""Errors that pass when the database is back."""
+"""Errors that pass once the database is back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,9 @@ class Limits:
 
 @contextmanager
 def database_errors() -> Generator[None]:
-    """Raise Overloaded, or DiskFull, when the database refuses; the request can be repeated.
+    """Raise Overloaded, or DiskFull, if the database refuses; the request can be repeated.
 
-    Only the kind of error is told: its text may quote user content.
+    The message names only the kind of error, because the error's text may quote user content.
     """
     try:
         yield
@@ -124,7 +125,7 @@ def database_errors() -> Generator[None]:
 
 @contextmanager
 def _keeping_cancellation() -> Generator[None]:
-    """Raise CancelledError where the rollback of what was cancelled has failed, and its error has taken its place."""
+    """Raise CancelledError if a cancelled task's rollback failed and its error replaced the cancellation."""
     task = asyncio.current_task()
     cancels = task.cancelling() if task is not None else 0
     try:
@@ -148,17 +149,17 @@ class Database:
         self._releasing: set[asyncio.Task[None]] = set()
 
     def leave_other_servers(self, server: datetime) -> None:
-        """Close the connections to other servers; their calls are repeated at this one."""
+        """Close the connections to other servers; their calls are repeated on this one."""
         for session in list(self._sessions):
             if session.server != server:
                 session.terminate()
 
     async def run(self, do: Callable[[Connection], Awaitable[T]]) -> T:
-        """Call `do` with a connection, and again if the database went away, whether or not the first call had its
+        """Call `do` with a connection, and again if the database became unavailable, whether or not the first call took
         effect.
 
         Raises:
-            Overloaded: The database is away for too long, or refuses.
+            Overloaded: The database is unavailable for too long, or refuses.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
@@ -186,14 +187,14 @@ class Database:
             await self._pool.expire_connections()  # they all lead to a server that says nothing
             raise
         finally:
-            # A task of its own: of a caller that leaves meanwhile, nobody would look at the error of a release.
+            # A separate task, so that the error of a release is retrieved even if the caller leaves.
             releasing = asyncio.create_task(self._release(connection))
             self._releasing.add(releasing)
             releasing.add_done_callback(self._releasing.discard)
             await asyncio.shield(releasing)
 
     async def _release(self, connection: Connection) -> None:
-        """Give a connection back; one that cannot be reset is closed, and what was done with it is done."""
+        """Return a connection to the pool; one that cannot be reset is closed, without effect on completed work."""
         with suppress(*AWAY, asyncpg.PostgresError):
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
 
@@ -221,7 +222,7 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
         connect=open_connection,
         connection_class=Session,
         init=begin,
-        min_size=0,  # a pool that keeps one looks for a database that is away by itself, with a traceback each time
+        min_size=0,  # a pool with a minimum reconnects by itself while the database is down, with a traceback each time
         max_size=limits.connections_max,
         max_inactive_connection_lifetime=IDLE_S,
         **options,

@@ -1,4 +1,4 @@
-"""Refuses a pooler that gives each transaction another session, in which listening and prepared statements are lost."""
+"""Refuses a pooler that gives each transaction another session, which breaks LISTEN and prepared statements."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REFUSAL = (
 )
 
 OWN_WORDS = ("startup parameter", "pooling mode")
-"""What a pooler says and PostgreSQL does not: of settings that it does not pass on, of transactions that it forbids."""
+"""Messages of poolers, but not of PostgreSQL: about settings that are not passed on, and forbidden transactions."""
 
 
 async def refuse_pooler(url: str, **options: Any) -> None:
-    """Raise CannotServe if `url` does not lead to sessions of our own; `options` are asyncpg.connect's."""
+    """Raise CannotServe if `url` does not lead to dedicated sessions; `options` are asyncpg.connect's."""
     # Without named statements, which the next transaction may not find any more.
     options |= {"statement_cache_size": 0}
     with _naming_pooler():
@@ -47,7 +47,7 @@ def _naming_pooler() -> Generator[None]:
 
 
 async def _hold_session(session: int, connection: Connection, url: str, options: dict[str, Any]) -> None:
-    """Raise CannotServe if another client gets in between."""
+    """Raise CannotServe if another client is given the session."""
     other = await open_connection(url, **options)
     try:
         async with other.transaction():

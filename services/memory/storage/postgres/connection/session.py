@@ -8,23 +8,26 @@ from typing import Any, TypeAlias
 import asyncpg
 
 Connection: TypeAlias = Any
-"""A `Session` as asyncpg's pool lends it, without types."""
+"""A `Session` as returned by asyncpg's pool, without types."""
 
 
 class Session(asyncpg.Connection):
     server: datetime | None = None
-    """The server's start time. Another server may lack unacknowledged data, so nothing read from one holds for the
+    """The server's start time. Another server may lack unacknowledged data, so data read from one is not valid for the
     other."""
 
     def get_reset_query(self) -> str:
-        """Return what the pool sends when a connection is given back: nothing, as the store keeps nothing in a session
-        (locks and settings are of transactions, and who listens has a connection of its own). A round trip less for
-        each call; an open transaction is rolled back all the same."""
+        """Return the query the pool sends when a connection is returned: none, because the store leaves nothing in a
+        session.
+
+        Locks and settings are per transaction, and LISTEN has its own connection. This saves each call a round trip; an
+        open transaction is rolled back all the same.
+        """
         return ""
 
 
 def strip_nul(value: Any) -> Any:
-    """Remove NUL from a text, as the types text and jsonb cannot hold it; other values stay as they are."""
+    """Remove NUL from a text, because the types text and jsonb cannot hold it; other values are unchanged."""
     return value.replace("\0", "") if isinstance(value, str) else value
 
 

@@ -1,7 +1,8 @@
 """Tables as numbered files, each applied once when a service starts.
 
-Missing ones are applied in one transaction under a lock, as several services may start at once. Those of the version
-before go on meanwhile: no statement of theirs waits for long behind a migration that itself waits for a table.
+Missing ones are applied in one transaction under a lock, because several services may start at the same time. Services
+of the previous version continue in the meantime: none of their statements waits long for a migration that itself waits
+for a table.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ LOCK = 0x6865616472616365
 """An advisory lock: "headrace" in hexadecimal."""
 
 TIMEOUT_S = 6 * 3600.0
-"""Of one statement, and of another service's migration that is waited for: a large table takes what it takes."""
+"""Maximum for one statement, and for waiting for another service's migration; large tables take long."""
 
 LOCK_TIMEOUT_MS = 2000
-"""How long a migration waits for a table that is in use, while all that want the table wait behind it."""
+"""How long a migration waits for a table in use, during which all other users of the table queue up."""
 
 ATTEMPTS_MAX = 150
 
 RETRY_DELAY_S = 2.0
-"""Time for those that waited behind it."""
+"""Time for the queued statements to run."""
 
 log = structlog.get_logger()
 
@@ -40,10 +41,10 @@ def list_versions() -> dict[int, str]:
 
 
 async def migrate_tables(connection: Connection) -> bool:
-    """Bring the tables to this program's version; False if they are of a later one.
+    """Bring the tables to this program's version; return False if they are of a later one.
 
     Raises:
-        LockNotAvailableError: A table was in use by others each time that it was asked for.
+        LockNotAvailableError: A table was in use at each attempt.
     """
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:

@@ -1,0 +1,86 @@
+"""A long silent tool behind nginx as it comes, time scaled down: its 60 s without a byte are 1 s here, 15 s between
+heartbeats 0.25 s, ten minutes 2 s."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from headrace.v1 import agent_pb2
+from tests.support.facade.fronts import Timing
+from tests.support.facade.scripted import RUN, Script, complete, delta, frames_of, opening, suite
+
+CONFIG = """
+daemon off; user root; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 64; }}
+http {{
+    access_log off; proxy_temp_path {folder}/proxy; client_body_temp_path {folder}/body;
+    fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+    server {{
+        listen unix:{folder}/nginx.sock;
+        location / {{ proxy_pass {url}; proxy_read_timeout 1s; }}
+    }}
+}}
+"""
+SILENCE_S = 2.0
+
+
+@asynccontextmanager
+async def nginx(folder: Path, url: str) -> AsyncGenerator[aiohttp.ClientSession]:
+    """A session that reaches `url` through nginx with its defaults."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    if program is None:
+        pytest.skip("nginx is not installed: streams behind it are NOT tested")
+    (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, url=url))
+    command = (program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf"))
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        while not await _is_listening(folder / "nginx.sock"):
+            assert process.returncode is None
+            await asyncio.sleep(0.01)
+        connector = aiohttp.UnixConnector(str(folder / "nginx.sock"))
+        async with aiohttp.ClientSession("http://nginx", connector=connector) as http:
+            yield http
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _is_listening(path: Path) -> bool:
+    with suppress(FileNotFoundError, ConnectionRefusedError):  # bound comes before listening
+        _, writer = await asyncio.open_unix_connection(path)
+        writer.close()
+        return True
+    return False
+
+
+@pytest.mark.parametrize("heartbeat_s", [0.25, 60.0])
+async def test_heartbeats_keep_a_silent_stream_open_behind_nginx(tmp_path: Path, heartbeat_s: float) -> None:
+    steps = [
+        *opening(),
+        delta(4, tool_start=agent_pb2.ToolStart(tool_id="t", run_id=RUN)),
+        SILENCE_S,
+        delta(5, tool_result=agent_pb2.ToolResult(tool_id="t", result="done", ok=True)),
+        complete(6),
+    ]
+    async with (
+        suite(tmp_path, Script(query=steps), timing=Timing(heartbeat_s)) as facade,
+        nginx(tmp_path, facade.url) as http,
+        http.post("/api/query", json={"message": "hi"}) as response,
+    ):
+        for seq in (1, 2, 3, 4):  # not held back by nginx: X-Accel-Buffering says so
+            async with asyncio.timeout(SILENCE_S / 2):
+                assert (await response.content.readuntil(b"\n\n")).startswith(b"id: %d\n" % seq)
+        if heartbeat_s > SILENCE_S:  # the proof that nginx would have hung up
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await response.read()
+            return
+        frames = await frames_of(response)
+    assert [frame.id for frame in frames] == ["5", "6", None]
