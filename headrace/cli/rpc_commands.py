@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.printing import Instant
-from headrace.cli.tables import Column, print_message, print_rows
+from headrace.cli.run_view.tables import Column, print_message, print_rows
 from headrace.contract import RPCS, Rpc
 from headrace.v1 import common_pb2
 

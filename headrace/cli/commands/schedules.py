@@ -10,7 +10,7 @@ from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields
 from headrace.cli.run_view.printing import Instant, format_time
-from headrace.cli.tables import NONE, Column, print_rows
+from headrace.cli.run_view.tables import NONE, Column, print_rows
 from headrace.v1 import schedule_pb2
 
 

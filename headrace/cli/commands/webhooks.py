@@ -95,7 +95,7 @@ add_command(
     "deliveries",
     "WebhookService/ListDeliveries",
     list_rows("occurred_at", "state", "event_id", "type", "subject", "tries", "status", "failure"),
-    click.Option(["--limit", "page_size"], type=click.IntRange(1, 200), help="How many; 50 if left out."),
+    click.Option(["--limit", "--count", "page_size"], type=click.IntRange(1, 200), help="How many; 50 if left out."),
 )
 add_command(
     webhooks,

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
-import msgspec
 
 from headrace.cli.conversation.pending_inputs import PendingInputs
 from headrace.cli.facade.client import FacadeClient
@@ -232,7 +231,7 @@ async def follow_run(
     async with FacadeClient(url) as facade:
         if files:
             chat_id = chat_id or str(uuid.uuid4())
-        references = [msgspec.json.decode(await facade.upload(file, chat_id or "")) for file in files]
+        references = [await facade.upload(file, chat_id or "") for file in files]
         follower = RunFollower(
             facade, view, message, agent_key, chat_id, output_schema, references, is_recorded=is_recorded
         )

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from headrace.cli.evaluation.checks import Functions, check_result
 from headrace.cli.evaluation.result import Call, Journal, Planned, Result, Verdict, plan_runs
 from headrace.cli.evaluation.suite import Check, Suite, describe_check, make_trial
@@ -57,9 +55,7 @@ async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, fold
     if trial := make_trial(variant.model, variant.prompt):
         body["trial"] = trial
     if case.files:
-        body["references"] = [
-            msgspec.json.decode(await facade.upload(folder / name, body["chatId"])) for name in case.files
-        ]
+        body["references"] = [await facade.upload(folder / name, body["chatId"]) for name in case.files]
     await follow(facade, body, result, timeout_ms)
     return result
 

@@ -41,6 +41,10 @@ class _SuccessEnvelope(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Uploaded(msgspec.Struct):
+    data: dict[str, Any]
+
+
 class _Error(msgspec.Struct, frozen=True):
     retriable: bool = False
 
@@ -110,7 +114,7 @@ class FacadeClient:
         content: dict[str, Any] = {"json": members} if http.body else {"params": _list_parameters(members)}
         return self._http.request(verb, getattr(http, verb), timeout=timeout, **content)
 
-    async def upload(self, file: Path, chat_id: str) -> msgspec.Raw:
+    async def upload(self, file: Path, chat_id: str) -> dict[str, Any]:
         """Store a file in a chat's uploads and return its reference; OSError where it cannot be read."""
         with self._translate_errors(), file.open("rb") as content:
             # As browsers write it: else `a b` would be stored as `a%20b`. What is no text, or ends a header, becomes ?.
@@ -119,7 +123,8 @@ class FacadeClient:
             # aiohttp looks for a name in the opened file, too.
             form.add_field("file", aiohttp.BufferedReaderPayload(content, filename=name), filename=name)
             async with self._http.post("/api/upload", data=form, timeout=_UPLOAD_TIMEOUT) as response:
-                return await _read_data(response)
+                await _check_status(response)
+                return msgspec.json.decode(await response.read(), type=_Uploaded).data
 
     @asynccontextmanager
     async def download(self, request: Message) -> AsyncGenerator[AsyncIterator[bytes]]:
@@ -254,11 +259,6 @@ async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGener
     except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
         raise StreamCut(f"the stream broke ({type(error).__name__})") from error
     raise StreamCut(end)
-
-
-async def _read_data(response: aiohttp.ClientResponse) -> msgspec.Raw:
-    await _check_status(response)
-    return msgspec.json.decode(await response.read(), type=_SuccessEnvelope).data
 
 
 async def _check_status(response: aiohttp.ClientResponse) -> None:

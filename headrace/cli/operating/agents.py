@@ -15,7 +15,7 @@ from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, show_fields
 from headrace.cli.run_view.lists import print_agents
 from headrace.cli.run_view.printing import print_text
-from headrace.cli.tables import NONE, print_rows
+from headrace.cli.run_view.tables import NONE, print_rows
 from headrace.v1 import agent_pb2
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))

@@ -17,7 +17,7 @@ from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.exit_codes import StreamCut
 from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, show_message, show_row
-from headrace.cli.tables import Column, print_message
+from headrace.cli.run_view.tables import Column, print_message
 from headrace.v1 import data_pb2
 
 LOOK_S = 1.0

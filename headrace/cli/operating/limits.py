@@ -8,7 +8,7 @@ import click
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.tables import NANO_PER_USD, NONE, Column, print_rows
+from headrace.cli.run_view.tables import NANO_PER_USD, NONE, Column, print_rows
 from headrace.v1 import limits_pb2
 
 

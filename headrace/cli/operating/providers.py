@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.cli.rpc_commands import add_command
-from headrace.cli.tables import NONE, print_table
+from headrace.cli.run_view.tables import NONE, print_table
 from headrace.v1 import llm_pb2
 
 HEAD = ("model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting", "refused")

@@ -13,7 +13,7 @@ from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import list_rows
 from headrace.cli.run_view.printing import print_text
-from headrace.cli.tables import NANO_PER_USD
+from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
 from headrace.v1 import operator_pb2
 

@@ -8,7 +8,7 @@ import click
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.tables import NANO_PER_USD, NONE, print_table
+from headrace.cli.run_view.tables import NANO_PER_USD, NONE, print_table
 from headrace.v1 import spend_pb2
 
 GROUPS = {"day": "day", "user": "user", "agent": "agent_key", "model": "model", "key": "key"}

@@ -6,7 +6,7 @@ import click
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.run_view.printing import format_time, print_text
-from headrace.cli.tables import print_rows
+from headrace.cli.run_view.tables import print_rows
 from headrace.v1 import agent_pb2, memory_pb2
 
 

@@ -22,8 +22,8 @@ from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
+from headrace.cli.run_view.tables import print_rows
 from headrace.cli.run_view.view import choose_view
-from headrace.cli.tables import print_rows
 from headrace.v1 import memory_pb2
 
 
