@@ -164,7 +164,9 @@ def _make_option(field: FieldDescriptor) -> click.Option:
     about = COUNT if field.name == "page_size" else _comment(field.full_name)
     kind = _find_type(field)
     if isinstance(kind, Instant):
-        about = about.replace(", Unix milliseconds", "")
+        about = f"{about.replace(', Unix milliseconds', '')} Such as 2030-01-31, or 90d from now."
+    if field.is_repeated:
+        about = f"{about} Again for more."
     if kind is click.BOOL and field.has_presence:
         name = f"{name}/--no-{name[2:]}"
     return click.Option(
