@@ -1,4 +1,4 @@
-"""One run, timed to its first delta."""
+"""Times one run up to its first delta."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from headrace.client import Client
 
 
 async def time_first_delta(client: Client, agent_key: str, chat_id: str = "") -> tuple[float, str]:
-    """Ask in a chat, a new one if `chat_id` is empty, and read to the end; return the time in ms, and the chat's id."""
+    """Ask in a chat, or a new one if `chat_id` is empty, and read to the end; return the time in ms and the
+    chat id.
+    """
     asked_s, first_s = time.perf_counter(), 0.0
     async with client.ask("go", agent_key=agent_key, chat_id=chat_id) as deltas:
         async for delta in deltas:

@@ -1,4 +1,4 @@
-"""CPU time of a process by the operating system's own accounting, so that a noisy machine does not decide."""
+"""CPU time and memory of a process, as accounted by the operating system, which is robust on a noisy machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cpu_us(pid: int) -> float:
-    """Microseconds that all threads of `pid` have spent on a CPU (first field of schedstat, nanoseconds)."""
+    """Return the CPU time in microseconds of all threads of `pid` (first field of schedstat, in nanoseconds)."""
     total_ns = 0
     for stat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         total_ns += int(stat.read_text().split()[0])
@@ -14,17 +14,17 @@ def cpu_us(pid: int) -> float:
 
 
 def rss_mb(pid: int) -> float:
-    """Resident memory of `pid` in MB."""
+    """Return the resident memory of `pid` in MB."""
     return _read_mb(f"/proc/{pid}/status", "VmRSS:")
 
 
 def peak_rss_mb(pid: int) -> float:
-    """The most that it has ever had."""
+    """Return the peak resident memory of `pid` in MB."""
     return _read_mb(f"/proc/{pid}/status", "VmHWM:")
 
 
 def pss_mb(pid: int) -> float:
-    """Memory of `pid` in MB, where several processes share a page each its part (PSS)."""
+    """Return the memory of `pid` in MB, with shared pages divided among the processes that share them (PSS)."""
     return _read_mb(f"/proc/{pid}/smaps_rollup", "Pss:")
 
 

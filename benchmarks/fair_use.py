@@ -1,8 +1,9 @@
-"""Does one tenant's rush hold another up? `python -m benchmarks.fair_use`
+"""Does one tenant's rush delay another tenant? `python -m benchmarks.fair_use`
 
-Tenant B asks one question after the other, with nothing else to do and while tenant A starts many runs at once. Prints
-the median and the worst time of B's runs until their first event, until they have started, and until their first delta.
-HEADRACE_TRANSPORT says how all of them talk. With `--concurrency 2 --runs 60` the provider answers two calls at a time.
+Tenant B asks one question after another, first alone and then while tenant A starts many runs at once. Prints
+the median and the worst time of B's runs to their first event, to their start, and to their first delta.
+HEADRACE_TRANSPORT selects the transport of all services. With `--concurrency 2 --runs 60` the provider answers
+two calls at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WARM_UP = 20
 
 @dataclass
 class Times:
-    """Of B's runs, in milliseconds."""
+    """Times of B's runs, in milliseconds."""
 
     first_event: list[float] = field(default_factory=list[float])
     started: list[float] = field(default_factory=list[float])
@@ -63,7 +64,7 @@ async def main(runs: int, questions: int, quota: dict[str, int]) -> None:
 
 
 async def _rush_of_its_own(address: str, runs: int) -> str:
-    """A's runs, in a process that has nothing to do with B; how they ended."""
+    """Run tenant A in a separate process; return how its runs ended."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -79,7 +80,7 @@ async def _rush_of_its_own(address: str, runs: int) -> str:
 
 
 async def _ask(client: Client, questions: int, until: asyncio.Task[str] | None = None) -> Times:
-    """Ask so many questions, or until a task is done, one after the other."""
+    """Ask `questions` questions, or until a task is done, one after another."""
     times = Times()
     while len(times.started) < questions if until is None else not until.done():
         asked = time.perf_counter()
@@ -98,7 +99,7 @@ async def _ask(client: Client, questions: int, until: asyncio.Task[str] | None =
 
 
 async def rush(address: str, runs: int) -> None:
-    """Start all runs at once and read each to its end; one that is refused comes back when it was told to."""
+    """Start all runs at once and read each to its end; a refused run is retried after the wait in its error."""
     ended = Counter[str]()
     async with open_channel(address) as channel, asyncio.TaskGroup() as group:
         # Any: a bytes stream has no stub.

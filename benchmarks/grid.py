@@ -1,4 +1,4 @@
-"""A table that can be printed and written."""
+"""A table that can be printed or written as Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows of text. Columns whose name begins with `<` are words, aligned left; the others are figures."""
+    """Rows of text; columns with names that start with `<` hold words and are left-aligned, the others hold
+    figures.
+    """
 
     title: str
     columns: Sequence[str]
@@ -25,7 +27,7 @@ class Grid:
         return table
 
     def written(self) -> str:
-        """Markdown, with the title as a heading."""
+        """Return the table in Markdown, with the title as a heading."""
         names = " | ".join(column.lstrip("<") for column in self.columns)
         rules = " | ".join(":--" if column.startswith("<") else "--:" for column in self.columns)
         rows = "".join(f"| {' | '.join(row)} |\n" for row in self.rows)
@@ -33,5 +35,5 @@ class Grid:
 
 
 def us(value: float) -> str:
-    """Return microseconds with as many digits as mean something."""
+    """Return microseconds with the significant digits."""
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"

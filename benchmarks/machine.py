@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""Describes the machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("grpcio", "h2", "uvloop", "aiohttp", "protobuf")
 
 
 def machine() -> dict[str, str]:
-    """By what it is."""
+    """Return the facts by name."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "processor": f"{_processor()}, {os.cpu_count()} cores",

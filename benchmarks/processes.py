@@ -1,4 +1,4 @@
-"""The processes under measurement: the simulator, and the suite as `headrace up` runs it."""
+"""The measured processes: the simulator, and the suite as run by `headrace up`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 STARTED = re.compile(r"http://\S+")
 GRPC = re.compile(r"grpc (\S+)")
 START_TIMEOUT_S = 300.0
-"""A first start with 100,000 chats reads them all."""
+"""Long, because a first start with 100,000 chats reads them all."""
 
 
 @asynccontextmanager
@@ -27,7 +27,7 @@ async def simulated_suite(
     agents: Mapping[str, Any] | None = None,
     quota: Mapping[str, int] | None = None,
 ) -> AsyncGenerator[str]:
-    """Start a simulator and a suite that asks it; yield the orchestrator's address."""
+    """Start a simulator and a suite that uses it; yield the orchestrator's address."""
     async with simulating(folder) as (base_url, _):
         starting = starting_suite(
             folder, base_url, models, agents=agents, quota=quota, form="--one-process", environment={}
@@ -38,7 +38,10 @@ async def simulated_suite(
 
 @asynccontextmanager
 async def simulating(folder: Path, script: list[Any] | None = None) -> AsyncGenerator[tuple[str, int]]:
-    """The simulator's base URL and process id. It follows `script`, and where no rule fits its built-in behaviour."""
+    """Start the simulator; yield its base URL and process id.
+
+    It follows `script`; if no rule matches, it uses its built-in behaviour.
+    """
     (folder / "script.json").write_text(json.dumps(script or []))
     flags = ("--port", "0", "--script", str(folder / "script.json"))
     async with started("-m", "services.simulator", *flags) as (pid, line):
@@ -48,13 +51,13 @@ async def simulating(folder: Path, script: list[Any] | None = None) -> AsyncGene
 @dataclass(frozen=True, slots=True)
 class RunningSuite:
     grpc: str
-    """Where the orchestrator listens."""
+    """Address of the orchestrator."""
 
     http: str
     """URL of the embedded facade."""
 
     pids: dict[str, int]
-    """Process ids by service, and that of `up`."""
+    """Process ids by service, including that of `up`."""
 
 
 @asynccontextmanager
@@ -68,9 +71,9 @@ async def starting_suite(
     form: str,
     environment: Mapping[str, str],
 ) -> AsyncGenerator[RunningSuite]:
-    """Start `headrace up` with `form`, and an agent for each of `models` whose key is the model's name.
+    """Start `headrace up` with `form`, with an agent for each of `models`, keyed by the model's name.
 
-    `agents` are more, by key; `quota` is the provider's. A configuration that `folder` already has is left as it is.
+    `agents` are further agents, by key; `quota` is the provider's. An existing configuration in `folder` is kept.
     """
     if not (folder / "config").exists():
         configure(folder / "config", base_url, models, quota)
@@ -83,7 +86,7 @@ async def starting_suite(
 
 
 def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str, int] | None = None) -> None:
-    """Write a configuration that has an agent for each of `models`, of the provider at `base_url`."""
+    """Write a configuration with an agent for each of `models`, using the provider at `base_url`."""
     (folder / "agents").mkdir(parents=True)
     for model in models:
         agent = {
@@ -109,7 +112,7 @@ def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str
 
 @asynccontextmanager
 async def started(*arguments: str, python: str = sys.executable, **environment: str) -> AsyncGenerator[tuple[int, str]]:
-    """`python` with `arguments`: its process id, and the line that says where it listens.
+    """Run `python` with `arguments`; yield its process id and the output line with its address.
 
     Raises:
         RuntimeError: It ended without such a line.
@@ -137,7 +140,9 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 def services_of(up_pid: int) -> dict[str, int]:
-    """Process ids of the services that a `headrace up` has started, by name; of replicas with a number behind it."""
+    """Return the process ids of the services started by `headrace up`, by name; further replicas get a number
+    suffix.
+    """
     children = Path(f"/proc/{up_pid}/task/{up_pid}/children").read_text().split()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in children}
     found: dict[str, int] = {}

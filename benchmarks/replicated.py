@@ -1,9 +1,9 @@
-"""What replicas of `headrace up` add on one machine: `python -m benchmarks.replicated`
+"""Measures the gain from replicas of `headrace up` on one machine: `python -m benchmarks.replicated`
 
-One process and N replicas (`--replicas`) in turn, with short runs over SSE, as many at once as fill them. Each process
-with an entrance is kept to a core of its own, the first to the first; memory, tools, provider and reader run where
-there is room. Where that is on the same cores, runs per second are fewer than on a machine that has more: what each
-process spends on a run then tells when it is full.
+One process and N replicas (`--replicas`) take turns under enough concurrent short runs over SSE to fill them.
+Each process with an entrance is pinned to its own core; memory, tools, provider and reader run on any. If they
+share those cores, runs per second are lower than on a larger machine; the CPU per run then shows when a process
+is full.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def measure_form(base_url: str, form: str, given: argparse.Namespace) -> S
             way = Way(name=form, url=f"{running.http}/api/query", pids=running.pids, make_body=make_query)
             measuring = Measuring(base_url, given.window_s, 1, lambda text: console.print(text, highlight=False))
             seen = await measuring.measure(Load(SHORT, given.at_once, 0.1), way)
-            assert seen is not None, "the reader has said why"
+            assert seen is not None, "the reader has reported why"
             return seen
 
 
@@ -67,7 +67,7 @@ def _count(seen: Seen) -> tuple[float, ...]:
     load = Load(SHORT, 1, 0.0)
     runs = seen.deltas / DELTAS[SHORT]
     spent_ms = {name: spent_us / 1000 / runs for name, spent_us in seen.cpu_us.items()}
-    # Each replica has its part of the runs, so that its time for one of all is smaller.
+    # Each replica has only a share of the runs, so its time per run of all is smaller.
     full_runs_per_s = 1000 / max(spent_ms.values())
     return (
         runs / seen.elapsed_s,

@@ -1,4 +1,4 @@
-"""Token counting: `python -m benchmarks.tokens` prints MB/s by encoding and kind of text, and what loading costs."""
+"""Token counting: `python -m benchmarks.tokens` prints MB/s by encoding and kind of text, and the cost of loading."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What runs cost that wait for people: `python -m benchmarks.waiting`
+"""Measures the cost of runs that wait for people: `python -m benchmarks.waiting`
 
-Runs (`--gates`) of one agent each show a form and wait. Then: the memory that each keeps in the orchestrator and in
-memory, the processor time of all processes while nothing happens, how long the first page of ListGates takes, and how
-long it is from an answer to the end of its run. Once with the embedded store, once with PostgreSQL where the machine
-has it.
+Many runs (`--gates`) of one agent each show a form and wait. Measured are the memory that each takes in the
+orchestrator and the memory service, the CPU time of all processes at rest, the time of the first page of
+ListGates, and the time from an answer to the end of its run; with the embedded store, and with PostgreSQL if
+the machine has it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ AGENT: dict[str, Any] = {
 WAIT_MS = 3_600_000
 AT_ONCE = 40
 WARM_UP = 500
-"""Runs before the first look, so that what a process has once is not counted, nor what those take that are not parked
-yet: as many of them are live at a time as later."""
+"""Runs before the measurement, so that one-time memory of the processes is not counted, nor that of runs not
+yet parked: as many runs are live at a time as later.
+"""
 
 PAGES = 100
 
@@ -97,7 +98,7 @@ async def measure(folder: Path, given: argparse.Namespace, environment: dict[str
 
 
 def _copy_tool(folder: Path) -> None:
-    """Offer the form of the examples, which waits as long as this takes."""
+    """Copy the example form, with a timeout that outlasts the benchmark."""
     shutil.copy(TOOLS / "confirm_dialog.html", folder)
     made = json.loads((TOOLS / "confirm_dialog.frontend").read_text())
     made["tools"][0]["timeoutMs"] = WAIT_MS

@@ -1,1 +1,1 @@
-"""A client with its stubs, errors and the fold of a run's events."""
+"""The Python client, with its stubs, its errors and the fold of a run's events."""

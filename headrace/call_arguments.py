@@ -1,4 +1,4 @@
-"""The arguments of the clients' calls, as the contract has them: fields of the request."""
+"""Derives the arguments of client methods from the contract: they are fields of the request."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.contract import Rpc
 from headrace.v1 import common_pb2
 
 _PAGING = {"page_size", "page_token"}
-"""Fields of requests that a call of all pages sets itself."""
+"""Request fields set by the call itself when it fetches all pages."""
 
 
 class Argument(NamedTuple):
-    """An argument of a call, for the request's field."""
+    """An argument of a client method, and the request field that it sets."""
 
     field: FieldDescriptor
     parameter: Parameter
 
 
 def list_arguments(rpc: Rpc) -> list[Argument]:
-    """Return the arguments of the client's call, in order; those that are given by name alone come last."""
+    """Return the arguments of a client method in order, keyword-only ones last."""
     call = rpc.client or common_pb2.ClientCall()
     fields = {field.name: field for field in rpc.descriptor.input_type.fields}
     by_position = [*call.required, *call.optional]

@@ -1,4 +1,4 @@
-"""The calls of the client that are made from the contract: a method for each RPC that says `client` in protos/.
+"""Client methods built from the contract: one for each RPC with the option `client` in protos/.
 
 `make gen` writes their types and comments to calls.pyi.
 """
@@ -17,7 +17,7 @@ from headrace.v1 import common_pb2
 
 
 class Calls:
-    """The methods; a subclass has `_send`, `_send_all` and `_read`, which make calls."""
+    """Base class with the methods; a subclass implements `_send`, `_send_all` and `_read`, which make the calls."""
 
 
 def _make_call(rpc: Rpc) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A chat that comes in pages."""
+"""Reads all pages of a chat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.v1 import memory_pb2
 async def read_chat(
     get_page: Callable[[memory_pb2.GetChatRequest], Awaitable[memory_pb2.GetChatResponse]], chat_id: str
 ) -> memory_pb2.GetChatResponse:
-    """Return a chat's newest page, with the events and references of all its pages."""
+    """Return a chat's newest page, extended by the events and references of all pages."""
     pages = [await get_page(memory_pb2.GetChatRequest(chat_id=chat_id))]
     while token := pages[-1].earlier_page_token:
         pages.append(await get_page(memory_pb2.GetChatRequest(chat_id=chat_id, page_token=token)))

@@ -5,10 +5,10 @@
             async for text in run.text():
                 print(text, end="")
 
-With TLS it is Client("host:443", tls=Tls()). A run's stream iterates its events too, folds them, and goes on by itself
-when it is cut (run_stream.py). Programs without an event loop have the same calls in `headrace.sync.client`.
+For TLS, use Client("host:443", tls=Tls()). A run's stream also iterates the run's events, folds them, and reconnects
+when it breaks (run_stream.py). `headrace.sync.client` has the same calls for programs without an event loop.
 
-Calls raise a HeadraceError; for a server that cannot be reached it is ProviderUnavailable.
+Calls raise a HeadraceError; if the server cannot be reached, it is ProviderUnavailable.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from headrace.tls import Tls
 from headrace.v1 import agent_pb2, memory_pb2, operator_pb2, tools_pb2
 
 REATTACH_S = 60.0
-"""How long a stream that was cut is tried to be opened again: longer than a replica takes to restart."""
+"""How long to try to reconnect a broken stream; longer than a replica takes to restart."""
 
 UNARY_TIMEOUT_S = 30.0
-"""Limit for one answer; streams have none, as a run waits for people."""
+"""Timeout of one answer; streams have none, because a run waits for people."""
 
 UPLOAD_TIMEOUT_S = 600.0
-"""As long as the server takes an upload."""
+"""Equal to the server's limit for an upload."""
 
 UPLOAD_PIECE_BYTES = 256 * 1024
-"""Bytes of one message; the server takes 1 MiB."""
+"""Size of one message; the server accepts up to 1 MiB."""
 
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),  # a chat's whole history is one message
-    ("grpc.keepalive_time_ms", 30_000),  # a dead server is noticed while a model thinks
+    ("grpc.keepalive_time_ms", 30_000),  # detects a dead server while a model is silent
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.enable_http_proxy", 0),  # http_proxy is for the world outside; gRPC would send loopback through it too
+    ("grpc.enable_http_proxy", 0),  # gRPC would send even loopback traffic through it
 ]
 
 
 SERVERS = ("orchestrator", "memory", "tools")
-"""The services of the suite that clients call, in the order of the addresses."""
+"""Services of the suite that clients call, in the order of the addresses."""
 
 _ATTACH = RPCS["/headrace.v1.AgentService/Attach"]
 _EXPORT_FACTS = RPCS["/headrace.v1.MemoryService/ExportFacts"]
@@ -61,12 +61,12 @@ _UPLOAD = RPCS["/headrace.v1.ToolService/UploadFile"]
 
 
 class Client(Calls):
-    """Connections to one deployment; tasks of a loop may share it. Open it with `async with`.
+    """Connections to one deployment, shareable between the tasks of a loop; open it with `async with`.
 
-    Only calls about whole chats, facts, keys, schedules, webhooks and what is spent need `memory_address`, only
-    `upload` needs `tools_address`. `token` is an API key or a JWT. Without `tls` it goes over the wire in plain text.
-    A run's stream that is cut is opened again for `reattach_s` seconds, and not at all for 0. With `channel`, all calls
-    go over that one, which stays open, and addresses and `tls` mean nothing.
+    Only calls about whole chats, facts, keys, schedules, webhooks and spending need `memory_address`; only
+    `upload` needs `tools_address`. `token` is an API key or a JWT; without `tls` it is sent unencrypted. A
+    broken stream of a run is reconnected for up to `reattach_s` seconds; 0 disables this. With `channel`, all
+    calls use that channel, which the client does not close, and addresses and `tls` are ignored.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Client(Calls):
         reattach_s: float = REATTACH_S,
         channel: grpc.aio.Channel | None = None,
     ) -> None:
-        token = token.strip()  # a file or a variable of another program may end with a line's end
+        token = token.strip()  # values from files often end with a newline
         if not (token.isascii() and token.isprintable()):
             raise ValueError("token: has a character that no credential has")
         self._addresses = (address, memory_address, tools_address)
@@ -89,11 +89,11 @@ class Client(Calls):
         self._given_channel = channel
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._rpcs: dict[str, Any] = {}
-        """What calls an RPC, by its path."""
+        """Callable that makes calls of an RPC, by RPC path."""
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def __aenter__(self) -> Client:
-        """Connect; raises OSError when the files of `tls` cannot be used."""
+        """Connect; raise OSError if the files of `tls` cannot be used."""
         self._channels = await self._open_channels()
         return self
 
@@ -105,7 +105,7 @@ class Client(Calls):
                 await channel.close()
 
     async def _open_channels(self) -> dict[str, grpc.aio.Channel]:
-        """Return the channels by the service that they lead to."""
+        """Return the channels by service name."""
         if self._given_channel is not None:
             return dict.fromkeys(SERVERS, self._given_channel)
         places = zip(SERVERS, self._addresses, strict=True)
@@ -115,30 +115,32 @@ class Client(Calls):
         return {name: grpc.aio.secure_channel(address, credentials, options=OPTIONS) for name, address in places}
 
     async def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
-        """Return a chat as history events, all of its pages."""
+        """Return a chat, with the history events of all its pages."""
         return await read_chat(lambda request: self._send(_GET_CHAT, request), chat_id)
 
     async def share_chat(self, chat_id: str, *names: str, participants: Iterable[str] = ()) -> list[str]:
-        """Let those read a chat whom `names` mean (tenant, user:NAME, role:NAME), those take part in it whom
-        `participants` mean, and nobody else; return all names."""
+        """Set who may read a chat (`names`) and who may take part in it (`participants`); return all names.
+
+        Names are tenant, user:NAME or role:NAME. Anybody not named loses access.
+        """
         request = memory_pb2.ShareChatRequest(chat_id=chat_id, shared_with=names, participants=participants)
         return list((await self._send(_SHARE_CHAT, request)).shared_with)
 
     async def tenant_runs(
         self, wanted: operator_pb2.OperatorListRunsRequest | None = None
     ) -> operator_pb2.OperatorListRunsResponse:
-        """Return a page of the runs of all users of the tenant, the one that began last first."""
+        """Return a page of the runs of all users of the tenant, most recently started first."""
         return await self._send(_LIST_RUNS, wanted or operator_pb2.OperatorListRunsRequest())
 
     async def export_facts(self) -> AsyncGenerator[memory_pb2.Fact]:
-        """Yield all facts of the user, the oldest first, ended ones and tombstones too."""
+        """Yield all facts of the user, oldest first, including ended facts and tombstones."""
         async for fact in self._send_all(_EXPORT_FACTS, memory_pb2.ExportFactsRequest()):
             yield fact
 
     async def upload(self, name: str, data: bytes, *, chat_id: str | None = None) -> tools_pb2.UploadFileResponse:
-        """Store a file in a chat's uploads, a new chat's without `chat_id`.
+        """Upload a file to a chat; without `chat_id`, a new chat is created.
 
-        Give what comes back to `ask`: `chat_id`, and `reference` in `references`.
+        Pass the reply to `ask`: its `chat_id`, and its `reference` in `references`.
         """
 
         def split() -> Iterator[tools_pb2.UploadFileRequest]:
@@ -150,7 +152,7 @@ class Client(Calls):
         return await self._send(_UPLOAD, split())
 
     def _find_rpc(self, rpc: Rpc) -> Any:
-        """Return what makes calls of an RPC."""
+        """Return the callable that makes calls of an RPC."""
         if (made := self._rpcs.get(rpc.path)) is None:
             kind = "stream" if rpc.descriptor.client_streaming else "unary"
             answer = "stream" if rpc.descriptor.server_streaming else "unary"
@@ -162,7 +164,7 @@ class Client(Calls):
         return made
 
     async def _send(self, rpc: Rpc, request: Any) -> Any:
-        """Return the answer; raises a HeadraceError."""
+        """Send a request and return the answer; raise a HeadraceError."""
         timeout_s = UPLOAD_TIMEOUT_S if rpc is _UPLOAD else (rpc.client and rpc.client.timeout_s) or UNARY_TIMEOUT_S
         with rpc_errors():
             return await self._find_rpc(rpc)(request, timeout=timeout_s, metadata=self._metadata)
@@ -182,7 +184,7 @@ class Client(Calls):
         return reading(self._find_rpc(rpc)(request, metadata=self._metadata))
 
     def _read(self, rpc: Rpc, request: Any) -> AbstractAsyncContextManager[Any]:
-        """Read a stream in the block: a run's and a chat's as what goes on when it is cut."""
+        """Open a stream for the block; streams of runs and chats reconnect when they break."""
         match request:
             case agent_pb2.QueryRequest() | agent_pb2.CompactChatRequest():
                 return self._read_run(rpc, request, "")

@@ -1,7 +1,7 @@
-"""The contract: every RPC of the suite with all that its proto says of it, read from the descriptors.
+"""The contract: every RPC of the suite with its options, read from the proto descriptors.
 
-Whatever follows from the contract is derived from here: who may call, routes, clients, pages of the reference, tests.
-A new file in protos/ is found by itself.
+Permissions, routes, clients, reference pages and tests are derived from here. A new file in protos/ is found
+automatically.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import headrace.v1
 from headrace.v1 import common_pb2
 
 PUBLIC = frozenset({"client", "facade", "orchestrator"})
-"""The callers that the word `public` stands for. An orchestrator calls others of its kind: a run's owner answers."""
+"""Callers that `public` includes. Orchestrators call each other because a run's owner answers."""
 
 _HTTP: Any = annotations_pb2.http
 
@@ -31,27 +31,27 @@ class Rpc:
     service: str
     """Name of the gRPC service, such as MemoryService."""
     server: str
-    """The service of the suite that answers, such as memory."""
+    """Service of the suite that answers, such as memory."""
     callers: frozenset[str]
     without_user: bool
     creates: bool
     scope: str
-    """Empty: every credential is enough."""
+    """Required scope; empty if every credential suffices."""
     audit: str
-    """The event in the audit log; empty: none."""
+    """Event in the audit log; empty if none is logged."""
     client: common_pb2.ClientCall | None
-    """The method of the Python clients; None: there is none, or one written by hand."""
+    """Method of the Python clients; None if there is none or it is written by hand."""
     http: http_pb2.HttpRule | None
-    """Its route; None: it has none."""
+    """HTTP route; None if there is none."""
 
     @property
     def name(self) -> str:
-        """Such as `MemoryService.GetChat`."""
+        """Name such as `MemoryService.GetChat`."""
         return f"{self.service}.{self.descriptor.name}"
 
     @property
     def path(self) -> str:
-        """The RPC's name on the wire, such as `/headrace.v1.MemoryService/GetChat`."""
+        """Name of the RPC on the wire, such as `/headrace.v1.MemoryService/GetChat`."""
         return f"/{self.descriptor.containing_service.full_name}/{self.descriptor.name}"
 
     @property
@@ -93,4 +93,4 @@ SERVICES: dict[str, ServiceDescriptor] = {
 }
 
 RPCS: dict[str, Rpc] = {rpc.path: rpc for service in SERVICES.values() for rpc in map(_read_rpc, service.methods)}
-"""The RPCs by path."""
+"""RPCs by path."""

@@ -1,9 +1,10 @@
-"""Errors and their form on the wire: one class for each reason.
+"""Errors and their form on the wire: one class per reason.
 
-`code` says what the caller should do next (the gRPC meaning), `reason` what happened (also in `run.error`), `retriable`
-whether the same request may succeed later. HTTP statuses follow from the code in the facades.
+`code` tells the caller what to do next (the gRPC meaning), `reason` names the problem (also in `run.error`),
+and `retriable` tells whether the same request may succeed later. The facades derive HTTP statuses from `code`.
 
-Messages name the expectation and the next step, never user content: `InvalidRequest.of("chatId", "must be a UUID")`.
+Messages name the rule and the next step, and never contain user content: `InvalidRequest.of("chatId", "must be
+a UUID")`.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from headrace.v1 import common_pb2
 
 DOMAIN = "headrace"
 TEXT_CHARS_MAX = 400
-"""Limit of a message or metadata value on the wire. gRPC puts them into headers twice, at up to 16 bytes a character;
-over 8 KiB the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85)."""
+"""Maximum length of a message or metadata value on the wire. gRPC sends each twice in headers, with up to 16
+bytes per character; over 8 KiB the client gets RESOURCE_EXHAUSTED instead of the error (grpcio 1.85).
+"""
 
 _METHOD = re.compile(r"/[\w.]*\.(\w+)/\w+: ")
-"""The start of our own channels' debug string; grpcio's do not name the method."""
+"""Start of the debug string of our own channels; grpcio's debug strings do not name the method."""
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _RETRIABLE_KEY = "retriable"
 
 
 class HeadraceError(Exception):
-    """An error that a caller can act on; only subclasses are raised."""
+    """Base class of errors that a caller can act on; only subclasses are raised."""
 
     code: ClassVar[grpc.StatusCode]
     reason: ClassVar[str]
@@ -44,13 +46,13 @@ class HeadraceError(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after_s = retry_after_s
-        """Wait before another try; None if it does not help or is not known."""
+        """How long to wait before retrying; None if unknown or if a retry does not help."""
         self.metadata = {key: str(value) for key, value in metadata.items()}
-        """Ids and numbers, in lowerCamelCase keys."""
+        """Ids and numbers, with lowerCamelCase keys."""
 
 
 class InvalidRequest(HeadraceError):
-    """The request breaks a rule; never send it again as it is."""
+    """The request breaks a rule; do not send it again unchanged."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"
@@ -76,21 +78,21 @@ class UnknownPlaceholder(HeadraceError):
 
 
 class OutOfRange(HeadraceError):
-    """A position beyond what there is."""
+    """The position is beyond the end."""
 
     code = grpc.StatusCode.OUT_OF_RANGE
     reason = "OUT_OF_RANGE"
 
 
 class NotFound(HeadraceError):
-    """No such thing, or not the caller's."""
+    """There is no such object, or it is not the caller's."""
 
     code = grpc.StatusCode.NOT_FOUND
     reason = "NOT_FOUND"
 
 
 class ChatBusy(HeadraceError):
-    """The chat already has a run; `runId` names it."""
+    """The chat already has an active run; `runId` names it."""
 
     code = grpc.StatusCode.ABORTED
     reason = "CHAT_BUSY"
@@ -98,14 +100,14 @@ class ChatBusy(HeadraceError):
 
 
 class Held(HeadraceError):
-    """A hold keeps what was to be deleted, which `holdId` names; an operator may release it."""
+    """A hold prevents the deletion; `holdId` names it, and an operator may release it."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "HELD"
 
 
 class Erasing(HeadraceError):
-    """What is kept of the user is being erased, and nothing new is taken until that is done."""
+    """The user's data is being erased; new data is refused until the erasure is complete."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "ERASING"
@@ -120,28 +122,28 @@ class StaleLease(HeadraceError):
 
 
 class VersionConflict(HeadraceError):
-    """Another version is in force than the caller has seen, which `version` names; read it, and decide anew."""
+    """The version in force is not the one that the caller has seen; `version` names it. Read it and decide again."""
 
     code = grpc.StatusCode.ABORTED
     reason = "VERSION_CONFLICT"
 
 
 class KeyTaken(HeadraceError):
-    """The operator has an agent of this key in a file; take another key."""
+    """An agent file of the operator already has this key; choose another key."""
 
     code = grpc.StatusCode.ALREADY_EXISTS
     reason = "KEY_TAKEN"
 
 
 class Claimed(HeadraceError):
-    """Another client is answering this gate; `claimedBy` says whose it is, and `until` when its claim ends."""
+    """Another client is answering this gate; `claimedBy` names it, and `until` is when its claim ends."""
 
     code = grpc.StatusCode.ABORTED
     reason = "CLAIMED"
 
 
 class Interrupted(HeadraceError):
-    """The service that ran this stopped before it had ended; the chat is valid, ask again."""
+    """The service stopped before the run had ended; the chat is valid, so ask again."""
 
     code = grpc.StatusCode.ABORTED
     reason = "INTERRUPTED"
@@ -198,7 +200,7 @@ class NoAnswer(HeadraceError):
 
 
 class OutputMismatch(HeadraceError):
-    """The model's answer does not have the form that was asked for."""
+    """The model's answer does not match the requested output format."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "OUTPUT_MISMATCH"
@@ -206,21 +208,21 @@ class OutputMismatch(HeadraceError):
 
 
 class ModeUnavailable(HeadraceError):
-    """The agent's own mode has no valid file; the message names the mode."""
+    """The agent's custom mode has no valid file; the message names the mode."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "MODE_UNAVAILABLE"
 
 
 class ModeFailed(HeadraceError):
-    """The code of the agent's own mode ended with an exception; `file` and `line` say where, for its operator."""
+    """The code of the agent's custom mode raised an exception; `file` and `line` tell the operator where."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "MODE_FAILED"
 
 
 class ModeChanged(HeadraceError):
-    """The code of the agent's own mode was changed while its run was stopped, and does not fit what is recorded."""
+    """The code of the agent's custom mode changed while its run was stopped, and does not match the recorded run."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "MODE_CHANGED"
@@ -235,7 +237,7 @@ class RateLimited(HeadraceError):
 
 
 class QuotaExceeded(HeadraceError):
-    """A quota of ours is used up: of a provider's account, of a budget, of an API key, of what a tenant may have."""
+    """A quota is used up: of a provider account, a budget, an API key or a tenant."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "QUOTA_EXCEEDED"
@@ -250,21 +252,21 @@ class BudgetExceeded(HeadraceError):
 
 
 class PriceUnknown(HeadraceError):
-    """A run with a limit in money would ask a model without a price."""
+    """A run with a cost limit tried to call a model without a price."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "PRICE_UNKNOWN"
 
 
 class FactsFull(HeadraceError):
-    """A user, or a tenant, has as many facts as are stored of one, all of them valid or held."""
+    """The maximum number of facts of a user or tenant is reached, and all of them are valid or held."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "FACTS_FULL"
 
 
 class QueueFull(HeadraceError):
-    """Too many are waiting already."""
+    """Too many requests are waiting already."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
@@ -280,13 +282,13 @@ class Overloaded(HeadraceError):
 
 
 class DiskFull(Overloaded):
-    """The disk has no room for what was to be stored; reading goes on, and writing once there is room."""
+    """The disk is full; reads continue to work, and writes will once there is space."""
 
     reason = "DISK_FULL"
 
 
 class IndexIncomplete(Overloaded):
-    """What was asked for needs the index of all chats, which is being made; chats asked for by id are served."""
+    """The request needs the index of all chats, which is still being built; chats can be read by id."""
 
     reason = "INDEX_INCOMPLETE"
 
@@ -308,7 +310,7 @@ class BadFrame(HeadraceError):
 
 
 class StreamStalled(HeadraceError):
-    """The provider stayed silent for too long."""
+    """The provider sent nothing for too long."""
 
     code = grpc.StatusCode.DEADLINE_EXCEEDED
     reason = "STREAM_STALLED"
@@ -316,7 +318,7 @@ class StreamStalled(HeadraceError):
 
 
 class RemoteUnavailable(HeadraceError):
-    """The remote agent cannot be reached, or does not answer; `remote` names its host."""
+    """The remote agent cannot be reached or does not answer; `remote` names its host."""
 
     code = grpc.StatusCode.UNAVAILABLE
     reason = "REMOTE_UNAVAILABLE"
@@ -324,63 +326,63 @@ class RemoteUnavailable(HeadraceError):
 
 
 class RemoteNotAllowed(HeadraceError):
-    """The remote agent is at an address that is not reached from here, or that its agent's file does not name."""
+    """The remote agent's address is not allowed, or the agent's file does not name it."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "REMOTE_NOT_ALLOWED"
 
 
 class RemoteAuthentication(HeadraceError):
-    """The remote agent refuses our credential, or we have none."""
+    """The remote agent refused our credential, or we have none."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "REMOTE_AUTHENTICATION"
 
 
 class RemoteBadAnswer(HeadraceError):
-    """What the remote agent says cannot be read as A2A 1.0, or is too large."""
+    """The remote agent's answer is not valid A2A 1.0, or is too large."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "REMOTE_BAD_ANSWER"
 
 
 class RemoteFailed(HeadraceError):
-    """The remote agent's task failed, was cancelled there, or got no answer to what it asked; the message says why."""
+    """The remote agent's task failed, was cancelled there, or got no answer to its question; the message says why."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "REMOTE_FAILED"
 
 
 class RemoteRejected(HeadraceError):
-    """The remote agent does not take the message; the error's message has its words."""
+    """The remote agent rejected the message; the error's message quotes it."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "REMOTE_REJECTED"
 
 
 class RemoteOutcomeUnknown(HeadraceError):
-    """Whether the remote agent has received a message is not known, and nobody wanted it to be sent again."""
+    """The remote agent may or may not have received the message, and the caller did not want it sent again."""
 
     code = grpc.StatusCode.ABORTED
     reason = "REMOTE_OUTCOME_UNKNOWN"
 
 
 class LogDamaged(HeadraceError):
-    """The chat's log is damaged before its end; it can be read, not written."""
+    """The chat's log is damaged before its end; it can be read but not written."""
 
     code = grpc.StatusCode.DATA_LOSS
     reason = "LOG_DAMAGED"
 
 
 class KeyUnavailable(HeadraceError):
-    """The key that a tenant's stored data is encrypted with cannot be had; an operator has to bring it back."""
+    """The encryption key of a tenant's stored data is unavailable; an operator has to restore it."""
 
     code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "KEY_UNAVAILABLE"
 
 
 class Unsupported(HeadraceError):
-    """This version does not do that."""
+    """This version does not support the operation."""
 
     code = grpc.StatusCode.UNIMPLEMENTED
     reason = "UNSUPPORTED"
@@ -394,8 +396,9 @@ class Unauthenticated(HeadraceError):
 
 
 class CredentialEnded(HeadraceError):
-    """The API key was revoked or disabled, the key, token or session has expired, or its user is suspended; what runs
-    with it may go on."""
+    """The credential has ended: an API key was revoked or disabled, a key, token or session expired, or the
+    user is suspended. Runs started with it may continue.
+    """
 
     code = grpc.StatusCode.UNAUTHENTICATED
     reason = "CREDENTIAL_ENDED"
@@ -427,13 +430,13 @@ def to_status(error: HeadraceError) -> status_pb2.Status:
 
 
 def to_failure(error: HeadraceError) -> common_pb2.Failure:
-    """Return the error for `run.error` and the log."""
+    """Return the error in its form for `run.error` and the log."""
     details = json.dumps(error.metadata, ensure_ascii=False, separators=(",", ":")) if error.metadata else None
     return common_pb2.Failure(code=error.reason, message=error.message, retriable=error.retriable, details=details)
 
 
 def from_status(status: status_pb2.Status) -> HeadraceError | None:
-    """Return the error of a status; None for a foreign one."""
+    """Return the error of a status; None for a status that is not ours."""
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
     retry_after_s = None
@@ -445,7 +448,7 @@ def from_status(status: status_pb2.Status) -> HeadraceError | None:
     cls = BY_REASON.get(info.reason) if info.domain == DOMAIN else None
     if cls is None:
         return None
-    # In order: the map on the wire has none, and answers that are alike shall be the same bytes.
+    # Sorted, because the map on the wire is unordered and equal errors must give equal bytes.
     metadata = {key: info.metadata[key] for key in sorted(info.metadata) if key != _RETRIABLE_KEY}
     error = cls(status.message, retry_after_s=retry_after_s)
     error.metadata = metadata
@@ -453,10 +456,13 @@ def from_status(status: status_pb2.Status) -> HeadraceError | None:
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError | grpc.Call) -> HeadraceError | None:
-    """Return the called service's error, ProviderUnavailable if it cannot be reached; None for a foreign status."""
+    """Return the error raised by the called service; None for a status that is not ours.
+
+    If the service cannot be reached, it is ProviderUnavailable.
+    """
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            with suppress(DecodeError):  # whoever stands between us and the service may have written it
+            with suppress(DecodeError):  # a proxy may have written it
                 return from_status(status_pb2.Status.FromString(value))
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         peer = find_peer_name(error) if isinstance(error, grpc.aio.AioRpcError) else "the server"

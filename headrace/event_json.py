@@ -1,6 +1,7 @@
-"""Messages to and from their JSON form in the HTTP API; an AgentDelta is a flat object there.
+"""Converts messages to and from their JSON form in the HTTP API, where an AgentDelta is a flat object.
 
-Members with JSON of a caller or a model keep their text byte for byte; within nested objects only the value is kept.
+Members that hold JSON of a caller or a model keep their text byte for byte; within nested objects, only the
+value is kept.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
-    """Return the event, without a payload if its type is newer than this package.
+    """Return the event; it has no payload if its type is newer than this package.
 
     Raises:
-        ValueError: `text` is no event.
+        ValueError: `text` is not an event.
     """
     text = text.decode() if isinstance(text, bytes) else text
     try:
         return _build_event(json.loads(text), text)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError("the JSON is no event") from error
+        raise ValueError("the JSON is not an event") from error
 
 
 def _build_event(members: Mapping[str, Any], text: str = "") -> agent_pb2.AgentDelta:
@@ -49,7 +50,7 @@ def _build_event(members: Mapping[str, Any], text: str = "") -> agent_pb2.AgentD
         payload.SetInParent()
         texts = dict(_split_object(text)) if text and any(_is_json(field) for field in own.values()) else {}
         fill_message(payload, members, texts)
-    # A payload that names a sub-agent or a task itself does not lie in it.
+    # In the payload of a sub-agent or task event, these fields name the sub-agent or task itself.
     fill_message(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own})
     return delta
 
@@ -61,7 +62,7 @@ def _fields_by_json_name(descriptor: Any) -> dict[str, FieldDescriptor]:
 
 @cache
 def _is_json(field: FieldDescriptor) -> bool:
-    """Whether the field holds JSON as text, which stands unquoted in the event's JSON."""
+    """Return whether the field holds JSON text, which is embedded unquoted in the event's JSON."""
     return field.GetOptions().Extensions[common_pb2.rules].json
 
 
@@ -112,7 +113,7 @@ def _fill_nested(message: Message, members: Mapping[str, Any]) -> None:
 
 
 def _split_object(text: str) -> Iterator[tuple[str, str]]:
-    """Return names and raw values of a valid JSON object."""
+    """Yield names and raw values of a valid JSON object."""
     position = text.index("{") + 1
     while (position := _skip_blanks(text, position)) < len(text) and text[position] != "}":
         name, position = _decode_value(text, position)

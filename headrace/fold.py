@@ -1,4 +1,4 @@
-"""Folds a run's events into their current state: what users import of headrace.runs."""
+"""Folds a run's events into their current state: the public names of headrace.runs."""
 
 from headrace.runs.fold import TERMINAL, Fold, find_scope, fold_events
 from headrace.runs.parts import Block, Subagent, Task

@@ -1,9 +1,9 @@
-"""Lines of JSON in a hash chain: a line that is changed, taken out or put elsewhere is found.
+"""Hash-chained lines of JSON: a changed, removed or moved line is detected.
 
-Each line is an object with `previous`, the hash of the line before (of the first: 64 zeros), and `hash`: SHA-256 of
-`previous` and the canonical JSON of the rest of the object, in hexadecimal digits. Canonical is: keys in order, no
-white space, UTF-8 without escapes that are not needed. There is no secret in it: who rewrites all lines from one on has
-a valid file again, with another last hash.
+Each line is an object with `previous`, the hash of the line before (64 zeros for the first), and `hash`:
+SHA-256 of `previous` and the canonical JSON of the rest of the object, in hexadecimal. Canonical JSON has
+sorted keys, no white space, and UTF-8 without unnecessary escapes. The chain contains no secret: an attacker
+who rewrites all lines from some point on gets a valid file with another last hash.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 FORGOTTEN = "audit.forgotten"
-"""The event of a log's line that says which line, `before`, is the first that was kept."""
+"""Event of the log line that names the first kept line in `before`."""
 
 FIRST = "0" * 64
-"""What stands for the hash before the first line."""
+"""Placeholder for the hash before the first line."""
 
 
 def chain_line(previous: str, record: dict[str, Any]) -> tuple[str, str]:
-    """Return the line of a record, of text and integers, behind the line with the hash `previous`; and its own hash."""
+    """Return the line of a record that follows the line with the hash `previous`, and its own hash.
+
+    The record may contain text and integers.
+    """
     own = _hash(previous, record)
     return json.dumps({**record, "previous": previous, "hash": own}, ensure_ascii=False), own
 
@@ -30,14 +33,14 @@ def chain_line(previous: str, record: dict[str, Any]) -> tuple[str, str]:
 @dataclass(frozen=True, slots=True)
 class ChainReport:
     lines: int
-    """Lines that are as they were written."""
+    """Number of unchanged lines."""
     last_hash: str
     problem: str = ""
-    """What is wrong with the first line behind them; empty: nothing, and the file is whole."""
+    """Problem of the first wrong line after them; empty if the file is complete and unchanged."""
 
 
 def verify_lines(lines: Iterable[str]) -> ChainReport:
-    """Check the lines of an export, the first of which begins it and the last of which, `end`, counts its steps."""
+    """Verify the lines of an export; the first line must begin it, and the last one, `end`, must count its steps."""
     count, previous, last = 0, FIRST, dict[str, Any]()
     for count, line in enumerate(lines, 1):
         is_behind_end = last.get("step") == "end"
@@ -59,22 +62,23 @@ def verify_lines(lines: Iterable[str]) -> ChainReport:
 @dataclass(frozen=True, slots=True)
 class LogReport:
     lines: int = 0
-    """Lines that are as they were written."""
+    """Number of unchanged lines."""
     first_seq: int = 0
     last_seq: int = 0
     last_hash: str = FIRST
     problem: str = ""
-    """What is wrong with the first line behind them; empty: nothing."""
+    """Problem of the first wrong line after them; empty if there is none."""
 
 
 class LogVerifier:
-    """Checks the lines of a log, which number themselves by `seq`, from 1, as they come.
+    """Verifies the lines of a log as they are read; lines are numbered by `seq`, from 1.
 
-    A log may begin later where a line of it, audit.forgotten, says that lines before were forgotten, or as a part.
+    A log may start later if it is a part, or if one of its lines, audit.forgotten, states that earlier lines
+    were forgotten.
     """
 
     def __init__(self, head: tuple[int, str] | None = None, *, is_part: bool = False) -> None:
-        """`head` is number and hash of a line that the log has to reach."""
+        """`head` is number and hash of a line that the log must contain."""
         self._report = LogReport()
         self._is_part = is_part
         self._head = head
@@ -118,7 +122,10 @@ class LogVerifier:
 
 
 def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return what is wrong with a line behind the one with the hash `previous`, None: any, and the line's record."""
+    """Return the problem of a line, empty if there is none, and its record.
+
+    `previous` is the expected hash of the line before; None accepts any.
+    """
     try:
         record = json.loads(line, object_pairs_hook=_build_object)
         rest = {key: value for key, value in record.items() if key not in ("previous", "hash")}
@@ -135,9 +142,9 @@ def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False)
 
 
 def _build_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; raises ValueError for one that has a name twice, of which readers see one or the other."""
+    """Return an object; ValueError if it has a duplicate name, because readers differ in which value they see."""
     if len(built := dict(members)) != len(members):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name appears twice")
     return built
 
 

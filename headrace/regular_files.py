@@ -1,4 +1,4 @@
-"""Reading small files that people, or other programs, put where we look."""
+"""Reads small files from places where users or other programs put them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from contextvars import ContextVar
 from pathlib import Path
 
 _OF_THE_MACHINE = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)
-# File systems over a network, or of a process, fail so; those that keep a copy on a disk need room there to read.
+# Errors of network and FUSE file systems; those that cache files on disk need space there to read.
 _OF_FAR_DISKS = (errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN, errno.ENOSPC, errno.EDQUOT)
 
 PASSING = frozenset((*_OF_THE_MACHINE, *_OF_FAR_DISKS))
-"""Errors that say nothing of a file: it may be readable later although nobody has changed it."""
+"""Errors that are not caused by the file, which may become readable without being changed."""
 
 _passing_errors: ContextVar[list[OSError] | None] = ContextVar("passing_errors", default=None)
 
 
 @contextmanager
 def noting_passing_errors() -> Generator[list[OSError]]:
-    """Collect the errors of reads inside the block, of this thread or task, that may pass by themselves."""
+    """Collect the read errors inside the block, in this thread or task, that may disappear without a change."""
     errors: list[OSError] = []
     token = _passing_errors.set(errors)
     try:
@@ -32,13 +32,13 @@ def noting_passing_errors() -> Generator[list[OSError]]:
 
 
 def read_regular_file(path: str | Path, bytes_max: int) -> bytes:
-    """Return the content of a file; links to one are followed.
+    """Return the content of a regular file, following links.
 
-    Anything else is refused without waiting for it or reading from it: a pipe has no end before its writer comes, and
-    some devices have none at all.
+    Anything else is refused without waiting for it or reading from it: a pipe does not end before its writer
+    comes, and some devices never end.
 
     Raises:
-        OSError: It cannot be read, is not a regular file, or is larger than `bytes_max`; `strerror` says which.
+        OSError: The file cannot be read, is not regular, or is larger than `bytes_max`; `strerror` says which.
     """
     try:
         return _read_file(path, bytes_max)
@@ -49,7 +49,7 @@ def read_regular_file(path: str | Path, bytes_max: int) -> bytes:
 
 
 def _read_file(path: str | Path, bytes_max: int) -> bytes:
-    # Without O_NONBLOCK to open a pipe would wait for its writer; for a regular file it means nothing.
+    # Without O_NONBLOCK, opening a pipe would wait for its writer; it has no effect on a regular file.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,4 +1,4 @@
-"""The states of a run, as the contract writes them: `Run.state` and `RunLine.state`."""
+"""The states of a run, as written in `Run.state` and `RunLine.state`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class State(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     WAITING = "waiting"
-    """Its work waits for people alone."""
+    """The run can continue only after a person's answer."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -23,4 +23,4 @@ STATES_BY_EVENT = {
     "run_cancel": State.CANCELLED,
     "run_error": State.FAILED,
 }
-"""The state in which each terminal event, named by its field, leaves the run."""
+"""Final state of a run by the field of its terminal event."""

@@ -1,12 +1,12 @@
-"""A run's events as they come, folded on the way.
+"""A run's events as they arrive, folded on the way.
 
     async with headrace.ask("Hello") as run:
         async for text in run.text():
             print(text, end="", flush=True)
     print(run.state.answer, run.state.end)
 
-A reader that falls far behind gets whole blocks (snapshots) in the place of deltas, so deltas alone are not the answer.
-A stream that is cut, as by a server that restarts, is opened again after its last event. `ChatStream` does the same
+A reader that falls far behind gets whole blocks (snapshots) instead of deltas, so deltas alone are not the answer.
+A broken stream, for example because the server restarts, is reopened after its last event. `ChatStream` does the same
 for all runs of a chat.
 """
 
@@ -24,21 +24,21 @@ from headrace.streams import rpc_errors
 from headrace.v1 import agent_pb2
 
 FIRST_PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-"""Time between two attempts to open a stream again, which doubles."""
+"""First and longest pause between two attempts to reopen a stream; it doubles each time."""
 
 Attach: TypeAlias = Callable[[str, int], Awaitable[AsyncIterator[agent_pb2.AgentDelta]]]
-"""Opens a run's stream behind a sequence number."""
+"""Opens a run's stream after a sequence number."""
 
 
 Follow: TypeAlias = Callable[[str], Awaitable[AsyncIterator[agent_pb2.FollowDelta]]]
 """Opens a chat's stream after a cursor."""
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds."""
+"""Sleeps for a number of seconds."""
 
 
 class _Patience:
-    """Waits before each attempt to open a stream again, for a limited time since it was cut."""
+    """Paces the attempts to reopen a broken stream, and limits their total time."""
 
     def __init__(self, seconds: float, sleep: Sleep) -> None:
         self._seconds = seconds
@@ -47,11 +47,11 @@ class _Patience:
         self._cut_at_s: float | None = None
 
     def restore(self) -> None:
-        """Begin anew: the stream flows."""
+        """Reset after an event: the stream is working."""
         self._pause_s, self._cut_at_s = FIRST_PAUSE_S, None
 
     async def wait(self) -> bool:
-        """Return False when the stream is to be given up. The first attempt is made at once."""
+        """Wait before the next attempt; return False to give up. The first attempt is made immediately."""
         now_s = time.monotonic()
         self._cut_at_s = self._cut_at_s or now_s
         if now_s - self._cut_at_s >= self._seconds:
@@ -63,7 +63,7 @@ class _Patience:
 
 
 class ChatStream(AsyncIterator[agent_pb2.FollowDelta]):
-    """Iterates the events of a chat's runs, each with its run and cursor; `cursor` is where to continue later."""
+    """Iterates the events of a chat's runs, each with its run id and cursor; `cursor` is the place to resume from."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ChatStream(AsyncIterator[agent_pb2.FollowDelta]):
         cursor: str,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """A stream that was cut is opened again by `follow` for at most `reattach_s` without an event."""
+        """A broken stream is reopened with `follow` for at most `reattach_s` seconds without an event."""
         self.cursor = cursor
         self._deltas = deltas
         self._follow = follow
@@ -95,7 +95,7 @@ class ChatStream(AsyncIterator[agent_pb2.FollowDelta]):
 
 
 class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
-    """Iterates the events; `state` is what they have come to so far."""
+    """Iterates the events of a run; `state` is the run's state so far."""
 
     def __init__(
         self,
@@ -105,15 +105,18 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         run_id: str = "",
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """A stream that was cut is opened again by `attach` for at most `reattach_s` without an event; without
-        `run_id` when the run has begun, as its events say."""
+        """A broken stream is reopened with `attach` for at most `reattach_s` seconds without an event.
+
+        Without `run_id`, the id is taken from the run's events, so a stream can be reopened only after the run
+        has started.
+        """
         self.state = Fold()
         self._run_id = run_id
         self._deltas = deltas
         self._attach = attach
         self._patience = _Patience(reattach_s, sleep)
         self._changes: Changes = ()
-        """What the last event has changed."""
+        """Changes made by the last event."""
 
     async def __anext__(self) -> agent_pb2.AgentDelta:
         while True:
@@ -132,7 +135,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
                 return delta
 
     async def _reopen(self) -> bool:
-        """Open the stream again after the last event; return False where it has ended, or is to be given up."""
+        """Reopen the stream after the last event; return False if the run has ended or the attempts are used up."""
         run_id = self.state.run_id or self._run_id
         if self._attach is None or self.state.end is not None or not run_id:
             return False
@@ -142,9 +145,9 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         return True
 
     async def text(self) -> AsyncGenerator[str]:
-        """Yield the run's own words as they come, each once, with a blank line between two blocks.
+        """Yield the run's own text as it arrives, each piece once, with a blank line between blocks.
 
-        What it says before a tool call is among them, so that all of them may be more than `state.answer`.
+        This includes text before tool calls, so the whole may be longer than `state.answer`.
         """
         last_id = ""
         async for _ in self:

@@ -1,8 +1,9 @@
-"""Shows people what others have written as it is: what would hide or reorder text becomes a visible escape.
+"""Makes untrusted text safe to review: characters that would hide or reorder text become visible escapes.
 
-What a person approves is what runs, so a right-to-left override, a zero-width space or a control character may not
-change how arguments look. Escapes are JSON's, and in JSON such characters stand in strings alone: escaped JSON text
-has the value it had. The console's elements/shown_text.js does the same; tests/shown_text_cases.json holds both.
+What a person approves must be what runs, so a right-to-left override, a zero-width space or a control character
+must not change how arguments look. Escapes are JSON's, and such characters occur only in JSON strings, so
+escaped JSON text keeps its value. The console's elements/shown_text.js does the same;
+tests/shown_text_cases.json tests both.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from itertools import groupby
 
 SHOWN_CHARS_MAX = 32_768
-"""Arguments of a call that has to be approved are shown whole up to this length. Longer ones are opened first."""
+"""Length up to which the arguments of a call that needs approval are shown whole; longer ones must be opened
+first.
+"""
 
 _ISOLATE, _END = "\u2068", "\u2069"
 
@@ -20,7 +23,9 @@ _BLANK = frozenset(
         *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
     ]
 )
-"""Characters that count as printable and show nothing: Unicode's Default_Ignorable_Code_Point, and Braille's blank."""
+"""Characters that count as printable but show nothing: Unicode's Default_Ignorable_Code_Point, and the Braille
+blank.
+"""
 
 _RIGHT_TO_LEFT = (
     *(range(0x0590, 0x0900), range(0xFB1D, 0xFE00), range(0xFE70, 0xFEFF)),
@@ -43,12 +48,16 @@ _ESCAPES = _Escapes({code: code for code in (*b"\t\n", *range(0x20, 0x7F))})
 
 
 def make_visible(text: str) -> str:
-    """Return the text with an escape for each character that shows nothing or moves others; tab and newline stay."""
+    """Return the text with an escape for each character that shows nothing or moves others; tab and newline are
+    kept.
+    """
     return text.translate(_ESCAPES)
 
 
 def isolate(text: str) -> str:
-    """Return the text with an isolate around each run of right-to-left letters: what is next to it keeps its place."""
+    """Return the text with isolates around each run of right-to-left letters, so that their neighbours stay in
+    place.
+    """
     if text.isascii():
         return text
     groups = groupby(text, lambda char: any(ord(char) in block for block in _RIGHT_TO_LEFT))
@@ -58,7 +67,7 @@ def isolate(text: str) -> str:
 
 
 def shorten_line(text: str, chars_max: int) -> str:
-    """Return the text on one line, and where it is cut, how much is missing."""
+    """Return the text on one line, cut to `chars_max`, with the number of missing characters."""
     line = " ".join(make_visible(text).split())
     missing = len(line) - chars_max
     return line if missing <= 0 else f"{line[:chars_max]}… ({missing:,} more characters)"

@@ -1,4 +1,4 @@
-"""A parser of Server-Sent Events: bytes in, because a read may split a character, complete frames out.
+"""Parses Server-Sent Events: bytes in, because a read may split a character, complete frames out.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FRAME_SIZE_BYTES_MAX = 1 << 20
-"""Size of a frame; the largest real ones have some hundred kB."""
+"""Maximum size of a frame; the largest in practice have some hundred kB."""
 
 _BOM = b"\xef\xbb\xbf"
 _LF = 0x0A
 
 Take: TypeAlias = "Callable[[bytes, str | None, str | None], None]"
-"""Takes a frame's data, event type and id."""
+"""Callback for a frame's data, event type and id."""
 
 
 class SseFrame(NamedTuple):
@@ -29,29 +29,30 @@ class SseFrame(NamedTuple):
     """Data lines, joined by line feeds."""
 
     event: str | None = None
-    """Type of the event; None means `message`."""
+    """Event type; None means `message`."""
 
     id: str | None = None
     """Id in this frame; earlier ids are not carried over."""
 
 
 class SseReader:
-    """Cuts a stream into frames, and holds at most one."""
+    """Splits a stream into frames, buffering at most one."""
 
     __slots__ = ("_after_cr", "_buffer", "_size_bytes_max", "_take_other")
 
     def __init__(
         self, *, size_bytes_max: int = FRAME_SIZE_BYTES_MAX, take_other: Callable[[bytes], None] | None = None
     ) -> None:
-        """`take_other` takes the lines between blank ones that are no frame, which the standard ignores; comments are
-        ignored."""
+        """`take_other` receives lines other than fields and comments, which the standard ignores."""
         self._take_other = take_other
         self._buffer = bytearray()
         self._after_cr = False
         self._size_bytes_max = size_bytes_max
 
     def feed(self, chunk: bytes) -> Iterator[SseFrame]:
-        """Yield the frames that `chunk` completes; read all before the next. Raises BadFrame if one is too large."""
+        """Yield the frames that `chunk` completes; read them all before the next call. Raise BadFrame if one is
+        too large.
+        """
         frames: list[SseFrame] = []
         refused: BadFrame | None = None
         try:
@@ -68,11 +69,12 @@ class SseReader:
         if self._after_cr or b"\r" in chunk:
             chunk = self._normalize_line_ends(chunk)
         elif not buffer and chunk.find(b"\n") == len(chunk) - 2 and chunk.startswith(b"data: ") and chunk[-1] == _LF:
-            # One frame of one line, which is what a provider writes for a token.
+            # One frame of one line, which is how providers send a token.
             self._check_size(len(chunk) - 2)
             take(chunk[6:-2], None, None)
             return
-        # The blank line may have begun in the chunk before: look one byte back, never at the whole buffer again.
+        # The blank line may have started in the previous chunk: search from one byte back, not the whole buffer
+        # again.
         searched = max(len(buffer) - 1, 0)
         source: bytes | bytearray = chunk
         if buffer:
@@ -87,7 +89,7 @@ class SseReader:
             del buffer[:start]
         elif start < len(chunk):
             buffer += memoryview(chunk)[start:]
-        # A line feed at the end may be the first half of the blank line, which is no part of the frame.
+        # A trailing line feed may be the first half of the blank line, which is not part of the frame.
         self._check_size(len(buffer) - buffer.endswith(b"\n"))
 
     def finish(self) -> Iterator[SseFrame]:
@@ -102,7 +104,7 @@ class SseReader:
         self._pass_frame(rest, 0, len(rest), take)
 
     def _normalize_line_ends(self, chunk: bytes) -> bytes:
-        # A CR ends its line at once; if an LF follows, even in the next chunk, it belongs to that CR.
+        # A CR ends its line at once; an LF that follows, even in the next chunk, belongs to that CR.
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False

@@ -17,7 +17,7 @@ Reply = TypeVar("Reply")
 
 @contextmanager
 def rpc_errors() -> Generator[None]:
-    """Raise a status as its HeadraceError; foreign ones stay grpc.RpcError."""
+    """Raise a gRPC status as its HeadraceError; a status that is not ours stays a grpc.RpcError."""
     try:
         yield
     except grpc.RpcError as error:
@@ -28,7 +28,7 @@ def rpc_errors() -> Generator[None]:
 
 @asynccontextmanager
 async def reading(call: grpc.aio.UnaryStreamCall[Any, Reply]) -> AsyncGenerator[AsyncIterator[Reply]]:
-    """Read `call` inside the block; leaving it in any way cancels the call, which else would go on and cost.
+    """Read `call` inside the block; leaving it in any way cancels the call, which would otherwise continue and cost.
 
     Raises:
         HeadraceError: The service raised it, at any point.

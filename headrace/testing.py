@@ -38,14 +38,14 @@ from headrace.v1 import agent_pb2
 READY = re.compile(r"ready: (?P<url>http://\S+)\s+grpc (?P<grpc>\S+)\s+memory (?P<memory>\S+)")
 
 RUN_TIMEOUT_S = 300.0
-"""Of a run that nothing else ends."""
+"""Timeout of a run."""
 
 OnEvent = Callable[["Suite", agent_pb2.AgentDelta, Fold], None]
-"""Called with each event of a run, to act as a person does: the suite, the event, what the run has come to."""
+"""Called with each event of a run, to act as a user would: the suite, the event, and the run's state so far."""
 
 
 class Run:
-    """What a run did, with assertions that say what it did instead."""
+    """The record of a run, with assertions that report what it did instead."""
 
     def __init__(self, state: Fold, events: Sequence[agent_pb2.AgentDelta]) -> None:
         self.state = state
@@ -57,28 +57,28 @@ class Run:
 
     @property
     def calls(self) -> list[Block]:
-        """The calls of tools, in order."""
+        """Return the tool calls, in order."""
         return [block for block in self.state.blocks.values() if block.is_call]
 
     @property
     def end(self) -> str:
-        """The terminal event: run.complete, run.cancel or run.error; empty where there is none."""
+        """Return the terminal event: run.complete, run.cancel or run.error; empty if there is none."""
         return "" if self.state.end is None else (self.state.end.WhichOneof("payload") or "").replace("_", ".", 1)
 
     def find_calls(self, name: str, **arguments: Any) -> list[Block]:
-        """Return the calls of a tool with these arguments, perhaps among others."""
+        """Return the calls of a tool that have at least these arguments."""
         named = [call for call in self.calls if call.name == name]
         return [call for call in named if arguments.items() <= _read_arguments(call).items()]
 
     def assert_called(self, name: str, *, times: int | None = None, **arguments: Any) -> None:
-        """Assert that a tool was called with these arguments, once or more, or so many times."""
+        """Assert that a tool was called with at least these arguments, once or more, or exactly `times` times."""
         found = len(self.find_calls(name, **arguments))
         wanted = "called" if times is None else f"called {times} times"
         is_right = found > 0 if times is None else found == times
         assert is_right, f"{name}({arguments}) was not {wanted}: {self._say_calls()}"
 
     def assert_not_called(self, name: str = "") -> None:
-        """Assert that a tool was not called, or none at all."""
+        """Assert that a tool was not called; without a name, that no tool was called."""
         assert not (self.find_calls(name) if name else self.calls), f"called: {self._say_calls()}"
 
     def assert_completed(self) -> None:
@@ -86,7 +86,7 @@ class Run:
         assert self.end == "run.complete", f"the run ended with {self.end or 'nothing'} {error}"
 
     def assert_events(self, *kinds: str) -> None:
-        """Assert that events of these types came in this order, others between them."""
+        """Assert that events of these types came in this order, possibly with others in between."""
         seen = [(event.WhichOneof("payload") or "").replace("_", ".", 1) for event in self.events]
         left = iter(seen)
         missing = next((kind for kind in kinds if kind not in left), None)
@@ -97,29 +97,33 @@ class Run:
 
 
 class Suite:
-    """A running suite, and the provider that it asks."""
+    """A running suite and its simulated provider."""
 
     def __init__(self, url: str, grpc: str, memory: str, provider: str) -> None:
         self.url = url
-        """Of the HTTP facade."""
+        """URL of the HTTP facade."""
         self.grpc = grpc
         self.memory = memory
         self._provider = provider
 
     def play(self, rules: Sequence[dict[str, Any]]) -> None:
-        """Let the provider play these rules from now on; without any it answers by itself. Raises ValueError."""
+        """Make the provider play these rules from now on; without rules it uses its default answers.
+
+        Raises:
+            ValueError: A rule is invalid.
+        """
         try:
             urlopen(f"{self._provider}/simulator/script", json.dumps(list(rules)).encode()).close()
         except HTTPError as error:
             raise ValueError(json.load(error)["error"]["message"]) from error
 
     def list_requests(self) -> list[dict[str, Any]]:
-        """Return the bodies of the last requests that the provider got, oldest first."""
+        """Return the bodies of the provider's most recent requests, oldest first."""
         with urlopen(f"{self._provider}/simulator/requests") as response:
             return [request["body"] for request in json.load(response)["requests"]]
 
     def ask(self, message: str, *, agent: str, on_event: OnEvent | None = None, **fields: Any) -> Run:
-        """Ask, and return what the run did when it has ended; `fields` are those of `Client.ask`."""
+        """Ask, wait for the run to end, and return its record; `fields` are those of `Client.ask`."""
         return asyncio.run(self._ask(message, agent, on_event, fields))
 
     async def _ask(self, message: str, agent: str, on_event: OnEvent | None, fields: dict[str, Any]) -> Run:
@@ -136,7 +140,7 @@ class Suite:
             return Run(run.state, events)
 
     def submit(self, run_id: str, payload: Any, *, tool_id: str | None = None, approval_id: str | None = None) -> str:
-        """Answer a form or an approval as a person does; return the status."""
+        """Answer a form or an approval as a user would; return the status."""
 
         async def submit() -> str:
             async with self.client() as client:
@@ -146,14 +150,14 @@ class Suite:
         return asyncio.run(submit())
 
     def client(self) -> Client:
-        """Return a client, to be opened by `async with`."""
+        """Return a client, to be opened with `async with`."""
         return Client(self.grpc, memory_address=self.memory)
 
 
 @contextmanager
 def running_suite(config_dir: Path, folder: Path) -> Generator[Suite]:
-    """Run a suite over a configuration folder, its data in `folder`; it stops with the block."""
-    # The port is had before either starts, so that neither waits for the other.
+    """Run a suite with a configuration folder inside the block; its data is in `folder`."""
+    # The port is reserved first, so that neither process waits for the other.
     with reserve_port("--port", 0) as port:
         provider = f"http://127.0.0.1:{port}"
         places = ("--config-dir", str(config_dir), "--data-dir", str(folder / "data"))
@@ -183,7 +187,7 @@ def _read_line(process: subprocess.Popen[str], wanted: re.Pattern[str]) -> re.Ma
     for line in process.stdout:
         if (found := wanted.search(line)) is not None:
             return found
-    raise RuntimeError(f"{process.args} ended with {process.wait()} before it was ready; its words are above")
+    raise RuntimeError(f"{process.args} ended with {process.wait()} before it was ready; see its output above")
 
 
 def _read_arguments(call: Block) -> dict[str, Any]:
@@ -200,7 +204,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def headrace_shared_suite(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Generator[Suite]:
-    """One suite for all tests, as each takes a moment to start."""
+    """One suite for all tests, because a suite takes a moment to start."""
     config_dir = pytestconfig.rootpath / str(pytestconfig.getini("headrace_config_dir"))
     with running_suite(config_dir, tmp_path_factory.mktemp("headrace")) as suite:
         yield suite
@@ -208,15 +212,17 @@ def headrace_shared_suite(pytestconfig: pytest.Config, tmp_path_factory: pytest.
 
 @pytest.fixture
 def headrace_suite(headrace_shared_suite: Suite) -> Suite:
-    """The suite, its provider without a script."""
+    """The suite, with a provider without rules."""
     headrace_shared_suite.play([])
     return headrace_shared_suite
 
 
 @pytest.fixture
 def headrace_replay() -> Callable[..., None]:
-    """Return what replays a cassette without a suite, and fails with the first line that differs; with `run_modes` the
-    code of an operator's own modes that it brings is run."""
+    """Return a function that replays a cassette without a suite and fails with the first differing line.
+
+    With `run_modes` it runs the code of custom modes in the cassette.
+    """
 
     def replay(cassette: Path | str, *, run_modes: bool = False) -> None:
         options = ["--run-modes"] if run_modes else []

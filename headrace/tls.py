@@ -1,4 +1,4 @@
-"""TLS by files, for callers outside the suite and for all of its ends."""
+"""TLS certificates from files, for all clients and servers of the suite."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Tls:
     """CA of the server's certificate; empty for the system's CAs."""
 
     certificate: str = ""
-    """The caller's certificate with its chain, if a server asks."""
+    """Client certificate with its chain, if a server asks for one."""
 
     key: str = ""
-    """Its key, without a password."""
+    """Key of the certificate, without a password."""
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
@@ -38,7 +38,7 @@ class Tls:
         return tuple(path for path in (self.certificate, self.key, self.ca) if path)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for HTTP; raises OSError if the files cannot be used."""
+        """Return a context for HTTP; raise OSError if the files cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if not self.ca:
@@ -47,32 +47,35 @@ class Tls:
         return context
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Load the files into a context of either end.
+        """Load the files into a client's or a server's context.
 
         Raises:
-            OSError: They cannot be used.
+            OSError: The files cannot be used.
         """
         try:
             for path in self.files:
-                read_regular_file(path, PEM_BYTES_MAX)  # OpenSSL would wait at a pipe
+                read_regular_file(path, PEM_BYTES_MAX)  # OpenSSL would block on a pipe
             if self.ca:
                 try:
                     context.load_verify_locations(self.ca)
                 except ssl.SSLError as error:
                     raise OSError(f"{self.ca} holds no certificates in PEM") from error
             if self.certificate:
-                # A key with a password is an error; without one given here OpenSSL would ask the terminal.
+                # A key with a password is an error; without a password argument, OpenSSL would prompt at the
+                # terminal.
                 context.load_cert_chain(self.certificate, self.key, password="")
         except OSError as error:
             raise OSError(f"cannot use the certificates {', '.join(self.files)}: {error}") from error
 
     def read_stamp(self) -> Stamp:
-        """Return inode and time of change of each file, zeros if it is gone: another value when one has changed."""
+        """Return inode and change time of each file, zeros for a missing one; the value differs when a file has
+        changed.
+        """
         return tuple(_read_file_stamp(path) for path in self.files)
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Return the credentials for gRPC; raises as `context`."""
-        self.context()  # gRPC would report a bad file as a server that cannot be reached
+        """Return the credentials for gRPC; raise as `context` does."""
+        self.context()  # gRPC would report a bad file as an unreachable server
         return grpc.ssl_channel_credentials(_read_bytes(self.ca), _read_bytes(self.key), _read_bytes(self.certificate))
 
 

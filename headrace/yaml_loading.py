@@ -1,4 +1,4 @@
-"""Reads YAML that people write: whatever is wrong with it is one error, and no instruction in it is followed."""
+"""Loads YAML written by users: every problem is a single ValueError, and tags are not executed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import yaml
 
 
 def load_yaml(text: bytes | str) -> object:
-    """Return the value of a text, None of an empty one.
+    """Return the value of a YAML text; None for an empty one.
 
-    Raises ValueError, in one line: what is wrong and where, without the lines around it, which may be secret.
+    Raises:
+        ValueError: The text is invalid. The one-line message names problem and place, without quoting the text, which
+            may contain secrets.
     """
     try:
         return yaml.safe_load(text)
@@ -21,7 +23,7 @@ def load_yaml(text: bytes | str) -> object:
     except RecursionError:
         place, problem = "", "nested too deeply"
     except Exception as error:
-        # PyYAML makes dates, numbers and tagged values without a look: `2020-13-45` is a ValueError there, `!!bool x` a
-        # KeyError, `!!timestamp x` an AttributeError.
+        # PyYAML does not catch its own conversion errors of dates, numbers and tags: `2020-13-45` raises
+        # ValueError, `!!bool x` KeyError, `!!timestamp x` AttributeError.
         place, problem = "", f"a value is not of its type: {error}"
     raise ValueError(f"not valid YAML: {place}{problem}")

@@ -1,7 +1,7 @@
-"""What takes longer than a check, or judges from outside: `python -m trials --list`.
+"""Long-running trials and trials with external judges: `python -m trials --list`.
 
-A trial is a module here, or a folder with a `__main__.py`, that has `main(arguments: list[str]) -> int`: 0 when all
-held, 1 when something broke; it raises `NotTried` where it cannot say. The first line of its docstring is its line in
-the list. One that belongs to `make nightly` says with which arguments: `NIGHTLY = ["1-2000"]`. It installs what it
-needs itself, in versions that are pinned, below build/.
+A trial is a module here, or a folder with a `__main__.py`, that has `main(arguments: list[str]) -> int`. It
+returns 0 if everything held and 1 if something broke, and raises `NotTried` if it could not be tried. The first
+line of its docstring is its line in the list. A trial of `make nightly` names its arguments: `NIGHTLY =
+["1-2000"]`. It installs its own requirements, in pinned versions, below build/.
 """

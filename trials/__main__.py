@@ -1,4 +1,4 @@
-"""`python -m trials NAME [ARGUMENTS…]` runs a trial; `--list` prints what there is."""
+"""`python -m trials NAME [ARGUMENTS…]` runs a trial; `--list` lists the trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask the advisory databases of Python, Go and npm about what is shipped, and hold its licences to those allowed."""
+"""Check everything we ship against the advisory databases of Python, Go and npm, and against the allowed licences."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NIGHTLY: list[str] = []
 PIP_AUDIT = "pip-audit==2.10.1"
 GOVULNCHECK = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 GO_FOUND = 3
-"""Its exit code where the gateway can reach a function that an advisory names."""
+"""Exit code of govulncheck if the gateway can reach a function named in an advisory."""
 
 NPM = ("packaging/typescript", "examples/clients/ag-ui", "examples/clients/typescript")
-"""Our package, and what users copy."""
+"""Our npm package, and examples that users copy."""
 
 BUILD = ROOT / "build" / "advisories"
 
@@ -69,7 +69,7 @@ def ask_go() -> list[str]:
 
 
 def ask_npm() -> list[str]:
-    """Lock files are made below build: the project has none."""
+    """Return the advisories of our npm packages; lock files are created below build because the project has none."""
     if shutil.which("npm") is None:
         raise NotTried("Node is not installed")
     found: list[str] = []

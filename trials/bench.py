@@ -1,4 +1,4 @@
-"""Measure entrances beside their peers, memory, waiting runs, fair use, replicas: [PART…]."""
+"""Benchmark entrances against peers, memory, waiting runs, fair use and replicas: [PART…]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTS = ("entrances", "memory", "waiting", "fair_use", "replicated")
 
 
 def main(arguments: list[str]) -> int:
-    """With `entrances --write`, docs/performance.md is written, in some 20 minutes."""
+    """Run the benchmarks; `entrances --write` takes about 20 minutes and writes docs/performance.md."""
     names = [name for name in arguments if name != "--write"] or [*PARTS]
     if shutil.which("go"):
         make("build/gateway")

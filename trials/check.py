@@ -1,4 +1,4 @@
-"""What CI runs, `make check`: format, types, protos, the gateway, tests, 100 simulated worlds."""
+"""The checks run by CI, `make check`: format, types, protos, the gateway, tests, 100 simulated worlds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bash(script: str) -> list[str]:
 
 
 def list_steps() -> list[Step]:
-    """The longest that needs one core stands first; tests begin when nothing else needs a core."""
+    """Return the steps, longest single-core step first; the tests start once the other steps need no core."""
     gateway = GATEWAY if shutil.which("go") else NO_GATEWAY
     return [
         Step("prerequisites", ["tests/prerequisites"], cores=0),
@@ -49,7 +49,7 @@ def list_steps() -> list[Step]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run all steps, or those that are named."""
+    """Run all steps, or those named."""
     started_at = time.monotonic()
     steps = [step for step in list_steps() if not arguments or step.name in arguments]
     kept = {step.name for step in steps}

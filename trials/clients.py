@@ -1,4 +1,4 @@
-"""Try the outside clients of docs/clients.md: the small ones, or with --large all of them (2 GB)."""
+"""Try the third-party clients of docs/clients.md: the small ones, or with --large all of them (2 GB)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Pastes each block of the guides and of README.md, as it stands, into a shell beside a running suite.
+"""Paste each block of the guides and of README.md, unchanged, into a shell next to a running suite.
 
-What a reader has: a clone, `make up` in another window (default ports), the virtual environment's programs, and no
-bubblewrap. Nothing else is put into a block. A block `file PATH` is written there; what is marked `run`, and shell
-commands without a mark, are pasted into what they are written in: sh into bash, python into Python, js into node. What
-is marked `output` has to be printed; … stands for anything. Blocks in other words (json, yaml, ts, go, text) are shown
-to be read. Failures that are known stand in EXPECTED; one that does not fail any more fails the trial, too.
+Readers have a clone, `make up` in another window (default ports), the virtual environment's programs, and no
+bubblewrap. Blocks are not modified. A block `file PATH` is written to that file. Blocks marked `run`, and
+unmarked shell commands, are pasted into their interpreter: sh into bash, python into Python, js into node.
+Blocks marked `output` must be printed; … matches anything. Blocks in other languages (json, yaml, ts, go, text)
+are only for reading. Known failures are listed in EXPECTED; an expected failure that passes also fails the
+trial.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ FAILING = {
     "people": (1, 6, 8, 9, 11, 12, 16, 18, 20, 25, 27),
     "testing": (2, 3, 5, 10),
 }
-"""Numbers of the blocks that fail today, by page."""
+"""Numbers of the blocks that currently fail, by page."""
 
 OWNED = "owned by 'The first hour, and the hundredth', 1: the guides' programs cannot be pasted"
 
 EXPECTED = {f"{page} {number}": OWNED for page, numbers in FAILING.items() for number in numbers}
-"""Blocks that fail today, and what owns them."""
+"""Currently failing blocks, and the issue that owns them."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def try_page(page: Path) -> Generator[tuple[str, str]]:
-    """Yield the name of each block that is pasted, and what was wrong with it."""
+    """Yield the name of each pasted block and its problem, empty if there is none."""
     blocks = list_blocks(page)
     if not any(is_pasted(block) for block in blocks):
         return
@@ -102,7 +103,7 @@ def is_pasted(block: Block) -> bool:
 
 
 def paste(block: Block, output: str, clone: Path, environment: dict[str, str]) -> str:
-    """Run a block as a reader does who pastes it; returns what is wrong."""
+    """Run a block as a reader who pastes it would; return its problem, empty if there is none."""
     process = subprocess.Popen(
         COMMANDS[block.form],
         cwd=clone,
@@ -125,7 +126,7 @@ def paste(block: Block, output: str, clone: Path, environment: dict[str, str]) -
 
 
 def make_clone(folder: Path) -> None:
-    """Make a folder that looks like a clone; what readers write to is copied, the rest linked."""
+    """Create a folder that looks like a clone; parts that readers write to are copied, the rest is linked."""
     folder.mkdir()
     for entry in ROOT.iterdir():
         if entry.name not in ("examples", ".data", ".git"):
@@ -134,14 +135,14 @@ def make_clone(folder: Path) -> None:
 
 
 def link_programs(folder: Path) -> None:
-    """Make a folder of all programs but bubblewrap, the virtual environment's first."""
+    """Create a folder of all programs except bubblewrap, with precedence for the virtual environment's."""
     folder.mkdir()
     for place in (str(Path(sys.executable).parent), *os.environ["PATH"].split(os.pathsep)):
         for program in Path(place).glob("*") if Path(place).is_dir() else ():
             link = folder / program.name
             if program.name != "bwrap" and not link.is_symlink():
                 link.symlink_to(program)
-    # A link to a virtual environment's Python is another Python: it does not find the environment.
+    # A linked Python does not find its virtual environment, so scripts replace these links.
     for name in ("python", "python3"):
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -150,7 +151,7 @@ def link_programs(folder: Path) -> None:
 
 @contextmanager
 def running_suite(clone: Path, environment: dict[str, str]) -> Generator[None]:
-    """Run what `make up` runs, on its ports, inside the block."""
+    """Run the same command as `make up`, on its ports, inside the block."""
     command = ["headrace", "up", "--simulate", "--config-dir", "examples", "--data-dir", ".data"]
     log = clone / "up.log"
     with log.open("w") as output:

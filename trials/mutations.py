@@ -1,8 +1,8 @@
 """Change one line of the source at a time, and see which tests notice.
 
-The mutations are drawn by a fixed seed over all folders of headrace/ and services/. Each is tried in a clone of the
-project on the tests that can see its file: the check's first and, where they miss it, the nightly's. The table of what
-came of them is written to tests/mutations.md.
+The mutations are drawn with a fixed seed from all folders of headrace/ and services/. Each is tried in a clone
+of the project on the tests that can see its file: the check's first and, if they miss it, the nightly's. The
+table of results is written to tests/mutations.md.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CLONE = ROOT / "build" / "mutations"
 PAGE = ROOT / "tests/mutations.md"
 SEED, COUNT = 44, 20
 TEST_S_MAX = 120
-"""A mutation that makes a test wait for ever is noticed, too."""
+"""Time limit of a test; a mutation that makes a test hang counts as noticed."""
 
 NEAREST = 20
-"""Test files that are tried first: most mutations are noticed there."""
+"""Number of test files that are tried first; they notice most mutations."""
 
 NO_TESTS = 5
-"""pytest's exit code where nothing was selected."""
+"""pytest's exit code if no test was selected."""
 
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -65,7 +65,7 @@ class Mutation:
 
 
 def draw_mutations(seed: int, count: int) -> list[Mutation]:
-    """Draw `count` mutations: a folder first, so that small ones have their turn, then a file, then a place in it."""
+    """Draw `count` mutations: first a folder, so that small ones are drawn too, then a file, then a place in it."""
     random = Random(seed)
     folders: dict[str, list[str]] = {}
     for top in ("headrace", "services"):
@@ -82,7 +82,7 @@ def draw_mutations(seed: int, count: int) -> list[Mutation]:
 
 
 def find_mutations(file: str) -> Iterator[Mutation]:
-    """Yield every mutation of one whole line that the file allows."""
+    """Yield every mutation of a whole line that the file allows."""
     source = (ROOT / file).read_text()
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
@@ -99,7 +99,7 @@ def find_mutations(file: str) -> Iterator[Mutation]:
 
 
 def _is_one_line(node: ast.stmt) -> bool:
-    """Whether the statement, or the head of a block, is one line."""
+    """Return whether the statement, or the head of a block, is one line."""
     whole = node.test if isinstance(node, (ast.If, ast.While)) else node
     return whole.end_lineno == node.lineno
 
@@ -111,7 +111,7 @@ def _own_parts(node: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _mutate(part: ast.expr) -> str | None:
-    """Return the source of a changed expression; None: this one is left as it is."""
+    """Return the source of a changed expression; None if it is not changed."""
     match part:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
             return f"{ast.unparse(left)} {COMPARISONS[type(op)]} {ast.unparse(right)}"
@@ -139,7 +139,7 @@ def _has_text(part: ast.expr) -> bool:
 
 
 def try_mutation(mutation: Mutation) -> tuple[str, str]:
-    """Return the test of the check that notices the mutation, or else the nightly's; both empty: none does."""
+    """Return the check's test that notices the mutation, and else the nightly's; both are empty if none does."""
     tests = [test for test in find_closest([mutation.file]) if (CLONE / test).exists()]
     if caught := find_noticing(mutation, tests, "not nightly"):
         return caught, ""
@@ -147,7 +147,7 @@ def try_mutation(mutation: Mutation) -> tuple[str, str]:
 
 
 def find_noticing(mutation: Mutation, tests: Sequence[str], marks: str) -> str:
-    """Return the first test that fails with the mutation and passes without it, or nothing."""
+    """Return the first test that fails with the mutation and passes without it; empty if there is none."""
     broken: list[str] = []
     for some in (tests[:NEAREST], tests[NEAREST:]):
         while some:
@@ -166,7 +166,7 @@ def find_noticing(mutation: Mutation, tests: Sequence[str], marks: str) -> str:
 
 
 def run_tests(tests: Sequence[str], marks: str, broken: Sequence[str] = ()) -> str:
-    """Return the first test that fails, or nothing. What cannot be collected fails by its file."""
+    """Return the first test that fails, empty if there is none; a collection error is reported by its file."""
     limits = [f"-ofaulthandler_timeout={TEST_S_MAX}", "-ofaulthandler_exit_on_timeout=true"]
     without = [f"--deselect={test}" for test in broken]
     command = [sys.executable, "-m", "pytest", "-q", "-n2", "--maxfail=1", *limits, *without, "-m", marks, *tests]

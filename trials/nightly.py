@@ -1,4 +1,4 @@
-"""What the check has no time for, `make nightly`: its tests, and each trial that is one of the night's; two hours."""
+"""`make nightly`, for which the check has no time: the nightly tests, and each nightly trial; two hours."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trials.support.steps import Result, Step, name_checkout, python, report, ru
 BUILD = Path("build")
 
 STEP_MINUTES_MAX = 180.0
-"""Three times what the longest takes on two idle cores: 2,000 worlds."""
+"""Three times the duration of the longest step, 2,000 worlds, on two idle cores."""
 
 
 def list_steps() -> list[Step]:
-    """One after the other: some of them measure."""
+    """Return the steps, to be run one after another because some of them measure."""
     trials = [trial for trial in find_trials().values() if trial.nightly is not None]
     return [
         Step("tests", python("tests.run", "-m", "nightly"), cores=2, minutes_max=STEP_MINUTES_MAX),
@@ -30,7 +30,7 @@ def list_steps() -> list[Step]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run all steps, or those that are named, and write each one's row into the page."""
+    """Run all steps, or those named, and write the row of each into the page."""
     started_at = time.monotonic()
     steps = [step for step in list_steps() if not arguments or step.name in arguments]
     checkout = name_checkout()
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     names = [step.name for step in list_steps()]
     for step in steps:
         results += run_steps([step], BUILD / "nightly")
-        # At once: a night that is cut short keeps what it has.
+        # Written at once, so that an interrupted night keeps its results.
         write_region("nightly", describe(results[-1:], checkout, names, read_region("nightly")))
     return report(results, (time.monotonic() - started_at) / 60, BUILD / "nightly.json")
 
@@ -51,7 +51,9 @@ HEAD = "| step | result | minutes | commit | date | notes |\n| --- | --- | --: |
 
 
 def describe(results: Sequence[Result], checkout: dict[str, str], names: Sequence[str], before: str) -> str:
-    """Return the table of all steps, in the order of `names`: rows of `before` stay for those that were not run."""
+    """Return the table of all steps, in the order of `names`, keeping the rows of `before` for steps that were
+    not run.
+    """
     rows = {line.split("|")[1].strip(): line for line in before.splitlines() if line.startswith("| ")}
     for result in results:
         place = f"{checkout['commit']} | {checkout['date']}"

@@ -1,4 +1,4 @@
-"""Run a part of the tests on the newest other Python that this machine has: [PYTHON]."""
+"""Run a part of the tests on the newest other Python of this machine: [PYTHON]."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TESTS = (
     *("tests/orchestrator/run/test_approval_rules.py", "tests/llm_gateway/providers", "tests/facade/requests"),
     *("tests/memory/requests/test_append.py", "tests/facade/openapi"),
 )
-"""The layout and the contract, everything that parses, and one run through every service, killed in the middle."""
+"""The layout and the contract, all parsers, and one run through every service, killed in the middle."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def find_python() -> Path | None:
-    """Return the newest Python beside the one of the tests."""
+    """Return the newest Python other than that of the tests."""
     for version in VERSIONS:
         pyenv = shutil.which("pyenv")
         roots = subprocess.run([pyenv, "prefix", version], capture_output=True, text=True).stdout if pyenv else ""

@@ -8,5 +8,5 @@ NIGHTLY = ["1-2000"]
 
 
 def main(arguments: list[str]) -> int:
-    """In a process of its own, whose hashes are in a fixed order."""
+    """Run the simulation in a separate process with a fixed hash seed."""
     return run_python("trials.simulation", *(arguments or ["1-10000"]))

@@ -1,4 +1,4 @@
-"""Kill runs' owners and parts of a cluster at random, fail every system call, and look at what readers get."""
+"""Kill owners of runs and parts of a cluster at random, fail every system call, and check the answers to readers."""
 
 from __future__ import annotations
 

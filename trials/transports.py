@@ -1,4 +1,4 @@
-"""Run the tests of what RPCs go through on grpcio and in memory, and of the whole suite as `--split` runs it."""
+"""Run the tests of the RPC transports on grpcio and in memory, and the whole suite as `--split` runs it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ PASSES: dict[str, tuple[dict[str, str], list[str]]] = {
         ["--ignore=tests/runtime/http2", "--ignore=tests/cluster"],
     ),
 }
-"""The environment of each pass, and its tests: nothing else after the handlers sees the transport, but for commands,
-which are forked next to gRPC's threads."""
+"""The environment and the tests of each pass.
+
+Only the handlers and commands depend on the transport: commands are forked next to gRPC's threads.
+"""
 
 
 def main(arguments: list[str]) -> int:

@@ -1,1 +1,1 @@
-"""What a run and a delta cost at each entrance of the suite, all processes counted, beside peers in the same run."""
+"""Cost of a run and of a delta at each entrance of the suite, over all processes, compared with peers."""

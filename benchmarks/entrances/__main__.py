@@ -1,6 +1,6 @@
-"""What runs and deltas cost at each entrance, beside peers: `python -m benchmarks.entrances` prints the tables.
+"""Cost of runs and deltas at each entrance, compared with peers: `python -m benchmarks.entrances` prints the tables.
 
-With `--write docs` they go to docs/performance.md. `--window-s 1 --agents 20 --chats 100` is a quick look.
+With `--write docs` it also writes docs/performance.md. `--window-s 1 --agents 20 --chats 100` gives a quick look.
 """
 
 from __future__ import annotations

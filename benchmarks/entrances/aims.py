@@ -1,4 +1,4 @@
-"""The aims, and whether they are reached."""
+"""The performance aims, and whether they are reached."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ ABSENT = Seen(
     cpu_us=defaultdict(lambda: math.nan, all=math.nan),
     added_mb={},
 )
-"""What was not measured: all that is computed of it is not a number."""
+"""Placeholder for a missing measurement; every figure computed from it is not a number."""
 
 
 def show_aims(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, Rest]) -> Grid:
-    """A row for each aim whose ways could be had and were measured."""
+    """Return a grid with a row for each aim with measured ways."""
     grid = Grid("Aims", ("<what", "aim", "measured", "<reached"))
     for what, aim, value in (*_list_costs(results), *_list_streams(results), *_list_rest(results, forms, growth)):
-        if not value > 0:  # not a number, or 0: no run began or ended in the window
+        if not value > 0:  # NaN, or 0 if no run began or ended in the window
             continue
         grid.rows.append(
             (what, f"≤ {aim:g}", f"{value:.2f}" if value < 10 else f"{value:.1f}", "yes" if value <= aim else "no")
@@ -53,11 +53,11 @@ def show_aims(results: Results, forms: Mapping[str, Rest], growth: Mapping[str, 
 
 
 Aims = Iterator[tuple[str, float, float]]
-"""What, the most that it is to be, and what it is."""
+"""Name, maximum and measured value."""
 
 
 def _get_measured(results: Results, load: Load) -> Mapping[str, Seen]:
-    """Return what was seen by the way's name, ABSENT for a way without a delta."""
+    """Return the measurements by way; ABSENT for a way without a delta."""
     return defaultdict(lambda: ABSENT, {name: seen for name, seen in results[load].items() if seen.deltas})
 
 

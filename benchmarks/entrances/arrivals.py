@@ -1,4 +1,4 @@
-"""When stamped deltas arrived, kept as cheaply as Python can."""
+"""Records the arrival times of stamped deltas, as cheaply as Python can."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ STAMP_BYTES_MAX = 32
 
 @dataclass(slots=True)
 class Arrivals:
-    """Of all streams of one reader; what comes outside the window is only read."""
+    """Arrivals of all streams of one reader; only those inside the window are recorded."""
 
     is_counting: bool = False
     deltas: int = 0
     delays_ms: list[float] = field(default_factory=list[float])
-    """From a delta's sending by the provider to its arrival."""
+    """From a delta's stamp by the provider to its arrival."""
 
     firsts_ms: list[float] = field(default_factory=list[float])
     """From the question to the first delta."""
 
     asks_ms: list[float] = field(default_factory=list[float])
-    """Of that the part until the provider, asked, sends its first delta; the rest is the delta's own way."""
+    """From the question to the provider's stamp of the first delta, which it sends when called; the rest is
+    transport.
+    """
 
     failures: int = 0
 
 
 class Stream:
-    """One answer, taken in pieces as they come."""
+    """One answer, consumed in pieces as they arrive."""
 
     __slots__ = ("_arrivals", "_asked_s", "_has_first", "_tail")
 
@@ -40,7 +42,7 @@ class Stream:
         self._asked_s = time.perf_counter()
         self._has_first = False
         self._tail = b""
-        """Last bytes of what has come: a stamp may be cut by a read."""
+        """Last bytes received, because a read may split a stamp."""
 
     def take(self, data: bytes) -> None:
         now_s = time.perf_counter()
@@ -61,6 +63,6 @@ class Stream:
 
 
 def percentile_ms(values_s: Sequence[float], percent: int) -> float:
-    """Return a percentile of `values_s` in milliseconds; 0 of none."""
+    """Return a percentile of `values_s` in milliseconds; 0 if there are none."""
     rank = math.ceil(len(values_s) * percent / 100) - 1
     return sorted(values_s)[rank] * 1000 if rank >= 0 else 0.0

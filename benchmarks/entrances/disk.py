@@ -1,4 +1,4 @@
-"""What the disk alone takes for what a query waits for."""
+"""Measures the disk alone, with the write that a query waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Go gateway as a process of its own, before a suite that runs."""
+"""Runs the Go gateway as a separate process in front of a running suite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_TIMEOUT_S = 30.0
 async def starting_gateway(peers: Mapping[str, str]) -> AsyncGenerator[tuple[int, str]]:
     """Yield its process id and URL; `peers` are the services' addresses by name."""
     own = {f"HEADRACE_GATEWAY_{name}_ADDRESS": address for name, address in peers.items()}
-    own |= {"HEADRACE_GATEWAY_LISTEN": "127.0.0.1:0", "HEADRACE_AUTH": "api_key"}  # the services ask for none
+    own |= {"HEADRACE_GATEWAY_LISTEN": "127.0.0.1:0", "HEADRACE_AUTH": "api_key"}  # the services need no credential
     process = await asyncio.create_subprocess_exec(GATEWAY, env=os.environ | own, stderr=asyncio.subprocess.PIPE)
     lines: Any = process.stderr
     async with asyncio.timeout(START_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What a start and rest cost, and how they grow with agents and chats."""
+"""Cost of a start and of an idle suite, and their growth with agents and chats."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Rest:
     """PSS of all processes."""
 
     idle_share: float
-    """CPU of all processes at rest, in percent of a core."""
+    """CPU of all idle processes, in percent of a core."""
 
     run_cpu_ms: float
-    """CPU of a short run, one at a time; not a number where none was measured."""
+    """CPU of a short run, one at a time; NaN if none was measured."""
 
 
 async def measure_forms(measuring: Measuring) -> tuple[Grid, dict[str, Rest]]:
@@ -55,7 +55,9 @@ async def measure_forms(measuring: Measuring) -> tuple[Grid, dict[str, Rest]]:
 
 
 async def measure_growth(measuring: Measuring, agents: int, chats: int) -> tuple[Grid, dict[str, Rest]]:
-    """One process with ten agents and no chat, with so many agents, and with so many chats at a second start."""
+    """Measure one process with ten agents and no chats, with `agents` agents, and with `chats` chats, started
+    twice.
+    """
     grid = _make_grid("Growth, in one process", "")
     rests: dict[str, Rest] = {}
 
@@ -109,7 +111,7 @@ async def _measure_rest(measuring: Measuring, folder: Path, form: str) -> Rest:
 
 @asynccontextmanager
 async def _starting(measuring: Measuring, folder: Path, form: str) -> AsyncGenerator[tuple[float, RunningSuite]]:
-    """Give the seconds until a suite was ready, and it."""
+    """Start a suite; yield the seconds until it was ready, and the suite."""
     begun_s = time.perf_counter()
     async with starting_suite(folder, measuring.base_url, [SHORT], form=form, environment={}) as suite:
         yield time.perf_counter() - begun_s, suite
@@ -123,7 +125,7 @@ def _write_agents(config: Path, base_url: str, count: int) -> None:
 
 
 async def _write_chats(measuring: Measuring, folder: Path, count: int) -> None:
-    """Write so many copies of a real chat, each with ids and checksums of its own; there is no index of them yet."""
+    """Write `count` copies of a real chat, each with its own ids and checksums and not yet indexed."""
     async with _starting(measuring, folder, FORMS[0]) as (_, suite):
         await measuring.measure(ONE_AT_A_TIME, Way(name="making a chat", url=suite.grpc, pids=suite.pids))
     chats = folder / "data" / "chats"

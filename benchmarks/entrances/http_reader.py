@@ -1,4 +1,6 @@
-"""Questions over HTTP/1.1, read straight from the socket; a stream's connection is kept for its next question."""
+"""Asks questions over HTTP/1.1, reading the socket directly; a stream's connection is reused for its next
+question.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from benchmarks.entrances.arrivals import Arrivals, Stream
 
 
 class HttpReader:
-    """One connection, which asks again and again."""
+    """One connection, reused for all questions of a stream."""
 
     def __init__(self, url: str, body: bytes, arrivals: Arrivals) -> None:
         parts = urlsplit(url)
@@ -25,10 +27,10 @@ class HttpReader:
         self._connection: _Connection | None = None
 
     async def ask(self) -> None:
-        """Ask once, and read to the end.
+        """Ask once, and read the answer to its end.
 
         Raises:
-            ConnectionError: The answer was not a 200, or was cut.
+            ConnectionError: The answer was not a 200, or was cut off.
         """
         if self._connection is None or self._connection.is_lost:
             loop = asyncio.get_running_loop()
@@ -41,7 +43,7 @@ class HttpReader:
 
 
 class _Connection(asyncio.Protocol):
-    """`on_…` are httptools' names."""
+    """The `on_…` methods are httptools' callbacks."""
 
     def __init__(self) -> None:
         self.is_lost = False
@@ -59,7 +61,7 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)

@@ -1,4 +1,4 @@
-"""The loads that every way is measured with, and their tables."""
+"""The loads with which every way is measured, and their tables."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SILENT_STREAMS = Load(SILENT, 1000, 10.0, settle_s=10.0)
 SILENT_WAYS = ("gRPC", "SSE", "gRPC, split")
 
 Results = dict[Load, Mapping[str, Seen]]
-"""By load and the way's name."""
+"""Measurements by load and by name of the way."""
 
 
 @dataclass(slots=True)
 class Page:
-    """What has been measured, and the tables made of it."""
+    """The measurements, and the tables built from them."""
 
     results: Results = field(default_factory=Results)
     grids: list[Grid] = field(default_factory=list[Grid])
     disk_ms: tuple[float, float] = (math.nan, math.nan)
-    """A write with its `fdatasync` alone, p50 and p99."""
+    """Time of a write and its `fdatasync` alone, p50 and p99."""
 
 
 async def measure_loads(measuring: Measuring, ways: Sequence[Way], page: Page) -> None:
-    # Before anything else has filled the allocators.
+    # First, before other loads have filled the allocators.
     quiet = [way for way in ways if way.name in SILENT_WAYS]
     page.results[SILENT_STREAMS] = await measuring.measure_all(SILENT_STREAMS, quiet)
     for load in (*SHORT_RUNS, *STREAMS):
@@ -124,7 +124,7 @@ def show_parts(results: Results) -> Grid:
 
 
 def _sum_parts(seen: Seen) -> dict[str, float]:
-    """Return the CPU time by program; a database has several processes, by number."""
+    """Return the CPU time by program; a database has several numbered processes."""
     parts = defaultdict[str, float](float)
     for name, spent_us in seen.cpu_us.items():
         parts[name.rstrip(" 0123456789")] += spent_us
@@ -141,7 +141,9 @@ def show_silent(seen: Mapping[str, Seen]) -> Grid:
 
 
 def show_steps(results: Results, disk_ms: tuple[float, float]) -> Grid:
-    """Where a first delta has waited: before the model is asked, or on its own way to the reader."""
+    """Return a grid that splits the wait for the first delta: until the model is called, and until the reader
+    has it.
+    """
     columns = ("streams", "<way", "question to model, ms p50", "p99", "the whole, ms p50", "p99")
     grid = Grid("The first delta by step", columns)
     alone = (f"{wait_ms:.1f}" for wait_ms in disk_ms)

@@ -1,4 +1,4 @@
-"""One load on one way, and the tables that come of them."""
+"""Measures one load on one way."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from benchmarks.entrances.reader import Seen, Task
 from benchmarks.entrances.ways import LONG, REACT, SHORT, Way
 
 IDLE_TIMEOUT_S = 30.0
-"""How long runs that their reader has left may go on."""
+"""How long runs may continue after their reader has left."""
 
 SETTLE_S = 2.0
 
 DELTAS = {SHORT: 20, LONG: 200, REACT: 60}
-"""Deltas of a run."""
+"""Number of deltas per run."""
 
 BREAKING_RATIO = 0.02
-"""More broken answers than this share of runs are said."""
+"""Share of broken answers above which a note is added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class Load:
 
     streams: int
     spread_s: float
-    """Time over which the streams begin: that of one run, so that runs begin all the time."""
+    """Time over which the streams start: the length of one run, so that runs start all the time."""
 
     settle_s: float = SETTLE_S
-    """Time after that before anything is counted."""
+    """Time after that before the window starts."""
 
 
 @dataclass(slots=True)
 class Measuring:
     base_url: str
-    """The provider's."""
+    """Base URL of the provider."""
 
     window_s: float
     rounds: int
@@ -50,7 +50,7 @@ class Measuring:
     notes: list[str] = field(default_factory=list[str])
 
     async def measure_all(self, load: Load, ways: Sequence[Way]) -> dict[str, Seen]:
-        """Measure a load on each way in turn, so many rounds; of each figure the median, by the way's name."""
+        """Measure a load on each way in turn, for all rounds; return the medians by name of the way."""
         seen: dict[str, list[Seen]] = {}
         for _ in range(self.rounds):
             for way in ways:
@@ -59,7 +59,7 @@ class Measuring:
         return {name: _take_medians(rounds) for name, rounds in seen.items()}
 
     async def measure(self, load: Load, way: Way) -> Seen | None:
-        """Measure once; None if the reader failed, which is noted. The provider is idle again when this returns."""
+        """Measure once, and wait until the provider is idle; return None, with a note, if the reader failed."""
         key = way.react_key if load.key == REACT else load.key
         task = Task(
             url=way.react_url if load.key == REACT else way.url,

@@ -1,4 +1,4 @@
-"""docs/performance.md: what was measured, on what, and how to read it."""
+"""Writes docs/performance.md: the measurements, the machine, and how to read them."""
 
 from __future__ import annotations
 

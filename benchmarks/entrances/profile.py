@@ -1,4 +1,4 @@
-"""Where the CPU of runs goes: samples of a suite in one process, by part."""
+"""Samples a suite in one process to attribute the CPU of runs to parts."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ PARTS = (
     ("log lines", r"services/runtime/process/log|structlog/"),
     ("the loop itself", r"asyncio/runners\.py"),
 )
-"""Parts, and where the innermost frame of theirs is; what no part has is `other`."""
+"""Parts, and patterns of the innermost frame that belongs to them; other samples are `other`."""
 
 _FRAME = re.compile(r"\(([^()]+)\)$")
 
 
 async def measure_parts(measuring: Measuring, way: Way) -> Grid:
-    """Sample the process of `way` under each load; only the thread that has the interpreter counts.
+    """Sample the process of `way` under each load, counting only the thread that holds the interpreter.
 
     Raises:
-        Unavailable: The profiler cannot be had.
+        Unavailable: The profiler is not available.
     """
     programs = await install(PROFILER, read_version(PROFILER, "py-spy"))
     columns = ("<part", *(f"{load.streams} × {load.key}" for load in LOADS))
@@ -70,7 +70,7 @@ async def _sample(measuring: Measuring, way: Way, load: Load, program: Path) -> 
 
 
 def _count_parts(lines: Iterable[str]) -> dict[str, float]:
-    """Return the share of samples by part; a line is frames, outermost first, and how often they were seen."""
+    """Return the share of samples by part; a line has frames, outermost first, and their number of samples."""
     counts = Counter[str]()
     for line in lines:
         stack, _, times = line.rpartition(" ")

@@ -1,8 +1,8 @@
-"""A provider that stamps each delta with the time at which it was due: `python -m benchmarks.entrances.provider`
+"""A provider that stamps each delta with its due time: `python -m benchmarks.entrances.provider`
 
-It speaks chat completions over HTTP/1.1. The model says what comes: `paced-20x5ms` are 20 deltas 5 ms apart, `silent`
-is nothing. With tools in the request, the first two turns end with a call of the first of them. Prints its URL; GET of
-any path answers how many streams are open.
+It speaks chat completions over HTTP/1.1. The model name selects the answer: `paced-20x5ms` sends 20 deltas 5 ms
+apart, `silent` sends nothing. If the request has tools, the first two turns end with a call of the first tool.
+Prints its URL; GET of any path returns the number of open streams.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ END = b"data: " + json.dumps(CHUNK | {"choices": [], "usage": USAGE}).encode() +
 
 
 class Connection(asyncio.Protocol):
-    """One client; `on_…` are httptools' names."""
+    """One client; the `on_…` methods are httptools' callbacks."""
 
     open_streams = 0
 
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._start_request()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)

@@ -1,8 +1,7 @@
-"""The reader of one measurement, a process of its own: `python -m benchmarks.entrances.reader` with a task as JSON,
-which answers with what it saw as JSON.
+"""Performs one measurement in a separate process: `python -m benchmarks.entrances.reader` with a task as JSON.
 
-So many streams ask, and each asks again as soon as its answer has ended: runs begin and end all the time. In a window
-deltas are counted, and each process's CPU time is taken between the same two moments.
+It prints the measurement as JSON. Each stream asks again as soon as its answer has ended, so runs start and end
+all the time. Deltas and the CPU time of each process are counted in the same window.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ QUERY = "/headrace.v1.AgentService/Query"
 FAILURE_WAIT_S = 0.2
 
 Ask: TypeAlias = Callable[[], Awaitable[None]]
-"""Ask once, and read to the end."""
+"""Asks once, and reads the answer to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What to read, and whom to look at."""
+    """The load to generate, and the processes to observe."""
 
     url: str
-    """http://… gets `body`; host:port is an orchestrator, which is asked for `agent_key`."""
+    """http://… receives `body`; host:port is an orchestrator, which is asked for `agent_key`."""
 
     agent_key: str
     body: dict[str, Any]
     streams: int
     spread_s: float
-    """Time over which the streams begin."""
+    """Time over which the streams start."""
 
     settle_s: float
-    """Time between the last stream's opening and the window."""
+    """Time between the last stream's start and the window."""
 
     window_s: float
     pids: dict[str, int]
@@ -58,25 +57,25 @@ class Seen:
     deltas: int
     elapsed_s: float
     failures: int
-    """Answers that broke; each was asked for again."""
+    """Number of broken answers; each question was asked again."""
 
     first_ms_p50: float
     first_ms_p99: float
     ask_ms_p50: float
-    """From the question until the provider sends the first delta, at once when it is asked."""
+    """From the question to the provider's first delta, which it sends as soon as it is called."""
 
     ask_ms_p99: float
     delay_ms_p50: float
     delay_ms_p99: float
     cpu_us: dict[str, float]
-    """Of each process of the task in the window."""
+    """CPU time of each process in the window."""
 
     added_mb: dict[str, float]
-    """Resident memory at the window's end, above what it was before any stream was open."""
+    """Resident memory at the end of the window minus that before any stream was open."""
 
 
 async def read(task: Task) -> Seen:
-    """Measure once."""
+    """Perform the measurement."""
     arrivals = Arrivals()
     before_mb = {name: _measure_rss(pid) for name, pid in task.pids.items()}
     async with _opening(task, arrivals) as open_stream, asyncio.TaskGroup() as group:
@@ -111,7 +110,7 @@ async def read(task: Task) -> Seen:
 def _measure_rss(pid: int) -> float:
     try:
         return rss_mb(pid)
-    except FileNotFoundError:  # a database's process has ended with its connection
+    except FileNotFoundError:  # a database process ends with its connection
         return 0.0
 
 
@@ -133,7 +132,7 @@ async def _ask_again(ask: Ask, delay_s: float, arrivals: Arrivals) -> None:
 
 @asynccontextmanager
 async def _opening(task: Task, arrivals: Arrivals) -> AsyncGenerator[Callable[[], Ask]]:
-    """Give what opens one stream; streams over gRPC share a connection."""
+    """Yield a function that opens one stream; gRPC streams share a connection."""
     if task.url.startswith("http://"):
         body = json.dumps(task.body).encode()
         yield lambda: HttpReader(task.url, body, arrivals).ask

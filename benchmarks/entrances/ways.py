@@ -1,4 +1,4 @@
-"""The ways that are measured: each entrance of the suite in its forms, and peers, all before one provider."""
+"""The ways to be measured: each entrance of the suite in its forms, and peers, all in front of one provider."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMEWORKS = PEERS / "frameworks.txt"
 PROVIDER = "benchmarks.entrances.provider"
 
 SHORT, LONG, SILENT, REACT = "paced-20x5ms", "paced-200x30ms", "silent", "react"
-"""What is asked for: models of the provider, and an agent with a tool, whose three turns are SHORT ones."""
+"""Models of the provider, and an agent with a tool; each of its three turns is a SHORT one."""
 
 REACT_AGENT = {
     "mode": "REACT",
@@ -42,23 +42,23 @@ def make_chat(key: str) -> dict[str, Any]:
 class Way:
     name: str
     url: str
-    """Where plain runs are asked for, as the reader wants it."""
+    """Target of plain runs, in the form that the reader expects."""
 
     pids: dict[str, int]
-    """All processes that the way needs, but the provider, the reader and the database."""
+    """All processes of the way, except the provider, the reader and the database."""
 
     react_url: str = ""
-    """Where runs with a tool are asked for; empty: the way has none."""
+    """Target of runs with a tool; empty if the way has none."""
 
     react_key: str = REACT
-    """What they are asked for by: an agent's key, or before a peer the model's."""
+    """Agent key of runs with a tool, or the model's name for a peer."""
 
     make_body: Callable[[str], dict[str, Any]] = make_chat
     is_suite: bool = True
     database: postgresql.Server | None = None
 
     def list_pids(self) -> dict[str, int]:
-        """Return all processes as they are now; a database's come and go with its connections."""
+        """Return all current processes; a database has one per connection."""
         found = self.database.list_processes() if self.database else []
         restarted = services_of(self.pids["up"]) if self.is_suite else {}
         return self.pids | restarted | {f"PostgreSQL {number}": pid for number, pid in enumerate(found)}
@@ -67,16 +67,16 @@ class Way:
 @dataclass(slots=True)
 class Ways:
     base_url: str
-    """The provider's."""
+    """Base URL of the provider."""
 
     ways: list[Way] = field(default_factory=list[Way])
     missing: list[str] = field(default_factory=list[str])
-    """What could not be had, as sentences."""
+    """Notes about ways that are not available."""
 
 
 @asynccontextmanager
 async def opening_ways(folder: Path, report: Callable[[str], None]) -> AsyncGenerator[Ways]:
-    """All run for the whole block; whoever is not asked is idle."""
+    """Start all ways for the whole block; the ways not being measured are idle."""
     async with AsyncExitStack() as stack:
         _, line = await stack.enter_async_context(started("-m", PROVIDER))
         ways = Ways(line.strip())
@@ -130,7 +130,7 @@ def _over_sse(name: str, suite: RunningSuite) -> Way:
 
 
 def _find_peers(suite: RunningSuite) -> dict[str, str]:
-    """Return the addresses that a facade beside the suite needs, by service."""
+    """Return the addresses, by service, that a facade next to the suite needs."""
     addresses = {"ORCHESTRATOR": suite.grpc}
     for name, pid in (("MEMORY", suite.pids["suite"]), ("TOOLS", suite.pids["tools"])):
         settings = Path(f"/proc/{pid}/environ").read_text()

@@ -1,1 +1,1 @@
-"""What memory costs, measured: `python -m benchmarks.memory` prints its tables."""
+"""Benchmarks of the memory service: `python -m benchmarks.memory` prints the tables."""

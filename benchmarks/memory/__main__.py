@@ -1,8 +1,6 @@
-"""Prints what memory costs: appends, views as a chat grows, compaction, first deltas beside it, recall,
-recap, counting.
+"""Measures appends, views of growing chats, compaction, first deltas during it, recall, recap and token counting.
 
-Over files, and what depends on where chats are kept over a PostgreSQL of this machine too, which syncs as it does by
-default.
+Measurements that depend on the store run with files and with a local PostgreSQL, which syncs as it does by default.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from benchmarks.postgresql import Server, programs, running
 from services.runtime.process import logs
 
 EACH = {"appending": appending, "growing": growing, "encrypting": encrypting}
-"""With each engine."""
+"""Benchmarks that run with each engine."""
 
 PARTS = {"compacting": compacting, "first_delta": first_delta, "recall": recall, "recap": recap}
 

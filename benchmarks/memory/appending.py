@@ -1,4 +1,4 @@
-"""Appends by 1, 8 and 64 writers of other processes, to one chat and to one chat each."""
+"""Measures appends by 1, 8 and 64 writers in other processes, to one chat and to one chat each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 PROCESSES = 2
-"""Of writers: one alone is busier than the service."""
+"""Number of writer processes; a single one would be busier than the service."""
 
 ROUNDS = ((1, 1, 1), (8, 1, 1), (64, 1, 1), (8, 8, 1), (64, 64, 1), (64, 1, 4), (64, 64, 4))
-"""Writers, chats, and lines of each append."""
+"""Writers, chats, and lines per append."""
 
 
 async def appending(folder: Path, server: Server | None) -> Table:

@@ -1,4 +1,4 @@
-"""Chats of a given length, as an agent with tools makes them."""
+"""Writes chats of a given length, in the form of an agent with tools."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from headrace.v1.memory_pb2_grpc import MemoryServiceAsyncStub
 
 MESSAGES_PER_TURN = 3
-"""A call, its result, a word about it."""
+"""A call, its result, and a text about it."""
 
 LINES_PER_APPEND = 300
 
 
 async def chat_of(stub: MemoryServiceAsyncStub, messages: int, run_messages: int) -> tuple[str, str]:
-    """A chat of so many messages in runs of so many, the last of them open: its id and that run's."""
+    """Write a chat of `messages` messages in runs of `run_messages`, the last one open; return the ids of chat
+    and last run.
+    """
     chat_id, run_id = new_id(), ""
     while messages > 0:
         if run_id:

@@ -1,4 +1,4 @@
-"""Compaction without the model's time: the summary is written by a script, at once."""
+"""Measures compaction without the model's time: a script returns the summary at once."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def _ratio(times: list[float], elapsed_ms: float) -> str:
 
 
 async def _loaded(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> None:
-    """As a run does before each turn."""
+    """Load the context, as a run does before each turn."""
     request = memory_pb2.LoadContextRequest(chat_id=chat_id, run_id=run_id, limits=LIMITS)
     await stub.LoadContext(request, timeout=TIMEOUT_S)
 
 
 async def _compacted(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> memory_pb2.CompactDelta:
-    """The last delta."""
+    """Compact the chat and return the last delta."""
     request = memory_pb2.CompactRequest(chat_id=chat_id, run_id=run_id, trigger="manual", limits=LIMITS)
     async with reading(stub.Compact(request, timeout=TIMEOUT_S)) as deltas:
         return [delta async for delta in deltas][-1]

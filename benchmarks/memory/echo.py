@@ -1,6 +1,6 @@
-"""The floor under Append: the suite's own server, whose Append answers at once.
+"""A lower bound for Append: the suite's own server with an Append that answers at once.
 
-`python -m benchmarks.memory.echo FOLDER` listens where the memory service would.
+`python -m benchmarks.memory.echo FOLDER` listens at the memory service's address.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.runtime.rpc.server import GrpcService, serving_grpc
 
 
 class Echo(memory_pb2_grpc.MemoryServiceServicer):
-    """Stores nothing."""
+    """A memory service that stores nothing."""
 
     async def Append(self, request: memory_pb2.AppendRequest, context: Any) -> memory_pb2.AppendResponse:
         return memory_pb2.AppendResponse(first_n=1, last_n=len(request.lines), chat_name="hello")

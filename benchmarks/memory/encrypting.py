@@ -1,7 +1,7 @@
-"""What encryption costs: the service's CPU for an append, and for a LoadContext with and without its chat in memory.
+"""Measures the CPU cost of encryption for Append, and for LoadContext with and without the chat in memory.
 
-A store in plain text and an encrypted one, in turns. One caller after the other, so that nothing is counted but the
-calls; CPU, so that a busy machine tells the same.
+It compares a plain-text store with an encrypted one, in turns. A single caller keeps other costs out of the
+figures, and CPU time is robust on a busy machine.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from benchmarks.postgresql import Server
 
 ROUNDS = 10
-"""Times that each kind has its turn, so that a machine that becomes slower does so for both; the median counts."""
+"""Number of turns of each kind, so that a machine that slows down affects both; the median counts."""
 
 CALLS = 100
-"""Calls of a turn."""
+"""Calls per turn."""
 
 COLD_CALLS = 4
-"""Chats that are read from the disk in a turn."""
+"""Chats read from disk per turn."""
 
 CHAT_RUNS = 40
-"""Runs of each chat, of 1,000 characters."""
+"""Runs per chat, of 1,000 characters each."""
 
 KINDS = ("plain", "encrypted")
 
@@ -56,7 +56,7 @@ async def encrypting(folder: Path, server: Server | None) -> Table:
 
 
 async def _measure(folder: Path, place: Callable[[], str]) -> list[tuple[float, float]]:
-    """Return for each kind of call what it costs in plain and encrypted."""
+    """Return the cost of each kind of call, in plain text and encrypted."""
     async with AsyncExitStack() as stack:
         turns = [await stack.enter_async_context(_serving(folder / kind, place(), kind)) for kind in KINDS]
         rounds = [[await turn() for turn in turns] for _ in range(ROUNDS)]
@@ -69,19 +69,19 @@ async def _measure(folder: Path, place: Callable[[], str]) -> list[tuple[float, 
 
 @asynccontextmanager
 async def _serving(folder: Path, database_url: str, kind: str) -> AsyncGenerator[Callable[[], Awaitable[list[float]]]]:
-    """Serve chats that were written before, and yield what measures one turn."""
+    """Serve chats that were written before, and yield a function that measures one turn."""
     settings = _make_keys(folder) if kind == "encrypted" else {}
     async with running(folder, database_url=database_url, **settings) as memory:
         chats = [await _write_chat(memory) for _ in range(ROUNDS * COLD_CALLS + 1)]
     if settings:
-        # So that none is looked for while calls are counted.
+        # Done beforehand, so that no background re-encryption runs during the measurement.
         place = {"HEADRACE_DATA_DIR": str(folder), "HEADRACE_DATABASE_URL": database_url}
         command = (sys.executable, "-m", "services.memory.admin_cli", "reencrypt")
         process = await asyncio.create_subprocess_exec(*command, env=os.environ | settings | place)
         assert await process.wait() == 0
     async with running(folder, database_url=database_url, **settings) as memory:
         warm = chats.pop()
-        await _load(memory, *warm)  # what is imported and connected at the first call
+        await _load(memory, *warm)  # warms up imports and connections
         chat_id, run_id = new_id(), new_id()
         await append(memory.stub, chat_id, run_id, query("write"))
 
@@ -102,14 +102,14 @@ async def _serving(folder: Path, database_url: str, kind: str) -> AsyncGenerator
 
 
 def _make_keys(folder: Path) -> dict[str, str]:
-    """Make a file of master keys, and return the setting that names it."""
+    """Create a file with a master key, and return the setting that names it."""
     folder.mkdir(parents=True)
     (folder / "keys").write_text(f"bench:{base64.b64encode(os.urandom(32)).decode()}\n")
     return {"HEADRACE_MEMORY_ENCRYPTION_KEYS": f"file:{folder / 'keys'}"}
 
 
 async def _write_chat(memory: Running) -> tuple[str, str]:
-    """Write a chat, and return its id and that of a run that is to be answered."""
+    """Write a chat; return its id and that of a run that waits for an answer."""
     chat_id, pending = new_id(), new_id()
     for number in range(CHAT_RUNS):
         run_id = new_id()

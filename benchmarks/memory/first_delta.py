@@ -1,7 +1,7 @@
-"""The first delta of a chat that is about to be compacted, or is being compacted, beside one that is not.
+"""Compares the first delta of a chat that is due for compaction, or being compacted, with that of one that is not.
 
-Equal chats of a suite with the simulated model, in turn: their agents differ in the threshold alone. Who is over it is
-compacted once its run has ended, so that no first delta waits for the summary.
+The chats are equal and take turns; their agents differ only in the threshold. A chat over the threshold is
+compacted after its run has ended, so no first delta waits for the summary.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 MODEL, SUMMARY_MODEL = "bench-20x1ms", "sim-1"
 ROUNDS, WARM_UP = 30, 3
 FILLING = PROSE * 120
-"""Some 3,000 tokens; six of them are over half of the window that an unknown model is taken to have."""
+"""About 3,000 tokens; six of them exceed half of the window assumed for an unknown model."""
 QUESTIONS = 6
 
 COMPACTED_S = 30.0
 LATER_MS_MAX = 50
-"""The promise: a chat that is about to be compacted begins to answer at most so much later."""
+"""Promised maximum delay of the first delta in a chat that is due for compaction."""
 
 FILLER, CALM, DUE = "filler", "calm", "due"
 
@@ -50,7 +50,7 @@ async def first_delta(folder: Path) -> Table:
 
 
 async def _measure(folder: Path) -> dict[str, list[float]]:
-    """Return the times of each way."""
+    """Return the times in ms of each kind of chat."""
     times: dict[str, list[float]] = {CALM: [], DUE: [], "being compacted": []}
     agents = {FILLER: _make_agent(1.0), CALM: _make_agent(1.0), DUE: _make_agent(0.5)}
     suite = simulated_suite(folder, [MODEL, SUMMARY_MODEL], agents=agents)
@@ -77,7 +77,7 @@ def _make_agent(threshold: float) -> dict[str, Any]:
 
 
 async def _fill(client: Client) -> str:
-    """Make a chat that is over one threshold and below the other."""
+    """Create a chat that is over one threshold and below the other."""
     chat_id: str | None = None
     for number in range(QUESTIONS):
         async with client.ask(f"{number}: {FILLING}", agent_key=FILLER, chat_id=chat_id) as run:
@@ -89,7 +89,7 @@ async def _fill(client: Client) -> str:
 
 
 async def _wait_for_summary(client: Client, chat_id: str) -> None:
-    """Wait until the chat is compacted, so that the next one has the machine for itself."""
+    """Wait until the chat is compacted, so that the next one has the machine to itself."""
     async with asyncio.timeout(COMPACTED_S):
         while not (await client.context(chat_id, agent_key=DUE)).HasField("compaction"):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)

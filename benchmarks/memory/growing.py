@@ -1,4 +1,4 @@
-"""What the views cost as a chat grows: growth is to be linear or better."""
+"""Measures views of growing chats; the cost should grow at most linearly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Call: TypeAlias = Callable[[], Awaitable[Any]]
 
 @dataclass(slots=True)
 class Figures:
-    """Milliseconds of each view, by chat size."""
+    """Milliseconds per view, by chat size."""
 
     by_view: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
@@ -71,7 +71,7 @@ async def _of_size(folder: Path, url: str, size: int, figures: Figures) -> None:
         many = await chat_of(memory.stub, size, RUN_MESSAGES)
     async with running(folder, database_url=url) as memory:
         views = _views(memory.stub, one, many)
-        await chat_of(memory.stub, 1, 1)  # from now on the vocabulary is loaded
+        await chat_of(memory.stub, 1, 1)  # loads the vocabulary
         await figures.take("first LoadContext after a start, one run", views["LoadContext, one run"], 1)
         for name, call in views.items():
             await figures.take(name, call)

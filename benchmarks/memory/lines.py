@@ -1,4 +1,4 @@
-"""Lines as an orchestrator writes them."""
+"""Log lines as written by an orchestrator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests cost where a provider keeps the beginning of the one before in its cache."""
+"""Computes the cost of requests if the provider caches the prefix shared with the previous request."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 ENCODING = "o200k_base"
 
 CACHED_PRICE = 0.1
-"""Price of a token that the provider has in its cache, in other tokens."""
+"""Price of a cached token, relative to an uncached one."""
 
 
 @dataclass(slots=True)
 class PrefixCost:
-    """Adds up the requests of one conversation, in their order."""
+    """Sums the requests of one conversation, in order."""
 
     tokens: int = 0
     """Input tokens of all requests."""
     cost: float = 0.0
-    """The same, with those that the request before had at its beginning at their price."""
+    """Cost in uncached tokens; tokens in the prefix shared with the previous request count at the cached price."""
     _before: list[bytes] = field(default_factory=list[bytes])
 
     def add(self, loaded: memory_pb2.LoadContextResponse, tools: Sequence[llm_pb2.ToolSchema] = ()) -> None:
-        """`tools` come before the messages, as with the providers for which a change of them is dearest."""
+        """Add a request. `tools` precede the messages, as with the providers for which changing them costs most."""
         tokens: list[tuple[Message, int]] = [
             (tool, count.count_text(tool.name + tool.description + tool.parameters, ENCODING)) for tool in tools
         ]

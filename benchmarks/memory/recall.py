@@ -1,8 +1,8 @@
-"""Recall: what a model can still know of a long chat, and what its requests cost, beside three simpler ways.
+"""Recall: facts of a long chat that a model can still access, and the cost of its requests, against three baselines.
 
-Facts are planted in a chat, in words of the user, in answers and in the middle of long results; each run loads its
-context and compacts as an orchestrator does. A summariser that forgets nearly everything writes the summaries, so that
-nothing is known by luck. In the end each fact is in the last request, or the tools that the request offers find it.
+Facts are planted in messages of the user, in answers and in the middle of long results. Each run loads its
+context and compacts as an orchestrator does. The summariser forgets nearly everything, so that no fact is kept
+by luck. At the end, each fact must be in the last request, or the request's tools must find it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOOLS = [llm_pb2.ToolSchema(name=name, parameters="{}") for name in ("read_histo
 
 LAST_MESSAGES = 40
 READ_CHARS = 4_000
-"""Characters of an answer of the tools, for a window of this size."""
+"""Maximum length of a tool's answer, for a window of this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Needle:
     where: str
     """goal, pinned, said, answered or looked up."""
     words: str
-    """What a model looks for."""
+    """Words for which a model searches."""
     value: str
-    """What it has to find."""
+    """Fact that it must find."""
 
 
 @dataclass(slots=True)
@@ -58,10 +58,10 @@ class Recall:
     messages: int
     compactions: int = 0
     shown: dict[str, list[bool]] = field(default_factory=dict[str, "list[bool]"])
-    """By place of the needles, whether each is in the last request."""
+    """Whether each needle is in the last request, by where it was planted."""
     reached: list[bool] = field(default_factory=list[bool])
     in_last: list[bool] = field(default_factory=list[bool])
-    """Whether each is among the last messages, a baseline."""
+    """Whether each needle is among the last messages (a baseline)."""
     spent: PrefixCost = field(default_factory=PrefixCost)
     tokens_of_last: int = 0
     tokens_of_everything: int = 0
@@ -98,7 +98,7 @@ async def recall(folder: Path) -> Table:
 
 
 async def measure(stub: MemoryServiceAsyncStub, messages: int) -> Recall:
-    """Write a chat of so many messages with needles, and look for them."""
+    """Write a chat with `messages` messages and needles, and look for the needles."""
     done, chat_id, run_id = Recall(messages), new_id(), ""
     needles = {needle.value: needle for needle in _plant(messages)}
     said: list[int] = []
@@ -149,7 +149,7 @@ def _plant(messages: int) -> Iterator[Needle]:
 
 
 def _write_runs(messages: int, needles: list[Needle]) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield each run: the question, a tool's result or nothing, the answer, and whether the question is pinned."""
+    """Yield each run: question, tool result (may be empty), answer, and whether the question is pinned."""
     runs = messages // 2
     *planted, goal = needles
     places = {1 + at * (runs - 2) // len(planted): needle for at, needle in enumerate(planted)}

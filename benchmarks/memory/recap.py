@@ -1,4 +1,4 @@
-"""Recap: the same tasks with and without it, in tokens, and in what they cost where a provider caches prefixes."""
+"""Recap: token use of the same tasks with and without it, and their cost if the provider caches prefixes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ READERS = [
     llm_pb2.ToolSchema(name=name, description="Reads again what you are not shown any more. " * 9, parameters="{}")
     for name in ("read_history", "read_result")
 ]
-"""As long as the orchestrator's."""
+"""Tools to read old messages and results again; their descriptions are as long as the orchestrator's."""
 
 
 async def recap(folder: Path) -> Table:
@@ -80,7 +80,7 @@ async def spend(
     settings: memory_pb2.RecapSettings | None,
     tools: Sequence[llm_pb2.ToolSchema],
 ) -> PrefixCost:
-    """Run a task and return what its requests had, its tools for reading again included."""
+    """Run a task and return the cost of its requests, including its tools for rereading."""
     has_left = False
     chat_id, run_id = new_id(), new_id()
     await append(stub, chat_id, run_id, query("Read the chapters and tell me who the murderer is."))
@@ -89,7 +89,7 @@ async def spend(
         request = memory_pb2.LoadContextRequest(
             chat_id=chat_id, run_id=run_id, system=SYSTEM, limits=LIMITS, recap=settings
         )
-        # As an orchestrator does, which has the tools among the others from then on.
+        # Like an orchestrator, which includes these tools from then on.
         request.tools.extend([*tools, *READERS] if has_left else tools)
         request.history_tools.extend([] if has_left else READERS)
         loaded = await stub.LoadContext(request, timeout=TIMEOUT_S)

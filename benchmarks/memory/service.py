@@ -1,4 +1,4 @@
-"""The memory service as a process of its own, over an empty folder."""
+"""Runs the memory service as a separate process, over an empty folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A memory service."""
+    """A running memory service."""
 
     stub: MemoryServiceAsyncStub
     address: str
@@ -31,8 +31,9 @@ class Running:
 
 
 def engines(server: Server | None) -> dict[str, Callable[[], str]]:
-    """By name, what makes a place for chats: a database's address, or nothing for files. Without a PostgreSQL there is
-    one engine.
+    """Return by engine name a function that creates an empty store: a database URL, or an empty string for files.
+
+    Without a PostgreSQL server there is only one engine.
     """
     return {"files": str} | ({"PostgreSQL": server.new_database} if server else {})
 
@@ -45,8 +46,9 @@ async def running(
     database_url: str = "",
     **others: str,
 ) -> AsyncGenerator[Running]:
-    """Run it inside the block, over `folder` or a database; again for a restart. `command` is the module, with its
-    arguments; `others` are settings.
+    """Run the service inside the block, over `folder` or a database; run it again for a restart.
+
+    `command` is the module with its arguments; `others` are settings.
     """
     address = f"unix:{folder}/memory.sock"
     settings = {
@@ -72,6 +74,6 @@ async def running(
 
 
 def _log(folder: Path) -> IO[bytes]:
-    """Where its log lines go: they are part of what it costs."""
+    """Open the log file; writing log lines is part of the measured cost."""
     folder.mkdir(parents=True, exist_ok=True)
     return open(folder / "memory.log", "ab")

@@ -1,4 +1,4 @@
-"""A gateway whose model writes the same summary at once, so that memory's own part is what is measured."""
+"""A gateway with a model that returns the same summary at once, so that only memory's own work is measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Summariser(llm_pb2_grpc.LlmServiceServicer):
 
 @asynccontextmanager
 async def summarising(folder: Path, summary: str) -> AsyncGenerator[str]:
-    """Serve the gateway inside the block, at this address."""
+    """Serve the gateway inside the block and yield its address."""
     summariser = Summariser(summary)  # pyright: ignore[reportAbstractUsage] - its other RPCs are not called
     gateway = GrpcService("headrace.v1.LlmService", summariser, llm_pb2_grpc.add_LlmServiceServicer_to_server)
     async with serving_grpc(ServerSettings(listen=f"unix:{folder}/gateway.sock", drain_s=0), [gateway]) as server:

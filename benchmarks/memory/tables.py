@@ -1,4 +1,4 @@
-"""Tables and figures as they are printed."""
+"""Formats tables and figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 
 
 def table(title: str, *columns: str) -> Table:
-    """A table whose columns are figures but for the first."""
+    """Return a table; all columns except the first hold figures."""
     made = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         made.add_column(column, justify="right" if index else "left")
@@ -17,7 +17,7 @@ def table(title: str, *columns: str) -> Table:
 
 
 def ms(times: Sequence[float], percent: int) -> str:
-    """A percentile of seconds, in milliseconds."""
+    """Return a percentile of times in seconds, as milliseconds."""
     if len(times) < 2:
         return f"{times[0] * 1000:.2f}"
     return f"{statistics.quantiles(times, n=100, method='inclusive')[percent - 1] * 1000:.2f}"

@@ -1,7 +1,7 @@
-"""Writers in a process of their own: `python -m benchmarks.memory.writer ADDRESS SECONDS LINES CHAT:RUN…`
+"""Writers in a separate process: `python -m benchmarks.memory.writer ADDRESS SECONDS LINES CHAT:RUN…`
 
-Each of them appends so many lines to its run, waits until they are acknowledged, and appends the next. Prints how long
-each append took.
+Each writer appends `LINES` lines to its run, waits for the acknowledgement, and appends the next. Prints the
+times of all appends.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Others' programs and hand-written ones, as yardsticks. None is among our dependencies."""
+"""Third-party and hand-written programs for comparison; none of them is a dependency."""

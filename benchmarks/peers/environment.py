@@ -1,4 +1,4 @@
-"""An environment for each peer, made the first time, in the user's cache."""
+"""Creates a virtual environment for each peer on first use, in the user's cache."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 from pathlib import Path
 
 INSTALL_TIMEOUT_S = 900.0
-"""LiteLLM brings some 750 MB."""
+"""Long, because LiteLLM downloads about 750 MB."""
 
 
 class Unavailable(Exception):
-    """A peer cannot be had here; the text says why."""
+    """A peer is not available here; the message says why."""
 
 
 async def install(requirements: Path, version: str) -> Path:
-    """Return the folder of an environment's programs, which has what `requirements` lists.
+    """Return the `bin` folder of an environment with the packages in `requirements`.
 
     Raises:
-        Unavailable: It cannot be made.
+        Unavailable: The environment cannot be created.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "headrace" / f"{requirements.stem}-{version}"
@@ -33,7 +33,7 @@ async def install(requirements: Path, version: str) -> Path:
 
 
 def read_version(requirements: Path, package: str) -> str:
-    """Return the version that a list pins."""
+    """Return the pinned version of a package."""
     pins = dict(line.split("==") for line in requirements.read_text().split())
     return pins[package]
 

@@ -1,7 +1,7 @@
-"""LiteLLM's proxy as a peer, in an environment of its own: it is never among our dependencies.
+"""LiteLLM's proxy as a peer, in its own environment; it is never a dependency.
 
-The environment is made the first time, in the user's cache. The proxy runs as it is fastest: one process, no database,
-no callbacks, no keys, nothing logged but errors.
+The environment is created on first use, in the user's cache. The proxy runs in its fastest configuration: one
+process, no database, no callbacks, no keys, and only errors logged.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ START_TIMEOUT_S = 60.0
 ENVIRONMENT = {
     "LITELLM_LOG": "ERROR",
     "LITELLM_MODE": "PRODUCTION",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it is fetched at each start
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise fetched at each start
     "NO_DOCS": "True",
 }
 
 
 async def installed() -> Path:
-    """The program, installed on demand.
+    """Return the path of the program, installing it on demand.
 
     Raises:
-        Unavailable: It cannot be.
+        Unavailable: It cannot be installed.
     """
     return (await install(REQUIREMENTS, VERSION)) / "litellm"
 
 
 @asynccontextmanager
 async def litellm(program: Path, folder: Path, base_url: str) -> AsyncGenerator[tuple[str, int]]:
-    """Where it answers, before the provider at `base_url`, and its process id. Its config goes into `folder`.
+    """Start the proxy in front of the provider at `base_url`; yield its URL and process id.
+
+    Its configuration is written to `folder`.
 
     Raises:
         Unavailable: It does not start.
@@ -55,7 +57,7 @@ async def litellm(program: Path, folder: Path, base_url: str) -> AsyncGenerator[
                 "model_list": [{"model_name": "*", "litellm_params": provider}],
                 "general_settings": {
                     "disable_spend_logs": True,
-                    # Without it the proxy wants a key, and checking that would cost it time.
+                    # Otherwise the proxy would require a key, and checking it would take time.
                     "dangerously_permit_weak_or_unset_master_key": True,
                 },
             }
@@ -90,7 +92,7 @@ async def _is_ready(http: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with http.get(url) as response:
             return response.status == 200
-    except aiohttp.ClientConnectionError:  # it does not listen yet
+    except aiohttp.ClientConnectionError:  # not listening yet
         return False
 
 

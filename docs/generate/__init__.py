@@ -1,5 +1,6 @@
-"""Writes the generated regions of docs/reference from the code.
+"""Generates regions of docs/reference from the code.
 
-A page is written by hand, but for what stands between `<!-- generated: name arguments -->` and `<!-- end -->`: that is
-what the function of that name in `REGIONS` returns. `make gen` writes it, tests/docs holds it against the code.
+Pages are written by hand, except for the text between `<!-- generated: name arguments -->` and `<!-- end -->`,
+which is the result of the function with that name in `REGIONS`. `make gen` writes it; tests/docs compares it
+with the code.
 """

@@ -1,4 +1,4 @@
-"""`python -m docs.generate`: write the generated regions of all pages. With --check only name the pages that differ."""
+"""`python -m docs.generate`: write the generated regions of all pages. With --check, only list outdated pages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from docs.generate.pages import PAGES, fill_page
 
 
 def main() -> None:
-    """Write the pages, or exit with 1 when one is not what the code says."""
+    """Write the outdated pages; with --check, exit with 1 if there are any."""
     outdated = [page for page in PAGES if fill_page(page.read_text()) != page.read_text()]
     for page in outdated:
         if "--check" not in sys.argv:
             page.write_text(fill_page(page.read_text()))
         sys.stdout.write(f"{page}\n")
     if outdated and "--check" in sys.argv:
-        sys.exit("these pages are not what the code says; `make gen` writes them")
+        sys.exit("these pages do not match the code; run `make gen`")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables of what stands in the code as data: errors, metrics, budgets, placeholders, tools, risk patterns."""
+"""Tables of data in the code: errors, metrics, budgets, placeholders, tools, risk patterns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from docs.generate.markdown import code, format_table, join_lines, slug
 
 SERVICES = Path(__file__).parents[2] / "services"
 METRICS = {"Counter": "_total", "Gauge": "", "Histogram": ""}
-"""The ending that Prometheus gives to the names of each kind."""
+"""Suffix that Prometheus adds to metric names, by kind."""
 
 
 def list_errors() -> str:
-    """Every reason: its code, its HTTP status, whether the same request may succeed later."""
+    """Return the table of error reasons with code, HTTP status and whether the same request may succeed later."""
     rows: list[list[str]] = []
     for reason, error in sorted(sources.BY_REASON.items()):
         status = f"{error.code.name}, {sources.HTTP_STATUS[error.code]}"
@@ -26,7 +26,7 @@ def list_errors() -> str:
 
 
 def list_budget_defaults() -> str:
-    """The limits of each mode where an agent sets none."""
+    """Return the table of each mode's default limits."""
     rows = (
         [code(mode), str(limits.model_calls), str(limits.tool_calls), f"{limits.timeout_ms:,}"]
         for mode, limits in sources.MODES.items()
@@ -35,7 +35,7 @@ def list_budget_defaults() -> str:
 
 
 def list_placeholders() -> str:
-    """The names that a prompt may have in double braces."""
+    """Return the names that a prompt may contain in double braces."""
     names = [_format_placeholder(name) for name in sorted(sources.NAMES)]
     aliases = [
         f"{_format_placeholder(alias)} (the same as {_format_placeholder(name)})"
@@ -49,13 +49,13 @@ def _format_placeholder(name: str) -> str:
 
 
 def list_builtin_risks() -> str:
-    """The built-in risk patterns by level, in words."""
+    """Return the table of built-in risk patterns by level, in words."""
     rows = ([code(risk), "; ".join(patterns)] for risk, patterns in sources.BUILT_IN.items())
     return format_table("level|looked for", rows)
 
 
 def list_builtin_tools() -> str:
-    """The tools of every installation: of the tools service, and of the orchestrator."""
+    """Return the table of built-in tools, from the tools service and the orchestrator."""
     rows = [[code(tool.name), tool.tier, tool.effect, tool.description] for tool in sources.BUILTIN]
     rows += [[code(tool.name), tool.tier, tool.effect, tool.description] for tool in sources.OWN]
     return format_table("tool|tier|effect|what the model is told", sorted(rows))
@@ -63,7 +63,7 @@ def list_builtin_tools() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric as the source makes it."""
+    """A metric, as defined in the source."""
 
     service: str
     name: str
@@ -73,13 +73,13 @@ class Metric:
 
 
 def read_metrics() -> list[Metric]:
-    """Every metric that a service makes, read from the source: nothing needs to be imported or counted for it."""
+    """Return all metrics of the services, read from the source without importing it."""
     found = [metric for path in sorted(SERVICES.rglob("*.py")) for metric in _metrics_in(path)]
     return sorted(found, key=lambda metric: (metric.service, metric.name))
 
 
 def list_metrics() -> str:
-    """Every metric with its labels."""
+    """Return the table of all metrics with their labels."""
     rows = (
         [code(metric.name), metric.service, metric.kind.lower(), ", ".join(map(code, metric.labels)), metric.help]
         for metric in read_metrics()
@@ -101,7 +101,7 @@ def _metrics_in(path: Path) -> Iterator[Metric]:
 
 
 def _labels(node: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
-    """The words of a tuple, which may hold another one by name."""
+    """Yield the strings of a tuple, which may include another tuple by name."""
     match node:
         case ast.Name():
             yield from _labels(constants[node.id], constants)

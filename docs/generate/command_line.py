@@ -1,4 +1,4 @@
-"""The commands of `headrace`, from click."""
+"""Describes the commands of `headrace`, from click."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from docs.generate import sources
 from docs.generate.markdown import code, format_table
 
 CONNECTION = ("url", "token", "tls_ca", "tls_cert", "tls_key")
-"""Options of every command that speaks to a facade, described once."""
+"""Options of all commands that call a facade; they are described once."""
 
 
 def walk_commands(command: click.Command | None = None, path: str = "headrace") -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by how it is called."""
+    """Yield every executable command with its full name."""
     command = command or sources.COMMAND_LINE
     if isinstance(command, click.Group) and command.invoke_without_command:
         yield path, command
@@ -30,7 +30,7 @@ def walk_commands(command: click.Command | None = None, path: str = "headrace") 
 
 
 def describe_commands(*names: str) -> str:
-    """The commands of these names, or the options for a connection (`connection`)."""
+    """Return the description of these commands, or of the connection options (`connection`)."""
     commands = dict(walk_commands())
     if names == ("connection",):
         asks = commands["headrace ask"].params

@@ -1,4 +1,4 @@
-"""Tables of configuration models (pydantic) and of settings (dataclasses), with the docstrings under their fields."""
+"""Tables of configuration models (pydantic) and settings (dataclasses), with the docstrings of their fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {str: "text", int: "integer", float: "number", bool: "true or false", Pa
 
 
 def read_field_docs(cls: type[Any]) -> dict[str, str]:
-    """The docstrings under the fields of a class and its bases, by the fields' names in Python."""
+    """Return the docstrings of the fields of a class and its bases, by field name."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("services."):
@@ -33,7 +33,7 @@ def read_field_docs(cls: type[Any]) -> dict[str, str]:
 
 
 def describe_model(name: str, base: str = "") -> str:
-    """The fields of a configuration model (sources.MODELS), or those that it has beside `base`."""
+    """Return the table of a configuration model's fields (sources.MODELS), without those of the model `base`."""
     cls = sources.MODELS[name]
     schema, docs = cls.model_json_schema(), read_field_docs(cls)
     required = schema.get("required", ())
@@ -93,7 +93,7 @@ def _describe_range(schema: dict[str, Any]) -> str:
 
 
 def _link(class_name: str, owner: type[Any]) -> str:
-    """An object of another model of the same service, described in the section of its name."""
+    """Return a link to the section about another model of the same service."""
     services = [owner.__module__.split(".")[:2], ["services", "runtime"]]
     same = [anchor for anchor, cls in sources.MODELS.items() if cls.__module__.split(".")[:2] in services]
     (anchor,) = [anchor for anchor in same if sources.MODELS[anchor].__name__ == class_name]
@@ -111,11 +111,11 @@ class Setting:
     default: Any
     meaning: str
     owner: type[Any]
-    """The dataclass that has the field."""
+    """Dataclass that defines the field."""
 
 
 def read_settings(service: str) -> list[Setting]:
-    """All settings of a service: sources.CONFIGS."""
+    """Return all settings of a service (sources.CONFIGS)."""
     return list(_read_settings(sources.CONFIGS[service], service, None))
 
 
@@ -135,7 +135,9 @@ def _read_settings(cls: type[Any], service: str, defaults: Any) -> Iterator[Sett
 
 
 def list_settings(group: str) -> str:
-    """The settings of a service by its name; `credentials`, or `shared`: what has no service in its name."""
+    """Return the table of a service's settings, of `credentials`, or of `shared` settings without a service in
+    their name.
+    """
     if group in sources.CONFIGS:
         own = f"{sources.PREFIX}{group.upper()}_"
         return _format_settings([[setting] for setting in read_settings(group) if setting.name.startswith(own)])
@@ -153,7 +155,7 @@ def _format_settings(settings: list[list[Setting]]) -> str:
 
 
 def _format_setting(same: list[Setting]) -> list[str]:
-    """One variable, as all the services mean it that read it."""
+    """Return the row of one variable, merging the meanings in all services that read it."""
     first, services = same[0], dict[str, list[str]]()
     for setting in same:
         services.setdefault(setting.meaning, []).append(setting.service)

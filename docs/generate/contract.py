@@ -1,4 +1,4 @@
-"""The contract of the protos: events, messages, routes and RPCs with their comments."""
+"""Describes the contract in the protos: events, messages, routes and RPCs with their comments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from docs.generate.sources import Route
 
 EVENT = sources.agent_pb2.AgentDelta.DESCRIPTOR
 EVENTS = {field.name.replace("_", ".", 1): field for field in EVENT.oneofs_by_name["payload"].fields}
-"""The payload fields of AgentDelta by the type that JSON has."""
+"""Payload fields of AgentDelta by their JSON type."""
 
 EVENTS_PAGE = ("Usage", "Failure", "Task", "Upload", "Reference", "Scene")
-"""Messages that events.md describes; http.md has the others."""
+"""Messages described on events.md; http.md describes the others."""
 
 _BODIES = {route.rpc.input_type.name: slug(f"{route.verb} {route.path}") for route in sources.load_routes()}
-"""Requests of routes, by name: the section of http.md that has their fields."""
+"""Section of http.md that describes the fields of a route's request, by message name."""
 
 _KINDS = {
     FieldDescriptor.CPPTYPE_STRING: "text",
@@ -29,11 +29,11 @@ _KINDS = {
 }
 
 _LABEL = re.compile(r"^(Effect|Order|Idempotency|Idempotent|Errors[\w ]*):(?= )")
-"""The beginning of a comment's line that is an item of its own."""
+"""Start of a comment line that becomes a list item."""
 
 
 def describe_events(*kinds: str) -> str:
-    """The events whose type begins with one of these words."""
+    """Return the descriptions of the events with types that start with one of these words."""
     parts: list[str] = []
     for kind in kinds:
         for name, field in EVENTS.items():
@@ -54,7 +54,7 @@ def _describe_event(field: FieldDescriptor) -> str:
 
 
 def describe_messages(*names: str) -> str:
-    """The fields of messages, each under a heading."""
+    """Return the fields of messages, each under a heading."""
     found = {
         message.name: message for file in sources.FILES for message in _reachable(file.message_types_by_name.values())
     }
@@ -62,7 +62,7 @@ def describe_messages(*names: str) -> str:
 
 
 def describe_http_messages() -> str:
-    """The messages that requests and answers of routes hold, but for those of events."""
+    """Return the messages nested in requests and answers of routes, except those of events."""
     tops = [message for route in sources.load_routes() for message in (route.rpc.input_type, route.rpc.output_type)]
     skipped = {*tops, EVENT, *(field.message_type for field in EVENTS.values())}
     found = [message for message in _reachable(top for top in tops if top is not EVENT) if message not in skipped]
@@ -71,12 +71,12 @@ def describe_http_messages() -> str:
 
 
 def describe_routes(peer: str) -> str:
-    """The routes that a service answers, each with parameters and reply."""
+    """Return the routes answered by a service, each with parameters and reply."""
     return "\n\n".join(_describe_route(route) for route in sources.load_routes() if route.peer == peer)
 
 
 def list_services() -> str:
-    """The services, who answers for them, and how many of their RPCs clients may call."""
+    """Return the table of gRPC services: which service answers, and how many RPCs clients may call."""
     rows: list[list[str]] = []
     for name, service in sources.SERVICES.items():
         rpcs = [rpc for rpc in sources.RPCS.values() if rpc.descriptor.containing_service is service]
@@ -87,7 +87,7 @@ def list_services() -> str:
 
 
 def describe_rpcs() -> str:
-    """The RPCs of all services."""
+    """Return the descriptions of all RPCs."""
     paths = {route.rpc.full_name: f"{route.verb} {route.path}" for route in sources.load_routes()}
     parts: list[str] = []
     for service in sources.SERVICES.values():
@@ -103,7 +103,7 @@ def describe_rpcs() -> str:
 
 
 def list_scopes() -> str:
-    """The RPCs that want a scope or write to the audit log, with their routes."""
+    """Return the table of RPCs that need a scope or write to the audit log, with their routes."""
     paths = {route.grpc_path: f"{route.verb} {route.path}" for route in sources.load_routes()}
     rows: list[list[str]] = []
     for rpc in sorted(sources.RPCS.values(), key=lambda rpc: (rpc.scope, rpc.path)):
@@ -117,7 +117,7 @@ def list_scopes() -> str:
 
 
 def list_callers() -> str:
-    """Return a table of who may call which methods, by service."""
+    """Return the table of allowed callers of methods, by service."""
     methods: dict[tuple[str, str], list[str]] = {}
     for path, callers in sources.CALLERS.items():
         service, _, name = path.rpartition("/")
@@ -173,7 +173,7 @@ def _describe_reply(route: Route) -> str:
         beside = [other for other in message.fields if other is not field]
         kind = _describe_type(field, "http")
         text = f"Reply: `data` is {f'a {kind}' if field.is_repeated else kind}."
-        return f"{text} Beside `data`:\n\n{_format_fields(beside, page='http')}" if beside else text
+        return f"{text} Along with `data`:\n\n{_format_fields(beside, page='http')}" if beside else text
     if not message.fields:
         return "Reply: `data` is an empty object."
     return f"Reply: `data` has these fields.\n\n{_describe_fields(message, page='http')}"
@@ -197,7 +197,7 @@ def _describe_type(field: FieldDescriptor, page: str) -> str:
     message = field.message_type
     if message is EVENT:
         kind = "[event](events.md)"
-    elif message is not None:  # whether it may be absent its comment says: every message field has presence
+    elif message is not None:  # its comment says whether it may be absent
         event = next((name for name, each in EVENTS.items() if each.message_type is message), None)
         home = "events" if event or message.name in EVENTS_PAGE else "http"
         anchor = _BODIES.get(message.name) or slug(event or message.name)
@@ -226,7 +226,7 @@ def _describe_meaning(field: FieldDescriptor) -> str:
 
 
 def _format_comment(comment: str) -> str:
-    """A comment as paragraphs; lines with a subject of their own as a list."""
+    """Return a comment as paragraphs, with labelled lines as a list."""
     paragraphs: list[str] = []
     for paragraph in comment.split("\n\n"):
         lines: list[str] = []
@@ -243,7 +243,7 @@ def _format_comment(comment: str) -> str:
 
 
 def _reachable(messages: Iterable[Descriptor]) -> Iterator[Descriptor]:
-    """The messages and all that their fields hold, each once."""
+    """Yield the messages and all messages in their fields, each once."""
     waiting, seen = list(messages), set[str]()
     while waiting:
         message = waiting.pop(0)

@@ -1,4 +1,7 @@
-"""What a model gets of conversations that end oddly, from runs of the orchestrator and memory with a scripted model."""
+"""A model's view of conversations that end in unusual ways.
+
+It is recorded from runs of the orchestrator and memory with a scripted model.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ from tests.support.orchestrator.suite import REACT, Suite, serve_suite
 from tests.support.order import Event
 
 LOST = ProviderAuthentication("no key")
-"""Ends a run, as it is not retried."""
+"""Ends a run because it is not retried."""
 
 PAUSE_S = 0.2
-"""Time in which somebody can act; the loop's clock jumps over it."""
+"""Time for an action to happen; the loop's clock jumps over it."""
 
 TEXT_CHARS_MAX = 160
-"""A longer message is shortened in the table."""
+"""Length at which a message is shortened in the table."""
 
 TOOLS = [
     tool("fails", "backend"),
@@ -58,14 +61,14 @@ MODEL = llm_pb2.ModelInfo(
 @dataclass(frozen=True, slots=True)
 class Row:
     what: str
-    """The conversation, in words."""
+    """Description of the conversation."""
     turns: Sequence[list[Step]] | Callable[[llm_pb2.ChatRequest], list[Step]]
-    """What the model says, the last turn again and again."""
+    """Turns of the model; the last one is repeated."""
     questions: Sequence[str] = ("One?", "Two?")
     act: tuple[str, Callable[[Suite], Act]] | None = None
-    """What somebody does at the first event of a type in the first run."""
+    """Action at the first event of a type in the first run."""
     then: Callable[[Suite], Awaitable[Any]] | None = None
-    """What somebody does after the first run."""
+    """Action after the first run."""
     agent: dict[str, Any] = field(default_factory=dict[str, Any])
     query: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields of the first question."""
@@ -94,7 +97,7 @@ async def revert(suite: Suite) -> None:
 
 
 def delegate(request: llm_pb2.ChatRequest) -> list[Step]:
-    """Call a sub-agent for what the user asks; the sub-agent finds one thing and fails at the other."""
+    """Call a sub-agent for the user's question; the sub-agent succeeds at one task and fails at the other."""
     asked = plans.text_of(next(message for message in request.messages if message.role == "user"))
     if asked == "Look for it.":
         return answer("It is under the bed.")
@@ -180,13 +183,13 @@ ROWS = [
 @dataclass(frozen=True, slots=True)
 class _Conversation:
     request: llm_pb2.ChatRequest
-    """The last request to the model."""
+    """Last request to the model."""
     first_run: list[Event]
 
 
 @cache
 def list_conversations() -> str:
-    """Return a row for each conversation, with the messages of its last request."""
+    """Return a table row for each conversation, with the messages of its last request."""
     lines = ["| conversation | messages of its last request |", "| --- | --- |"]
     for row, held in zip(ROWS, _hold_all(), strict=True):
         messages = "<br>".join(_describe(message) for message in held.request.messages if message.role != "system")
@@ -195,7 +198,7 @@ def list_conversations() -> str:
 
 
 def hold_conversations() -> dict[str, list[Event]]:
-    """Return the events of each conversation's first run, by its words."""
+    """Return the events of each conversation's first run, by its description."""
     return {row.what: held.first_run for row, held in zip(ROWS, _hold_all(), strict=True)}
 
 

@@ -1,4 +1,6 @@
-"""The files that a question, a delta, a tool call and an approval go through, from a run of the suite."""
+"""Lists the files through which a question, a delta, a tool call and an approval pass, traced from a run of the
+suite.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ Spine = Sequence[tuple[str, str]]
 """Pairs of file and function, outermost first."""
 
 TRACE_S = 60.0
-"""A run takes four seconds; a machine can be busy."""
+"""Timeout of a traced run, which takes four seconds on an idle machine."""
 
 PACE_MS = 5.0
-"""Time before each delta, so that each is a piece of its own."""
+"""Pause before each delta, so that deltas are not merged."""
 
 AGENT = {
     "key": "clock",
@@ -46,7 +48,7 @@ class Step:
     step: str
     meaning: str
     through: str = ""
-    """A function on the way to it, where others lead to such a step, too."""
+    """Function on the way to the step, needed if other paths lead to such a step, too."""
 
 
 FLOWS: dict[str, tuple[tuple[str, str] | None, Sequence[Step]]] = {
@@ -93,12 +95,15 @@ FLOWS: dict[str, tuple[tuple[str, str] | None, Sequence[Step]]] = {
         ),
     ),
 }
-"""The step after which each begins, as service and name, and its own steps. What the caller reads is no mark: a busy
-machine has it read late."""
+"""By flow: the step (service and name) after which it starts, and its own steps. A step in which the caller
+reads is unsuitable as a start, because a busy machine may delay it.
+"""
 
 
 def describe_flow(name: str) -> str:
-    """Return the steps of a flow as a list, each with its files in order. What the page has shown is not repeated."""
+    """Return the steps of a flow as a list, each with its files in order; files already shown on the page are
+    omitted.
+    """
     shown = [spine for flow in itertools.takewhile(lambda flow: flow != name, FLOWS) for _, spine in trace_flow(flow)]
     lines: list[str] = []
     for number, (step, spine) in enumerate(trace_flow(name), 1):
@@ -117,7 +122,7 @@ def _count_common(one: Spine, other: Spine) -> int:
 
 
 def trace_flow(name: str) -> list[tuple[Step, Spine]]:
-    """Return the steps of a flow with their spines; raises LookupError for a step that the run did not take."""
+    """Return the steps of a flow with their spines; raise LookupError for a step that the run did not take."""
     after, steps = FLOWS[name]
     lines = iter(_trace_run())
     if after is not None:

@@ -1,4 +1,4 @@
-"""What the suite runs on that others have written, and under which licences."""
+"""The third-party packages that the suite runs on, and their licences."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ALLOWED = {
     *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CNRI-Python"),
     *("MIT", "MIT-0", "MIT-CMU", "MPL-1.1", "MPL-2.0", "PSF-2.0", "Zlib"),
 }
-"""Licences that let a company run, change and pass on what is under them."""
+"""Licences that allow a company to run, change and redistribute the package."""
 
 CHOSEN = {"tld": "MPL-1.1"}
-"""Which of a package's alternatives we take, where not all are allowed."""
+"""Our choice among a package's alternative licences, if not all are allowed."""
 
 _BY_CLASSIFIER = {
     "Apache Software License": "Apache-2.0",
@@ -30,7 +30,7 @@ _BY_CLASSIFIER = {
     "Python Software Foundation License": "PSF-2.0",
 }
 _BY_TEXT = {"MIT License": "MIT", "3-Clause BSD License": "BSD-3-Clause"}
-"""Licences of packages that name no SPDX expression, by their classifier or the first line of their text."""
+"""Licences of packages without an SPDX expression, by classifier or by the first line of their text."""
 
 GO_MODULES = {
     "Apache-2.0": """
@@ -47,7 +47,7 @@ GO_MODULES = {
         github.com/beorn7/perks github.com/cespare/xxhash/v2 go.yaml.in/yaml/v3
         """,
 }
-"""Paths of Go modules by licence, which they say in their texts alone: a test holds the two against each other."""
+"""Paths of Go modules by licence; a test compares them with the licence texts."""
 
 
 def list_python_licences() -> str:
@@ -62,7 +62,7 @@ def list_go_licences() -> str:
 
 
 def list_packages(name: str, *extras: str) -> list[str]:
-    """Return the packages that `name` needs with these extras, and those that they need, without itself."""
+    """Return the packages required by `name` with these extras, directly or indirectly, without `name` itself."""
     found: set[tuple[str, str]] = set()
     left = [(name, extra) for extra in ("", *extras)]
     while left:
@@ -77,7 +77,7 @@ def list_packages(name: str, *extras: str) -> list[str]:
 
 
 def find_licence(package: str) -> str:
-    """Return the package's licence as an SPDX expression, as far as the package says it."""
+    """Return the package's licence as an SPDX expression, if its metadata has one."""
     about = metadata.metadata(package)
     if "License-Expression" in about:
         return about["License-Expression"]
@@ -90,13 +90,13 @@ def find_licence(package: str) -> str:
 
 
 def find_forbidden(package: str) -> set[str]:
-    """Return the names in the package's licence that are not among ALLOWED."""
+    """Return the licences of the package that are not in ALLOWED."""
     licence = CHOSEN.get(package) or find_licence(package)
     return set(re.findall(r"[\w.-]+", licence)) - {"AND", "OR"} - ALLOWED
 
 
 def read_go_modules() -> dict[str, str]:
-    """Return the versions of the modules that deploy/gateway needs, by their paths."""
+    """Return the versions of the modules required by deploy/gateway, by path."""
     lines = (ROOT / "deploy/gateway/go.mod").read_text().splitlines()
     needed = (line.split() for line in lines if line.startswith("\t") and " v" in line)
     return dict(sorted((path, version) for path, version, *_ in needed))

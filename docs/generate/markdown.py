@@ -1,4 +1,4 @@
-"""Pieces of markdown."""
+"""Markdown building blocks."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 
 def format_table(heads: str, rows: Iterable[Iterable[str]]) -> str:
-    """A table; `heads` are its column names with a bar between."""
+    """Return a table; `heads` are its column names, separated by bars."""
     columns = heads.split("|")
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
 
 
 def code(value: Any) -> str:
-    """A value as code: text as it is, anything else as JSON."""
+    """Return a value as inline code: text unchanged, other values as JSON."""
     return f"`{value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}`"
 
 
 def join_lines(text: str) -> str:
-    """A docstring or comment as one line."""
+    """Return a docstring or comment as one line."""
     return " ".join(text.split())
 
 
 def slug(heading: str) -> str:
-    """The anchor that a heading gets on GitHub."""
+    """Return the anchor that GitHub generates for a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""The API of modes: what a mode file's function is given."""
+"""Describes the API of modes, which a mode file's function receives."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ METHODS = (
     *("plan", "task", "run_together", "once", "now_ms", "new_id", "load_state", "save_state", "notice"),
 )
 TEXTS = {
-    "message": "What the mode is to answer: the user's message, or a sub-agent's task.",
+    "message": "The message to answer: the user's message, or a sub-agent's task.",
     "params": "The agent file's `custom.params`.",
     "agent": "The agent's definition.",
     "run_id": "The run's id.",
     "chat_id": "The chat's id.",
-    "random": "A `random.Random`, seeded by the run and the scope: its chance is the same when the run is replayed.",
+    "random": "A `random.Random`, seeded by the run and the scope: it gives the same numbers when the run is replayed.",
 }
-"""Texts of values that have no docstring of their own."""
+"""Descriptions of values without a docstring."""
 
 
 def describe_mode() -> str:
-    """Every name of the API, with its signature."""
+    """Return the description of every name of the API, with its signature."""
     values = [f"- {code(f'mode.{name}')}: {_describe_value(name)}" for name in FACTS]
     return "\n\n".join(["\n".join(values), *map(_describe_method, METHODS)])
 

@@ -1,4 +1,4 @@
-"""Pages and their generated regions."""
+"""The pages and their generated regions."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ REGIONS: dict[str, Callable[..., str]] = {
     "flow": flows.describe_flow,
     "sizes": sizes.list_sizes,
 }
-"""The function that fills a region, by the region's name; its other words are the arguments."""
+"""The function that fills a region, by region name; the region's other words are its arguments."""
 
 
 def fill_page(text: str) -> str:
-    """The page with each region as the code has it now."""
+    """Return the page with all regions regenerated."""
     return _REGION.sub(_fill, text)
 
 

@@ -1,4 +1,4 @@
-"""Draws the guides' pictures: `python -m docs.generate.pictures` shows the console of a demonstration to Chromium."""
+"""Draws the guides' pictures: `python -m docs.generate.pictures` takes screenshots of a demonstration's console."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def _draw_facts(http: aiohttp.ClientSession, page: Page, url: str) -> None
 
 @asynccontextmanager
 async def _demonstration() -> AsyncGenerator[str]:
-    """Run the suite with the simulated model, over an empty folder, and give its address."""
+    """Run the suite with the simulated model over an empty folder, and yield its URL."""
     ports = ("--port", "0", "--grpc-port", "0", "--simulate-port", "0")
     with tempfile.TemporaryDirectory() as data_dir:
         options = ("up", "--simulate", *ports, "--config-dir", str(EXAMPLES), "--data-dir", data_dir)

@@ -1,4 +1,4 @@
-"""How large the parts of the source are, without what is generated."""
+"""Measures the parts of the source, without generated files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py")
 
 
 def list_sizes() -> str:
-    """Return a table of the lines of each part, rounded to 1,000 so that few changes touch it."""
+    """Return a table of lines per part, rounded to 1,000 so that few changes affect it."""
     sizes = {part: _measure(ROOT / part) for part in PARTS}
     rows = [f"| `{part}` | {lines:,} |" for part, lines in sizes.items() if lines]
     return "\n".join(["| part | lines |", "| --- | --: |", *rows, f"| tests | {_measure(ROOT / 'tests'):,} |"])

@@ -1,4 +1,4 @@
-"""Everything that the pages are made from: the one place that imports it."""
+"""All imports of the code described on the pages, in one place."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ __all__ = [
 OWN = (*catalogue.OWN, *recall.FACT_TOOLS)
 
 # pyright: reportPrivateUsage=false
-# The whole file's model is private to what reads the file; the pages describe what is read.
+# Some models are private to the file that reads them, but the pages describe them.
 MODELS: dict[str, type[BaseModel]] = {
     "fields": agent.Definition,
     "modelconfig": parts.ModelConfig,
@@ -121,13 +121,13 @@ MODELS: dict[str, type[BaseModel]] = {
     "stdio": mcp_settings.Stdio,
     "http": mcp_settings.Http,
 }
-"""The models of configuration files, by the anchor of the section that describes them."""
+"""Models of configuration files, by the anchor of the section that describes them."""
 
 NOT_FOR_FILES: set[tuple[type[Any], str]] = {(agent.Definition, "hash")}
 """Fields that the service sets itself."""
 
 OTHER_DEFAULTS: dict[tuple[type[Any], str], str] = {(agent.Definition, "key"): "the file's name"}
-"""Defaults that are not the model's own: a file is read by more than its model."""
+"""Defaults that are set outside the model, when the file is read."""
 
 CONFIGS: dict[str, type[Any]] = {
     "orchestrator": OrchestratorConfig,
@@ -136,4 +136,4 @@ CONFIGS: dict[str, type[Any]] = {
     "tools": ToolsConfig,
     "facade": FacadeConfig,
 }
-"""The settings of each service."""
+"""Settings classes by service."""

@@ -1,8 +1,8 @@
-"""`python -m docs.generate.traced_suite URL`: run the suite in this process, ask it one question, and print its steps.
+"""`python -m docs.generate.traced_suite URL`: run the suite in this process, ask one question, and print its steps.
 
-The question needs a tool that needs an approval. A step is a call to another service, a message to one, or a write.
-Each is a JSON line: `service`, `step`, and `spine`, the functions that led to it as pairs of file and name, outermost
-first. Where a task made another one, the spine goes through both.
+The question needs a tool that needs an approval. A step is a call or message to another service, or a write.
+Each is printed as a JSON line: `service`, `step`, and `spine`, the functions that led to it as pairs of file
+and name, outermost first. If one task created another, the spine includes both.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ STEPS: dict[Callable[..., Any], str] = {
     LocalStream.send: "message",
     CITY_DATETIME.execute: "tool",
 }
-"""Names of the steps, by the function whose call is the step. A call to a service has the name of its RPC."""
+"""Name of a step by the function that performs it. A call to a service is named after its RPC."""
 
 _BY_CODE: dict[CodeType, str] = {function.__code__: step for function, step in STEPS.items()}
 
 Spine = list[tuple[str, str]]
 
 _spines: dict[asyncio.Task[Any], Spine] = {}
-"""How the tasks that run were made."""
+"""Spine of the function that created each task."""
 
 
 def _read_spine(frame: FrameType | None) -> Spine:
@@ -89,7 +89,7 @@ def _print(line: dict[str, Any]) -> None:
 
 
 async def _ask(_: object) -> None:
-    """Ask, and stop the process when the run has ended."""
+    """Ask the question, and stop the process when its run has ended."""
     asyncio.get_running_loop().set_task_factory(_make_task)
     sys.setprofile(_follow_call)
     try:

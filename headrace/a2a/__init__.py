@@ -1,6 +1,7 @@
-"""Generated from protos/headrace/a2a by `make gen`; never edited. The wire of the A2A protocol, which is others'.
+"""Generated from protos/headrace/a2a by `make gen`; never edited. The wire format of the A2A protocol.
 
-The stubs have a pool of their own: the default one takes each name once, and a2a-sdk has the same.
+The stubs use their own descriptor pool: the default pool accepts each name once, and a2a-sdk registers the same
+names.
 """
 
 from google.protobuf import empty_pb2, struct_pb2, timestamp_pb2

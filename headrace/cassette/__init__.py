@@ -1,1 +1,1 @@
-"""Cassettes: recorded runs as files, one JSON object a line (docs/reference/cassette.md)."""
+"""Cassettes: recorded runs as files, one JSON object per line (docs/reference/cassette.md)."""

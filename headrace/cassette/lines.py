@@ -1,4 +1,4 @@
-"""The lines of a cassette: their names, the version, and reading them back with messages that name the line."""
+"""The lines of a cassette: kinds, format version, and a reader with errors that name the line."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from typing import Any, Literal, TypeAlias
 from headrace.cassette.pool import PoolReader
 
 VERSION = 1
-"""In the first line. A version that is not known is not guessed at; members that are not known are ignored."""
+"""Format version in the first line. An unknown version is refused; unknown members are ignored."""
 
 Kind: TypeAlias = Literal["call", "answer", "end", "received", "event"]
 
 KINDS: tuple[Kind, ...] = ("call", "answer", "end", "received", "event")
-"""The lines of a cassette, by the member that names them."""
+"""Kinds of lines; each is also the name of the member that identifies it."""
 
 LINES_MAX = 500_000
 
 
 class CassetteError(ValueError):
-    """The file is no cassette, or of a version that this program does not know; the message names the line."""
+    """The file is not a cassette or has an unknown version; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class CassetteLine:
     number: int
-    """Of the line in the file, from 1."""
+    """Line number in the file, from 1."""
     at: int
-    """Milliseconds since the run began."""
+    """Milliseconds since the start of the run."""
     kind: Kind
     given: dict[str, Any]
-    """The line as it is, with the values of the pool in their places."""
+    """The line's JSON object, with pooled values put back."""
 
     @property
     def call(self) -> int:
-        """The call that a call, answer or end is of."""
+        """Number of the call to which a call, answer or end belongs."""
         return self.given[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
 class ModeSource:
-    """A mode of the operator's own, as its file was."""
+    """An operator-defined mode, as recorded from its file."""
 
     sha256: str
-    """Of the file, in hexadecimal."""
+    """SHA-256 of the original file, in hexadecimal."""
     source: str
-    """With what looked like a secret masked, and then another hash."""
+    """Source code; if secrets in it were masked, its hash differs from `sha256`."""
 
     @property
     def is_whole(self) -> bool:
@@ -60,17 +60,19 @@ class Cassette:
     header: dict[str, Any]
     query: dict[str, Any]
     agents: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """Definitions by key, as agent files have them."""
+    """Agent definitions by key, in the form of agent files."""
     own_agents: set[str] = field(default_factory=set[str])
-    """Keys of those that were the tenant's own, and not of files."""
+    """Keys of agents that belonged to the tenant instead of coming from files."""
     files: dict[str, str] = field(default_factory=dict[str, str])
-    """Text of other configuration files in force, by name."""
+    """Text of the other configuration files in force, by name."""
     modes: dict[str, ModeSource] = field(default_factory=dict[str, ModeSource])
-    """The code of modes of the operator's own, by name."""
+    """Code of operator-defined modes, by name."""
     version: dict[str, Any] | None = None
-    """The version that the run was pinned to: its number (`version`), and the tools and skills that it has."""
+    """The agent version to which the run was pinned: its number (`version`), and its tools and skills."""
     withheld: str = ""
-    """The scope that its reader lacked: definitions, files and code are not in it; empty: it is whole."""
+    """Scope that the reader lacked, so that definitions, files and code are left out; empty if the cassette is
+    complete.
+    """
     recorder: list[CassetteLine] = field(default_factory=list[CassetteLine])
 
     @property
@@ -83,7 +85,7 @@ class Cassette:
 
 
 def read_cassette(lines: Iterable[str | bytes]) -> Cassette:
-    """Read a cassette from its lines; raises CassetteError."""
+    """Read a cassette from its lines; raise CassetteError for a bad one."""
     objects = _read_objects(lines)
     number, header = next(objects, (1, {}))
     _check_header(number, header)

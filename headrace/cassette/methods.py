@@ -1,4 +1,4 @@
-"""The RPCs that a cassette names, and the types of their messages."""
+"""Finds the RPCs named in a cassette, and parses their messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.contract import SERVICES
 
 
 def find_method(name: str) -> MethodDescriptor:
-    """Return the RPC of a name such as `LlmService/StreamChat`; raises ValueError for an unknown one."""
+    """Return the RPC with a name such as `LlmService/StreamChat`; ValueError if there is none."""
     service_name, _, method_name = name.partition("/")
     service = SERVICES.get(service_name)
     if service is None or method_name not in service.methods_by_name:
@@ -27,7 +27,7 @@ _TAKEN = {
 
 
 def find_method_of(request: Message) -> MethodDescriptor:
-    """Return the RPC of AgentService or GateService that takes this request; each takes a type of its own."""
+    """Return the RPC of AgentService or GateService with this request type, which is unique to it."""
     return _TAKEN[request.DESCRIPTOR.full_name]
 
 
@@ -40,12 +40,12 @@ def parse_answer(name: str, data: bytes) -> Message:
 
 
 def load_request(name: str, given: Any) -> Message:
-    """Return the request of its JSON; raises ValueError."""
+    """Return the request parsed from JSON; ValueError if it is invalid."""
     return _load(GetMessageClass(find_method(name).input_type), given)
 
 
 def load_answer(name: str, given: Any) -> Message:
-    """Return the answer of its JSON; raises ValueError."""
+    """Return the answer parsed from JSON; ValueError if it is invalid."""
     return _load(GetMessageClass(find_method(name).output_type), given)
 
 

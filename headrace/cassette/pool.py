@@ -1,4 +1,4 @@
-"""Values that a cassette holds once: messages and tools are said in every request, and would fill it."""
+"""A pool of values that a cassette stores once: every request repeats its messages and tools."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 POOLED = frozenset({"messages", "tools"})
-"""Members whose items are kept once."""
+"""Members with items that are pooled."""
 
 CHARS_MIN = 120
-"""Shorter ones stand where they are."""
+"""Minimum length of a pooled value; shorter ones stay inline."""
 
 REFERENCE = "$value"
 
@@ -19,7 +19,7 @@ class PoolWriter:
         self._numbers: dict[str, int] = {}
 
     def take_out(self, given: dict[str, Any]) -> tuple[list[tuple[int, Any]], dict[str, Any]]:
-        """Return new values with their numbers, and the object with references in the place of what is kept."""
+        """Return the new values with their numbers, and the object with references in place of pooled values."""
         new: list[tuple[int, Any]] = []
         return new, {name: self._refer(name, value, new) for name, value in given.items()}
 
@@ -48,7 +48,7 @@ class PoolReader:
         self._values[number] = value
 
     def put_back(self, given: Any) -> Any:
-        """Return the object with the kept values in their places; raises ValueError for one that is not known."""
+        """Return the object with the pooled values put back; ValueError for an unknown reference."""
         if isinstance(given, dict):
             if given.keys() == {REFERENCE}:
                 if given[REFERENCE] not in self._values:

@@ -1,4 +1,4 @@
-"""The command line, which talks HTTP to a facade; `up` starts the services as processes."""
+"""The command line: an HTTP client of the facade; `up` starts the services as processes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ NAMES = (
     "health",
     "bench",
 )
-"""The commands, each of the module of that name."""
+"""Commands; each is in the module of the same name."""
 
 OPERATING = (
     *("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend"),
     "tools",
 )
-"""Commands of those who operate, in a folder of their own."""
+"""Commands for operators, in their own folder."""
 
 TESTING = ("eval", "fork", "record", "replay")
-"""Commands about recorded runs and evaluations, in a folder of their own."""
+"""Commands for recorded runs and evaluations, in their own folder."""
 
 FOLDERS = {"commands": NAMES, "operating": OPERATING, "testing": TESTING}
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for: `up` stays small and starts its services at once."""
+    """Imports a command only when it is used, so that `up` stays small and starts its services at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(name for names in FOLDERS.values() for name in names)

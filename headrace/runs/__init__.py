@@ -1,1 +1,1 @@
-"""A run as its readers see it: `fold` keeps its state, and returns what each event changes of it."""
+"""A run as its readers see it: `fold` keeps its state and returns the changes made by each event."""

@@ -7,9 +7,9 @@
     print(state.answer)
 
 A start or a snapshot replaces a known block, a delta appends to it, and an attempt.reset drops the blocks of its scope
-(the run, a plan task or a sub-agent) that began after its from_seq. So the same object reads on after attaching again.
-`apply` returns what an event changes, for readers that pass a run on.
-tests/fold_cases.json holds cases for readers in other languages.
+(the run, a plan task or a sub-agent) that started after its from_seq. The same object can therefore be used again after
+reattaching. `apply` returns the changes made by an event, for readers that forward a run.
+tests/fold_cases.json holds test cases for readers in other languages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TERMINAL = frozenset({"run_complete", "run_cancel", "run_error"})
 """Payload fields that end a run."""
 
 FILES_MAX = 50
-"""Files of a run that are kept, the first ones."""
+"""Maximum number of a run's files that are kept, the first ones."""
 
 
 class Fold:
@@ -53,33 +53,33 @@ class Fold:
         self.run_id = ""
         self.chat_id = ""
         self.last_seq = 0
-        """The current run's highest sequence number, to attach again with."""
+        """Highest sequence number of the current run; attach with it to resume."""
         self.plans: dict[str, list[agent_pb2.Task]] = {}
-        """Each plan's latest tasks, by plan id."""
+        """Latest tasks of each plan, by plan id."""
         self.tasks: dict[str, Task] = {}
         self.subagents: dict[str, Subagent] = {}
         self.end: agent_pb2.AgentDelta | None = None
-        """The current run's terminal event; None while it goes on."""
+        """Terminal event of the current run; None while it is live."""
         self.gates: dict[str, Gate] = {}
-        """The current run's open gates."""
+        """Open gates of the current run."""
         self.files: dict[str, agent_pb2.ArtifactPublish] = {}
-        """Files that the current run has published."""
+        """Files published by the current run."""
         self.open_calls: dict[str, Block] = {}
-        """Calls that a model is writing."""
+        """Calls that a model is still writing."""
         self.client_calls: dict[str, Block] = {}
-        """Calls of functions of the run's caller that have no result."""
+        """Calls of the run caller's functions that have no result yet."""
         self._blocks: dict[str, Block] = {}
         self._earlier_blocks: dict[str, Block] = {}
-        """Blocks of earlier runs, which no attempt.reset drops."""
+        """Blocks of earlier runs; no attempt.reset drops them."""
 
     @property
     def blocks(self) -> dict[str, Block]:
-        """All blocks by id, in order of beginning; not to be changed."""
+        """All blocks by id, in order of their start; do not change them."""
         return self._earlier_blocks | self._blocks if self._earlier_blocks else self._blocks
 
     @property
     def answer(self) -> str:
-        """The current run's answer: the text after its last call, without its planner, sub-agents and tasks."""
+        """Answer of the current run: the text after its last call, without that of planner, sub-agents and tasks."""
         texts: list[str] = []
         for block in self._blocks.values():
             if block.scope == RUN and block.is_call:
@@ -89,12 +89,12 @@ class Fold:
         return "".join(texts)
 
     def get_arguments(self, call_id: str) -> str:
-        """Return a call's arguments as JSON; empty for one that is not known."""
+        """Return a call's arguments as JSON; empty for an unknown call."""
         block = self.blocks.get(call_id)
         return block.arguments if block else ""
 
     def apply(self, delta: agent_pb2.AgentDelta) -> Changes:
-        """Take the next event, and return what it changes; unknown ones change nothing."""
+        """Apply the next event and return its changes; unknown events change nothing."""
         if delta.seq > self.last_seq:
             self.last_seq = delta.seq
         match delta.WhichOneof("payload"):
@@ -297,7 +297,7 @@ class Fold:
 
 
 def find_scope(delta: agent_pb2.AgentDelta) -> Scope:
-    """Return an event's scope; one about a task or sub-agent is within it."""
+    """Return an event's scope; an event about a task or sub-agent is in that scope."""
     payload = getattr(delta, delta.WhichOneof("payload") or "", None)
     return getattr(payload, "subagent_id", delta.subagent_id), getattr(payload, "task_id", delta.task_id)
 

@@ -1,7 +1,8 @@
-"""The parts of a run, and what an event changes of them.
+"""The parts of a run, and the changes that events make to them.
 
-A snapshot makes several changes; each other event makes one, or none. `seq` is the event's number. Only the last change
-of a snapshot has it: the others have the number before, so that a reader with half of the block gets all of it again.
+A snapshot makes several changes, any other event one or none. `seq` is the event's number, but within a
+snapshot only the last change has it. The others have the number before, so that a reader with half of the block
+gets all of it again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Scope: TypeAlias = tuple[str, str]
 RUN: Scope = ("", "")
 
 CLIENT = "client"
-"""The `tool_api` of a function that the run's caller carries out."""
+"""Value of `tool_api` for a function executed by the run's caller."""
 
 
 @dataclass(slots=True)
@@ -33,32 +34,32 @@ class Block:
     scope: Scope
     name: str = ""
     tool_type: str = ""
-    """The tool's type: backend, frontend or orchestrator."""
+    """Type of the tool: backend, frontend or orchestrator."""
     tool_api: str = ""
     is_answer: bool = False
-    """Whether a text is the run's answer or a part of it, unless a call of the run itself follows."""
+    """Whether a text is part of the run's answer, unless a call of the run itself follows it."""
     pieces: list[str] = field(default_factory=list[str])
     is_complete: bool = False
-    """Whether the text is whole; a call may still run."""
+    """Whether the text is complete; a call may still be running."""
     params: str = ""
-    """A call's final arguments as JSON; empty before, or if invalid."""
+    """Final arguments of a call as JSON; empty until they are complete, or if they are invalid."""
     result: str | None = None
-    """A call's result as the model has it; None before."""
+    """Result of a call as the model receives it; None before."""
     ok: bool = True
     """False if a tool failed or did not run."""
     size_chars: int = 0
     """Length of the text so far."""
     read_chars: int = 0
-    """The most characters that the text has had: what a block that begins again repeats."""
+    """Greatest length so far; a block that starts again repeats these characters."""
 
     @property
     def text(self) -> str:
-        """The text so far; for a call, its arguments."""
+        """Text so far; for a call, its arguments."""
         return "".join(self.pieces)
 
     @property
     def arguments(self) -> str:
-        """A call's arguments: the final ones, or as far as the model has written them."""
+        """Arguments of a call: the final ones, or those the model has written so far."""
         return self.params or self.text
 
     @property
@@ -68,7 +69,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Something that the run waits for until a person answers."""
+    """A pause of the run until a person answers."""
 
     open: agent_pb2.GateOpen
     scope: Scope
@@ -78,7 +79,7 @@ class Gate:
 class Task:
     id: str
     subagent_id: str
-    """The sub-agent with the plan; empty for the run's own."""
+    """Sub-agent that owns the plan; empty for the run itself."""
     name: str = ""
     description: str = ""
     status: TaskStatus = "started"
@@ -90,15 +91,15 @@ class Task:
 class Subagent:
     id: str
     parent_id: str
-    """The calling run or sub-agent."""
+    """Run or sub-agent that called it."""
     task_id: str
-    """The calling plan task, if any."""
+    """Plan task that called it, if any."""
     agent_key: str
     depth: int
     """Level below the run, from 1."""
     goal: str
     ok: bool | None = None
-    """Whether it has a result; None while it works."""
+    """Whether it has a result; None while it is working."""
     summary: str = ""
 
 
@@ -107,7 +108,7 @@ class BlockBegun:
     seq: int
     block: Block
     is_again: bool
-    """Whether the block is known: its text is repeated from the beginning."""
+    """Whether the block is known; its text is then repeated from the beginning."""
 
 
 class TextAdded(NamedTuple):
@@ -117,7 +118,7 @@ class TextAdded(NamedTuple):
     block: Block
     text: str
     new: str
-    """The end of `text` that the block has not had before it began again."""
+    """Part of `text` that the block did not have before it started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class BlocksLost:
-    """Blocks of a scope that are dropped; others come in their place."""
+    """Blocks of a scope that are dropped and will be replaced."""
 
     seq: int
     blocks: list[Block]
@@ -159,7 +160,7 @@ class FilePublished:
 class RunBegun:
     start: agent_pb2.RunStart
     at_ms: int
-    """Unix time."""
+    """Unix time in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

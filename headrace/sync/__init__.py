@@ -1,1 +1,1 @@
-"""The client for programs without an event loop; `make gen` writes it from the asynchronous one."""
+"""The client for programs without an event loop: the asynchronous client over blocking channels."""

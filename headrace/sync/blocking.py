@@ -1,7 +1,7 @@
-"""Runs the asynchronous client without an event loop: calls block where they would wait, so that no coroutine waits.
+"""Runs the asynchronous client without an event loop: calls block instead of awaiting.
 
-A `BlockingChannel` has the methods of grpc.aio.Channel that the client uses. Over it one step runs a coroutine to its
-end, without a loop or another thread.
+A `BlockingChannel` has the methods of grpc.aio.Channel that the client uses. With it, a single step runs a
+coroutine to its end, without a loop or another thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Outcome = TypeVar("Outcome")
 
 
 def complete(coroutine: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Return the outcome of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -43,7 +43,7 @@ class BlockingIterator(Iterator[Item]):
 
 
 class RunStream(BlockingIterator[agent_pb2.AgentDelta]):
-    """Iterates a run's events; `state` is what they have come to so far."""
+    """Iterates the events of a run; `state` is the run's state so far."""
 
     def __init__(self, stream: run_stream.RunStream) -> None:
         super().__init__(stream)
@@ -54,15 +54,15 @@ class RunStream(BlockingIterator[agent_pb2.AgentDelta]):
         return self._stream.state
 
     def text(self) -> Iterator[str]:
-        """Yield the run's own words as they come, each once, with a blank line between two blocks.
+        """Yield the run's own text as it arrives, each piece once, with a blank line between blocks.
 
-        What it says before a tool call is among them, so that all of them may be more than `state.answer`.
+        This includes text before tool calls, so the whole may be longer than `state.answer`.
         """
         return BlockingIterator(self._stream.text())
 
 
 class ChatStream(BlockingIterator[agent_pb2.FollowDelta]):
-    """Iterates the events of a chat's runs, each with its run and cursor; `cursor` is where to continue later."""
+    """Iterates the events of a chat's runs, each with its run id and cursor; `cursor` is the place to resume from."""
 
     def __init__(self, stream: run_stream.ChatStream) -> None:
         super().__init__(stream)
@@ -74,7 +74,7 @@ class ChatStream(BlockingIterator[agent_pb2.FollowDelta]):
 
 
 class BlockingContext(AbstractContextManager[Any]):
-    """A block that reads a stream."""
+    """Context manager of a stream."""
 
     def __init__(self, block: AbstractAsyncContextManager[Any]) -> None:
         self._block = block
@@ -95,7 +95,7 @@ class BlockingContext(AbstractContextManager[Any]):
 
 
 class BlockingChannel:
-    """A channel that looks like one of grpc.aio."""
+    """A blocking channel with the interface of grpc.aio."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel

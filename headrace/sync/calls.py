@@ -1,4 +1,4 @@
-"""The calls that are made from the contract, for programs without an event loop; calls.pyi has their types."""
+"""Client methods built from the contract, for programs without an event loop; calls.pyi has their types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.sync.blocking import BlockingContext, complete
 
 
 class Calls:
-    """The methods; a subclass has `_client`, the asynchronous client over channels that block."""
+    """Base class with the methods; a subclass sets `_client`, the asynchronous client over blocking channels."""
 
 
 def _make_call(name: str, made: Any) -> Callable[..., Any]:

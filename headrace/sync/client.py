@@ -5,7 +5,7 @@
             for text in run.text():
                 print(text, end="")
 
-It has the calls of `headrace.client`, and is that client over channels which block (blocking.py).
+It has the calls of `headrace.client`, and is that client over blocking channels (blocking.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.v1 import memory_pb2, operator_pb2, tools_pb2
 
 
 class Client(Calls):
-    """Connections to one deployment; threads may share it. Open it with `with`.
+    """Connections to one deployment, shareable between threads; open it with `with`.
 
     The arguments are those of `headrace.client.Client`.
     """
@@ -53,7 +53,7 @@ class Client(Calls):
         )
 
     def __enter__(self) -> Client:
-        """Connect; raises OSError when the files of `tls` cannot be used."""
+        """Connect; raise OSError if the files of `tls` cannot be used."""
         complete(self._client.__aenter__())
         return self
 
@@ -63,34 +63,36 @@ class Client(Calls):
         complete(self._client.__aexit__(kind, error, traceback))
 
     def chat(self, chat_id: str) -> memory_pb2.GetChatResponse:
-        """Return a chat as history events, all of its pages."""
+        """Return a chat, with the history events of all its pages."""
         return complete(self._client.chat(chat_id))
 
     def share_chat(self, chat_id: str, *names: str, participants: Iterable[str] = ()) -> list[str]:
-        """Let those read a chat whom `names` mean (tenant, user:NAME, role:NAME), those take part in it whom
-        `participants` mean, and nobody else; return all names."""
+        """Set who may read a chat (`names`) and who may take part in it (`participants`); return all names.
+
+        Names are tenant, user:NAME or role:NAME. Anybody not named loses access.
+        """
         return complete(self._client.share_chat(chat_id, *names, participants=participants))
 
     def tenant_runs(
         self, wanted: operator_pb2.OperatorListRunsRequest | None = None
     ) -> operator_pb2.OperatorListRunsResponse:
-        """Return a page of the runs of all users of the tenant, the one that began last first."""
+        """Return a page of the runs of all users of the tenant, most recently started first."""
         return complete(self._client.tenant_runs(wanted))
 
     def export_facts(self) -> Iterator[memory_pb2.Fact]:
-        """Yield all facts of the user, the oldest first, ended ones and tombstones too."""
+        """Yield all facts of the user, oldest first, including ended facts and tombstones."""
         return BlockingIterator(self._client.export_facts())
 
     def upload(self, name: str, data: bytes, *, chat_id: str | None = None) -> tools_pb2.UploadFileResponse:
-        """Store a file in a chat's uploads, a new chat's without `chat_id`.
+        """Upload a file to a chat; without `chat_id`, a new chat is created.
 
-        Give what comes back to `ask`: `chat_id`, and `reference` in `references`.
+        Pass the reply to `ask`: its `chat_id`, and its `reference` in `references`.
         """
         return complete(self._client.upload(name, data, chat_id=chat_id))
 
 
 class _BlockingClient(client.Client):
-    """The asynchronous client over channels that block, so that none of its coroutines waits for a loop."""
+    """The asynchronous client over blocking channels, so that none of its coroutines waits for a loop."""
 
     async def _open_channels(self) -> dict[str, grpc.aio.Channel]:
         if self._given_channel is not None:

@@ -1,1 +1,1 @@
-"""Serves HTTP and Server-Sent Events in front of the gRPC services."""
+"""The HTTP and Server-Sent Events server in front of the gRPC services."""

@@ -1,4 +1,4 @@
-"""Starts the facade: `python -m services.facade`."""
+"""Entry point of the facade: `python -m services.facade`."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from services.facade.sign_in.settings import SignInSettings
 from services.runtime.process.config import ProcessSettings, ServerSettings, setting
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
-"""As browsers write it in the header Origin: in lower case, without a path."""
+"""Format of the Origin header as browsers send it: lower case, without a path."""
 
 FACES = frozenset({"a2a", "ag-ui", "mcp"})
-"""Protocols of other programs; each has a folder here."""
+"""Protocols for other programs; each is implemented in a separate folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +24,12 @@ class Config:
     """Address of the interface to listen on."""
 
     port: int = setting(8080, aliases=("SERVER_PORT",))
-    """Port to listen on; 0: any free one, which the log says."""
+    """Port to listen on; 0 picks a free port, which is logged."""
 
     socket: str = ""
-    """Path of a Unix socket to listen at, too, for those whom its folder lets in: a proxy on this machine; empty:
-    none."""
+    """Path of a Unix socket to listen on as well, for example for a proxy on this machine; the folder's
+    permissions decide who may connect. Empty: none.
+    """
 
     orchestrator_address: str = "127.0.0.1:7001"
     """Address of the orchestrator: host:port, `dns:///name:port` for all replicas behind a name, or unix:/path."""
@@ -43,37 +44,43 @@ class Config:
     """Seconds of silence after which a stream gets a comment, so that proxies keep it open."""
 
     slow_reader_s: float = 60.0
-    """Seconds after which a client that takes nothing of its stream is hung up on; its run goes on."""
+    """Seconds after which a client that reads nothing of its stream is disconnected; its run continues."""
 
     idle_s: float = 75.0
-    """Seconds that a connection may take to send the head of its next request. Longer than proxies keep an idle
-    connection (60 s is usual), which would else send a request into one that is being closed."""
+    """Seconds that a connection may take to send the head of its next request. Keep it longer than proxies keep
+    idle connections (usually 60 s); otherwise a proxy may send a request into a connection that is being
+    closed.
+    """
 
     cors_origins: str = ""
-    """Origins whose pages may call this facade, separated by commas: `https://app.example`. Empty: none."""
+    """Origins of pages that may call this facade, separated by commas: `https://app.example`. Empty: none."""
 
     hosts: str = ""
-    """Names under which pages and requests may reach this facade where it asks for no credentials, separated by commas,
-    beside `localhost` and IP addresses, which always may: `facade,headrace.internal`. `*`: any name, for networks
-    without browsers."""
+    """Host names under which a facade without credentials may be reached, separated by commas:
+    `facade,headrace.internal`. `localhost` and IP addresses are always allowed. `*`: any name, for networks
+    without browsers.
+    """
 
     publish: str = ""
-    """Protocols by which all agents are shown, whatever their files say, separated by commas: `a2a,ag-ui,mcp`. Empty:
-    each agent's own `publish` decides."""
+    """Protocols that publish all agents, regardless of their files, separated by commas: `a2a,ag-ui,mcp`.
+    Empty: each agent's own `publish` decides.
+    """
 
     a2a_listen: str = ""
-    """Addresses at which A2A is served over gRPC, separated by commas: host:port (port 0: any free one) or unix:/path.
-    Empty: it is served over HTTP alone."""
+    """Addresses on which to serve A2A over gRPC, separated by commas: host:port (port 0: any free one) or
+    unix:/path. Empty: A2A is served over HTTP only.
+    """
 
     a2a_address: str = ""
-    """host:port that agents' cards have for A2A over gRPC; empty: the port of the first of a2a_listen, at the host by
-    which the card was asked for."""
+    """Address (host:port) of A2A over gRPC in agent cards. Empty: the host of the card's own URL with the port
+    of the first address in a2a_listen.
+    """
 
     sign_in: SignInSettings = SignInSettings()
-    """How people sign in at the console."""
+    """Settings of sign-in to the console."""
 
     process: ProcessSettings = ProcessSettings()
-    """Settings that every service's process has."""
+    """Settings common to all services."""
 
     def __post_init__(self) -> None:
         self.process.auth.check_addresses([f"{self.host}:{self.port}"], has_certificates=self.process.has_certificates)
@@ -94,27 +101,27 @@ class Config:
 
     @property
     def origins(self) -> frozenset[str]:
-        """The origins of `cors_origins`."""
+        """Return the origins of `cors_origins`."""
         return frozenset(origin.strip() for origin in self.cors_origins.split(",") if origin.strip())
 
     @property
     def a2a_server(self) -> ServerSettings | None:
-        """The settings of A2A's gRPC server, whose process is this one; None: there is none."""
+        """Return the settings of A2A's gRPC server, with this process's own settings; None if it is off."""
         if not self.a2a_listen:
             return None
         # Any: one value for each field of ProcessSettings.
         shared: dict[str, Any] = {field.name: getattr(self.process, field.name) for field in fields(ProcessSettings)}
-        shared |= {"metrics_listen": ""}  # served beside HTTP
+        shared |= {"metrics_listen": ""}  # the facade serves metrics itself
         return ServerSettings(listen=self.a2a_listen, **shared)
 
     @property
     def published_faces(self) -> frozenset[str]:
-        """The protocols of `publish`."""
+        """Return the protocols of `publish`."""
         return frozenset(name.strip() for name in self.publish.split(",") if name.strip())
 
     @property
     def served_hosts(self) -> frozenset[str] | None:
-        """Names to be served; None serves any name, since callers show credentials."""
+        """Return the host names to serve; None means any name, because callers present credentials."""
         if not self.process.auth.is_none:
             return None
         return frozenset(host.strip().lower() for host in self.hosts.split(",") if host.strip())

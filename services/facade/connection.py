@@ -1,6 +1,6 @@
-"""A client's connection: malformed HTTP is answered in the envelope and logged as one line.
+"""A client's connection: answers malformed HTTP in the envelope and logs one line.
 
-aiohttp's own connections answer in plain text and log a traceback with the user's bytes.
+aiohttp's own connections answer in plain text and log a traceback that contains the client's bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Connection(web.RequestHandler):
     __slots__ = ("_look", "_slow_reader_s", "_strangers")
 
     def __init__(self, server: web.Server, strangers: Strangers, slow_reader_s: float, **settings: Any) -> None:
-        """`slow_reader_s` is the longest time in which a client takes nothing of an answer that waits for it."""
+        """`slow_reader_s` is how long a client may read nothing of an answer before it is disconnected."""
         super().__init__(server, **settings)
         self._strangers = strangers
         self._slow_reader_s = slow_reader_s
@@ -44,7 +44,7 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer; aiohttp itself would keep it for ever for a client that takes nothing."""
+        """Send the answer; disconnect a client that reads nothing, for which aiohttp itself would wait forever."""
         self._look_later(math.inf)
         try:
             return await super().finish_response(request, resp, start_time)
@@ -79,5 +79,5 @@ class Connection(web.RequestHandler):
 
 
 def set_server_header(answer: web.StreamResponse) -> web.StreamResponse:
-    answer.headers[hdrs.SERVER] = SERVER  # no application has seen it
+    answer.headers[hdrs.SERVER] = SERVER  # this answer bypassed the application
     return answer

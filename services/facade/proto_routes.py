@@ -25,7 +25,7 @@ class Route:
     """The annotated path, with parameters as {field}."""
 
     peer: str
-    """The service that answers."""
+    """The service that handles the RPC."""
 
     rpc: MethodDescriptor
 

@@ -1,4 +1,4 @@
-"""The HTTP server: routes and health pages, served until told to drain."""
+"""The HTTP server: its routes, and serving until it is drained."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from services.runtime.rpc.push_stream import Watches
 
 SHUTDOWN_TIMEOUT_S = 0.2
-"""Wait for connections to close after the drain; aiohttp waits twice that."""
+"""Maximum wait for connections to close after the drain; aiohttp waits twice this time."""
 
 BACKLOG = 128
-"""Connections that wait to be accepted."""
+"""Maximum number of connections waiting to be accepted."""
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ log = structlog.get_logger()
 async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncGenerator[str]:
     """Serve inside the block, which gets the address (host:port).
 
-    Leaving it drains: open requests get `drain_s`, then the rest is disconnected.
+    Leaving the block drains: open requests get `drain_s`, then the rest are disconnected.
 
     Raises:
         OSError: The address cannot be bound, or a credentials file cannot be read.
@@ -75,7 +75,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         a2a.add_routes(application, peers, _make_timeouts(config), shown, watches, grpc_address=grpc_address)
         runner = web.AppRunner(
             application,
-            handler_cancellation=True,  # a client that leaves stops the RPC behind it, even while nothing is written
+            handler_cancellation=True,  # a disconnect cancels the RPC even while nothing is written
             shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
         await runner.setup()
@@ -88,7 +88,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
                 yield address
             finally:
                 for listener in listeners:
-                    listener.close()  # not waited for: that would be for its connections too (Python 3.12)
+                    listener.close()  # not awaited: that would also wait for its connections (Python 3.12)
             runner.server.pre_shutdown()  # kept-alive connections get no further request
             watches.end_all()
             await open_requests.wait_until_zero(process.drain_s)
@@ -98,11 +98,11 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
 
 
 async def _listen(config: Config, server: web.Server, strangers: Strangers) -> list[asyncio.Server]:
-    """Listen at the port, and behind it at the socket, if there is to be one."""
+    """Listen on the port, and on the Unix socket if one is configured."""
     loop = asyncio.get_running_loop()
-    # Any: aiohttp's own types do not know that there may be no access log.
+    # Any: aiohttp's types do not allow for a missing access log.
     settings: dict[str, Any] = {
-        "access_log": None,  # `around` writes the one line
+        "access_log": None,  # `handle_request` logs each request
         "auto_decompress": False,  # compressed bodies are refused: a small one may hide gigabytes
         "keepalive_timeout": config.idle_s,
     }
@@ -110,10 +110,10 @@ async def _listen(config: Config, server: web.Server, strangers: Strangers) -> l
     def connection() -> Connection:
         return Connection(server, strangers, config.slow_reader_s, loop=loop, **settings)
 
-    reuse_port = config.process.reuse_port or None  # False is refused where a system lacks it
+    reuse_port = config.process.reuse_port or None  # even False raises on systems without it
     listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG, reuse_port=reuse_port)
-    if not listener.sockets:  # the loop takes a refused socket for an address family that the machine lacks
-        raise OSError(f"no socket could be had for {config.host}:{config.port}")
+    if not listener.sockets:  # asyncio ignores a socket that the system refuses
+        raise OSError(f"no socket could be opened for {config.host}:{config.port}")
     if not config.socket:
         return [listener]
     return [listener, await loop.create_unix_server(connection, config.socket, backlog=BACKLOG)]
@@ -124,7 +124,9 @@ def _make_timeouts(config: Config) -> StreamTimeouts:
 
 
 def _name_port(address: str) -> str:
-    """Return :port of a listen address, whose host may be one at which nobody reaches it; a socket's path as it is."""
+    """Return :port of a listen address, because its host may not be reachable; a Unix socket's address is
+    unchanged.
+    """
     return address if not address or address.startswith("unix:") else f":{address.rpartition(':')[2]}"
 
 

@@ -1,7 +1,7 @@
-"""Bounds the connections of one address that have brought no request that was admitted.
+"""Limits the idle connections of one address that have sent no authenticated request.
 
-Each costs a descriptor and some memory until its time is over, and one address could take all descriptors. Behind a
-proxy all clients have the proxy's address, so only connections that wait for a request count.
+Each costs a file descriptor and memory until its timeout, and one address could take all descriptors. All
+clients of a proxy share its address, so only connections that wait for a request count.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from services.facade.middleware.request_lifecycle import Handler
 from services.runtime.calls.addresses import find_network
 
 CONNECTIONS_MAX = 1024
-"""Number of an address; with the next one, the one that has waited longest is closed."""
+"""Maximum number per address; one more closes the connection that has waited longest."""
 
 Address: TypeAlias = Any
-"""The network of a peer; whatever the system says of one that has none."""
+"""Network of a peer, or the system's peer name if it has no IP address."""
 
 
 class Strangers:
@@ -27,7 +27,7 @@ class Strangers:
         self._connections_max = connections_max
         self._addresses: dict[asyncio.BaseTransport, Address] = {}
         self._waiting: dict[Address, dict[asyncio.BaseTransport, None]] = {}
-        """Connections that wait for a request, by address, the longest first."""
+        """Connections that wait for a request, by address, longest wait first."""
 
     def add_connection(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -35,7 +35,7 @@ class Strangers:
         self._begin_wait(transport)
 
     def remove_connection(self, transport: asyncio.BaseTransport) -> None:
-        """Forget a connection that has ended, or is no stranger's."""
+        """Stop tracking a connection that has ended or is authenticated."""
         self._end_wait(transport)
         self._addresses.pop(transport, None)
 
@@ -53,7 +53,7 @@ class Strangers:
 
     @web.middleware
     async def note_admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Stands behind the check of credentials."""
+        """Stop tracking the connection; runs after the credential check."""
         if request.transport is not None and request.path.startswith(GUARDED):
             self.remove_connection(request.transport)
         return await handler(request)

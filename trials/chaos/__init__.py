@@ -1,1 +1,1 @@
-"""Two of each service on one machine, killed, cut off and restarted under load; tests/cluster asks for it."""
+"""Two replicas of each service on one machine, killed, cut off and restarted under load; used by tests/cluster."""

@@ -1,4 +1,4 @@
-"""A client that does what a good client does: asks again under the same id, attaches again behind what it has."""
+"""A well-behaved client: it repeats requests with the same id, and reattaches after its last event."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.sse import SseReader
 from tests.support.order import TERMINAL, Event
 
 AGAIN_S = 0.1
-"""Before anything is asked again."""
+"""Pause before a request is repeated."""
 
 RETRIABLE = (429, 500, 502, 503, 504)
-"""Of HTTP: what a client may repeat."""
+"""HTTP statuses after which a client may repeat the request."""
 
 
 @dataclass
 class Asked:
-    """One run as its reader saw it."""
+    """One run, as seen by its reader."""
 
     chat_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -32,13 +32,13 @@ class Asked:
     """Other fields of the query."""
     events: list[Event] = field(default_factory=list[Event])
     attaches: int = 0
-    """How often the reader had to come back."""
+    """How often the reader had to reattach."""
     failures: list[str] = field(default_factory=list[str])
-    """Requests that had to be made again before they gave anything."""
+    """Requests that failed and were repeated."""
     wrong: str = ""
-    """What no service may answer; it is not asked again then."""
+    """An answer that no service may give, after which the client stops."""
     wait_s: float = 0.0
-    """The longest time without an event."""
+    """Longest time without an event."""
 
     @property
     def end(self) -> Event | None:
@@ -46,7 +46,7 @@ class Asked:
 
 
 class Asker:
-    """Asks one facade after the other."""
+    """Asks the facades in turn."""
 
     def __init__(self, http: aiohttp.ClientSession, urls: list[str]) -> None:
         self._http = http
@@ -54,7 +54,7 @@ class Asker:
         self._next = 0
 
     async def ask(self, asked: Asked, message: str, agent: str) -> None:
-        """A whole run, whatever happens meanwhile."""
+        """Follow a run to its end, despite all failures."""
         loop = asyncio.get_running_loop()
         last_s = loop.time()
         while asked.end is None and not asked.wrong:
@@ -74,10 +74,10 @@ class Asker:
                 asked.failures.append(problem)
                 await asyncio.sleep(AGAIN_S)
                 if not asked.run_id:
-                    last_s = loop.time()  # no run is silent: there is none
+                    last_s = loop.time()  # there is no run yet that could be silent
 
     async def folded_again(self, asked: Asked) -> list[Event]:
-        """The run as somebody sees it who comes later."""
+        """Return the run's events as a later reader receives them."""
         again = Asked(asked.chat_id, asked.request_id, asked.run_id)
         return [event async for event in self._attached(again, 0)]
 
@@ -87,7 +87,7 @@ class Asker:
             async for event in self._attached(asked, asked.events[-1]["seq"]):
                 yield event
             return
-        # Until the run's id is known, the whole stream comes again.
+        # Until the run's id is known, the stream starts again from its beginning.
         asked.events.clear()
         body: dict[str, Any] = {
             "message": message,
@@ -99,7 +99,7 @@ class Asker:
         async with self._http.post(f"{self._url()}/api/query", json=body) as response:
             async for event in _sse(response):
                 if event["type"] == "run.error" and not event["runId"]:
-                    # The heartbeats had begun: there is no run, and no status any more to say so.
+                    # Heartbeats had started, so the refusal could not be sent as a status; there is no run.
                     raise refusal(event["error"]["retriable"], event["error"])
                 if event["type"] == "run.start":
                     asked.run_id = event["runId"]
@@ -112,7 +112,7 @@ class Asker:
                 yield event
 
     async def _decide(self, asked: Asked, event: Event) -> None:
-        """Have nothing run again of which nobody knows whether it was done."""
+        """Reject the approval to repeat a call with an unknown outcome."""
         if event["type"] != "approval.ask":
             return
         approval_id = event["approvalId"]
@@ -135,11 +135,11 @@ class Asker:
 
 
 class Refused(aiohttp.ClientError):
-    """An answer that says: later."""
+    """A refusal that may be retried."""
 
 
 class Wrong(Exception):
-    """An answer that says: never."""
+    """A refusal that must not be retried."""
 
 
 def refusal(is_retriable: bool, said: object) -> Refused | Wrong:

@@ -1,8 +1,8 @@
-"""Two of each service as processes of this machine, over PostgreSQL and shared folders, with links that can be cut.
+"""Two replicas of each service as local processes, over PostgreSQL and shared folders, with links that can be cut.
 
-Who calls whom goes over a link of its own: from each orchestrator to each memory, gateway and tools service, from
-each facade to each orchestrator, to an orchestrator from the other one, from each memory to each of the two servers of
-the database, and from each of these to the other. The database's are sockets, which are in no network.
+Each caller uses its own link to each callee: from each orchestrator to each memory, gateway and tools service;
+from each facade to each orchestrator; between the orchestrators; from each memory to each of the two database
+servers; and between the database servers. The database's links are Unix sockets, which belong to no network.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ STOP_TIMEOUT_S = 300.0
 LEASE_S = 3.0
 DRAIN_S = 1.0
 FINISH_S = 10.0
-"""What stops lets others' work end for so long: callers less, and gateways and tools as long as an answer or a command
-takes, as deploy/kubernetes has it."""
+"""How long stopping services wait for work in progress: callers only briefly, gateways and tools as long as an
+answer or a command takes, as in deploy/kubernetes.
+"""
 
 SERVICES = ("memory", "llm_gateway", "tools", "orchestrator", "facade")
-"""In the order that they start in."""
+"""Services in the order in which they start."""
 
 UNIX = "unix:"
 
@@ -49,7 +50,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A replica: how it is started, and where it listens."""
+    """A replica: its command's environment, and its address."""
 
     service: str
     name: str
@@ -63,32 +64,32 @@ class Spec:
 
 @dataclass
 class Cluster:
-    """What runs, and what a test may do to it."""
+    """The running cluster, and the ways in which a test may disturb it."""
 
     urls: list[str]
-    """Of the facades."""
+    """URLs of the facades."""
     data_dir: Path
     database: Pair
     simulator: Simulator
     ways: Ways
     servers: dict[Path, str] = field(default_factory=dict[Path, str])
-    """Names of the database's, by folder."""
+    """Names of the database servers, by folder."""
     links: dict[str, Cut] = field(default_factory=dict[str, Cut])
-    """By who calls and who is called."""
+    """Links by caller and callee."""
     specs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict[str, asyncio.subprocess.Process])
     logs: Path = Path()
 
     def links_to_primary(self) -> list[Cut]:
-        """Of all who use the database, and of its standby."""
+        """Return the links to the primary, from all users of the database and from its standby."""
         name = self.servers[self.database.primary.folder]
         return [link for key, link in self.links.items() if key.endswith(f"~database-{name}")]
 
     async def start(self, key: str) -> None:
-        """Start a replica; it answers when this returns."""
+        """Start a replica; it accepts connections when this returns."""
         spec = self.specs[key]
         with suppress(FileNotFoundError):
-            os.unlink(spec.at.removeprefix(UNIX))  # what a killed one leaves, where it is a socket
+            os.unlink(spec.at.removeprefix(UNIX))  # a socket left by a killed replica
         with (self.logs / f"{key}.log").open("ab") as log:
             self.processes[key] = await asyncio.create_subprocess_exec(
                 *(*self.ways.before(key), sys.executable, "-m", f"services.{spec.service}"),
@@ -103,13 +104,13 @@ class Cluster:
                 await asyncio.sleep(0.05)
 
     async def kill(self, key: str) -> None:
-        """kill -9."""
+        """Kill a replica with SIGKILL."""
         process = self.processes[key]
         process.kill()
         await process.wait()
 
     async def stop(self, key: str) -> None:
-        """SIGTERM, and its end."""
+        """Stop a replica with SIGTERM and wait for its end."""
         process = self.processes[key]
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
@@ -131,7 +132,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running(config_dir: Path, data_dir: Path, logs: Path) -> AsyncGenerator[Cluster]:
-    """The cluster. Its agents and tools are in `config_dir`; providers.json is written."""
+    """Run the cluster with the agents and tools in `config_dir`, where providers.json is written."""
     with tempfile.TemporaryDirectory(prefix="hc-", ignore_cleanup_errors=True) as name, pair() as database:
         folder = Path(name)  # a socket's path has at most 107 bytes
         async with AsyncExitStack() as stack:
@@ -161,14 +162,14 @@ def _ways(folder: Path, stack: AsyncExitStack) -> Ways:
 
 
 class _Plan:
-    """Who is called through which link."""
+    """Creates the links, and assigns them to callers."""
 
     def __init__(self, cluster: Cluster, folder: Path, stack: AsyncExitStack) -> None:
         self._cluster = cluster
         self._folder = folder
         self._stack = stack
         self._through: dict[str, str] = {}
-        """Addresses, by link."""
+        """Addresses by link."""
 
     async def link_all(self) -> None:
         for name, other in zip(NAMES, reversed(NAMES), strict=True):
@@ -187,7 +188,7 @@ class _Plan:
                 way = self._folder / f"memory-{name}~database-{server}"
                 await self._add_link(way.name, way / SOCKET, target / SOCKET)
         for folder, other in list(database.ways.items()):
-            # PostgreSQL is another user: it has no way into a folder of ours.
+            # PostgreSQL runs as another user, which cannot enter our folders.
             way = database.ways[folder] = folder / "other"
             name = f"database-{self._cluster.servers[folder]}~database-{self._cluster.servers[other]}"
             await self._add_link(name, way / SOCKET, other / SOCKET)
@@ -206,7 +207,7 @@ class _Plan:
             "HEADRACE_TRANSPORT": "h2",
             "HEADRACE_CONFIG_DIR": str(config_dir),
             "HEADRACE_DATA_DIR": str(self._cluster.data_dir),
-            "HEADRACE_ALLOW_UNAUTHENTICATED": "true",  # who is not of the test has no way into its network
+            "HEADRACE_ALLOW_UNAUTHENTICATED": "true",  # others cannot reach the test's network
             "HEADRACE_INTERNAL_TOKEN": secrets.token_urlsafe(32),
         }
         found: dict[str, Spec] = {}
@@ -253,7 +254,7 @@ class _Plan:
 async def _stop_all(cluster: Cluster) -> None:
     for made in cluster.links.values():
         made.mend()
-    # Callers first, so that nobody loses a peer that it still needs.
+    # Callers first, so that no service loses a peer that it still needs.
     for service in ("facade", "orchestrator", "tools", "memory", "llm_gateway"):
         await asyncio.gather(*(cluster.stop(key) for key in cluster.processes if key.startswith(service)))
 

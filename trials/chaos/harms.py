@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster, one thing after the other, at random moments, under runs that never stop."""
+"""Faults of a cluster, one after another at random moments, under runs that never stop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trials.chaos.asking import Asked, Asker
 from trials.chaos.cluster import NAMES, SERVICES, Cluster
 
 DOWN_S = 0.3
-"""Between a kill and the next start: what supervises a process is fast."""
+"""Time between a kill and the next start; supervisors restart processes quickly."""
 
 Up = Callable[[], AbstractAsyncContextManager[tuple[Cluster, Asker]]]
-"""Gives a running cluster, and who asks it."""
+"""Yields a running cluster, and a client of it."""
 
 Harm = tuple[str, Callable[[], Awaitable[None]]]
-"""What is done, in words, and the doing."""
+"""Description of a fault, and the function that causes it."""
 
 
 async def killed(cluster: Cluster, key: str) -> None:
@@ -37,7 +37,7 @@ async def cut(cluster: Cluster, link: str, for_s: float) -> None:
 
 
 async def restarted(cluster: Cluster, is_standby: bool) -> None:
-    """Kill the primary or the standby of the database. What it was not heard of for is not over before they agree."""
+    """Kill and restart the primary or the standby of the database, and wait until the two agree."""
     server = cluster.database.standby if is_standby else cluster.database.primary
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
@@ -45,14 +45,14 @@ async def restarted(cluster: Cluster, is_standby: bool) -> None:
 
 
 async def failed_over(cluster: Cluster) -> None:
-    """The primary dies: its connections end."""
+    """Kill the primary, which ends its connections, and promote the standby."""
     await asyncio.to_thread(cluster.database.primary.kill)
     await asyncio.to_thread(cluster.database.promote)
     await asyncio.to_thread(cluster.database.follow)
 
 
 async def vanished(cluster: Cluster, for_s: float) -> None:
-    """The primary's machine dies: nobody hears anything of it any more, not even that."""
+    """Make the primary's machine vanish: it becomes silent, without even closing connections."""
     links, loop = cluster.links_to_primary(), asyncio.get_running_loop()
     until = loop.time() + for_s
     for link in links:
@@ -64,8 +64,11 @@ async def vanished(cluster: Cluster, for_s: float) -> None:
 
 
 def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) -> list[Harm]:
-    """So many of them, of each kind in turn, in any order. None comes again before all of its kind have been: a link
-    that is cut again and again is one that is cut for long, because TCP waits ever longer."""
+    """Return `rounds` faults of all kinds, in random order.
+
+    A fault is repeated only after all others of its kind: TCP waits longer and longer on a link that is cut
+    again and again.
+    """
 
     def dealt(*kind: Harm) -> Iterator[Harm]:
         return cycle(chance.sample(kind, len(kind)))
@@ -91,7 +94,7 @@ def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) ->
 
 @dataclass
 class Load:
-    """Runs that are asked one after the other, many at a time, until told to stop."""
+    """Starts runs continuously, one after another per task, until it is stopped."""
 
     asker: Asker
     agent: str
@@ -108,7 +111,7 @@ class Load:
 
 
 def outcome(run: Asked) -> str:
-    """In a word: the type of its last event, or what a failed one failed with."""
+    """Return the type of the run's last event, or the error code of a failed run."""
     if run.end is None:
         return "none"
     return run.end.get("error", {}).get("code", run.end["type"])

@@ -1,4 +1,4 @@
-"""What must be true of a run, whatever was killed or cut under it."""
+"""Invariants of a run, whatever was killed or cut."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trials.chaos.harms import outcome
 TAKEOVER_S = 30.0
 
 HONEST = {"run.complete", "PROVIDER_UNAVAILABLE", "STREAM_CUT", "OVERLOADED", "INTERRUPTED", "STREAM_BROKEN"}
-"""How a run may end; it may also fail when a service dies in the middle of an answer."""
+"""Possible ends of a run; it may also fail if a service dies in the middle of an answer."""
 
 
 async def find_problems(cluster: Cluster, asker: Asker, run: Asked, log_lines: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with the run, all of it."""
+    """Return all problems of the run."""
     if run.end is None:
         return [run.wrong or f"no end behind {[event['type'] for event in run.events]}, {run.failures}"]
     times = count_times_done(cluster, run)
@@ -43,7 +43,7 @@ async def find_problems(cluster: Cluster, asker: Asker, run: Asked, log_lines: l
 
 
 async def is_same_again(asker: Asker, run: Asked) -> bool:
-    """Whether who comes later sees the same; not when it is told that there is nothing."""
+    """Return whether a later reader sees the same run; False if the run is not found."""
     with suppress(aiohttp.ClientError, TimeoutError, Wrong):
         async with asyncio.timeout(300):
             return fold(await asker.folded_again(run)) == fold(run.events)
@@ -56,7 +56,7 @@ def count_times_done(cluster: Cluster, run: Asked) -> int:
 
 
 async def read_lines(cluster: Cluster) -> dict[str, list[dict[str, Any]]]:
-    """All lines of all chats, as the database has them."""
+    """Return all lines of all chats in the database."""
     connection = await asyncpg.connect(cluster.database.url())
     try:
         rows = await connection.fetch(

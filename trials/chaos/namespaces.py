@@ -1,7 +1,7 @@
-"""Replicas in network namespaces of their own, on one bridge, where any two can be kept from hearing each other.
+"""Replicas in separate network namespaces on one bridge, so that any two can be disconnected.
 
-Needs root and the `ip` program. Nothing of it is in the machine's own network: the bridge is in a namespace too, and
-there the test's own thread is meanwhile.
+Needs root and the `ip` program. The machine's own network is untouched: the bridge is in a namespace too, and
+the test's own thread runs there meanwhile.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ PORT = 7000
 
 SUBNET = "10.213.0.{}"
 OUTSIDE = SUBNET.format(1)
-"""Where the test is, and the provider."""
+"""Address of the test and of the provider."""
 
 NOBODY = "02:00:00:00:00:01"
-"""An address of the bridge's network that no interface has: what goes there is lost, and nobody is told."""
+"""A MAC address that no interface has; packets to it are silently lost."""
 
 _CLONE_NEWNET = 0x40000000
 
 
 class Lost:
-    """A link between two replicas; what is sent while it is cut is lost, and sent again by TCP."""
+    """A link between two replicas; packets sent while it is cut are lost, and TCP retransmits them."""
 
     def __init__(self, network: Network, ends: tuple[str, str]) -> None:
         self._network = network
@@ -43,7 +43,7 @@ class Lost:
 
 
 class Network:
-    """The namespaces of one test, as ways between its replicas."""
+    """The namespaces of one test, connecting its replicas."""
 
     host = OUTSIDE
 
@@ -52,7 +52,7 @@ class Network:
         self.addresses = {replica: SUBNET.format(number) for replica, number in zip(replicas, count(2), strict=False)}
 
     def name(self, replica: str) -> str:
-        """Of its namespace."""
+        """Return the name of a replica's namespace."""
         return f"{self._prefix}-{replica}"
 
     def at(self, replica: str) -> str:
@@ -65,11 +65,11 @@ class Network:
         return self.at(replica), Lost(self, (caller, replica))
 
     def say(self, replica: str, *words: str) -> None:
-        """Have `ip` do something in a replica's namespace."""
+        """Run `ip` in a replica's namespace."""
         _ip("-n", self.name(replica), *words)
 
     def join(self, replica: str) -> None:
-        """Put a replica's namespace on the bridge."""
+        """Connect a replica's namespace to the bridge."""
         port = f"p{self.addresses[replica].rpartition('.')[2]}"
         peer = ("peer", "name", "eth0", "netns", self.name(replica))
         self.say("outside", "link", "add", port, "type", "veth", *peer)
@@ -80,7 +80,7 @@ class Network:
 
 
 def is_possible() -> bool:
-    """Whether this process may make namespaces, and has what it takes."""
+    """Return whether this process can create namespaces."""
     if shutil.which("ip") is None:
         return False
     name = f"headrace-{os.getpid()}-try"
@@ -100,7 +100,7 @@ def is_possible() -> bool:
 
 @contextmanager
 def network(replicas: Iterable[str]) -> Generator[Network]:
-    """A network inside the block, with this thread, and what it starts, at `OUTSIDE`."""
+    """Create a network for the block; this thread, and the processes it starts, are at `OUTSIDE`."""
     made = Network(f"headrace-{os.getpid()}", replicas)
     with ExitStack() as stack:
         for replica in ("outside", *made.addresses):
@@ -118,7 +118,7 @@ def network(replicas: Iterable[str]) -> Generator[Network]:
 
 @contextmanager
 def inside(name: str) -> Generator[None]:
-    """Have this thread's new sockets in a namespace."""
+    """Create this thread's new sockets in a namespace while inside the block."""
     with open("/proc/thread-self/ns/net", "rb") as here, open(f"/run/netns/{name}", "rb") as there:
         _enter(there.fileno())
         try:

@@ -1,4 +1,4 @@
-"""How the replicas of a test reach each other, over links that can be cut: through sockets that we stand behind."""
+"""Links between the replicas of a test, which can be cut because they go through sockets of the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.cluster.links import link
 
 
 class Cut(Protocol):
-    """A link."""
+    """A link that can be cut."""
 
     def cut(self) -> None: ...
 
@@ -19,26 +19,26 @@ class Cut(Protocol):
 
 
 class Ways(Protocol):
-    """Of one cluster; replicas are named as in `orchestrator-a`."""
+    """The connections of one cluster; replicas are named like `orchestrator-a`."""
 
     host: str
-    """Where replicas find what the test itself serves."""
+    """Host at which replicas reach servers of the test itself."""
 
     def at(self, replica: str) -> str:
-        """Where a replica listens: unix:PATH, or host:port."""
+        """Return the address on which a replica listens: unix:PATH, or host:port."""
         ...
 
     def before(self, replica: str) -> list[str]:
-        """What its command begins with."""
+        """Return the prefix of the replica's command."""
         ...
 
     async def link(self, caller: str, replica: str) -> tuple[str, Cut]:
-        """Where `caller` reaches a replica, and the link that this goes over."""
+        """Return the address at which `caller` reaches a replica, and the link in between."""
         ...
 
 
 class Sockets:
-    """A socket of ours before each one that is called. Needs no privileges."""
+    """Puts a socket of the test in front of each callee; needs no privileges."""
 
     host = "127.0.0.1"
 

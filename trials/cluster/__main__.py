@@ -1,4 +1,6 @@
-"""Run both overlays on a real Kubernetes, and break it: before a release (as root; the machine for itself)."""
+"""Run both overlays on a real Kubernetes, and break it: before a release (needs root and an otherwise idle
+machine).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`python -m trials cluster`: both overlays on a real Kubernetes, and what it does to them. It takes
-root, Debian's packages, ten minutes of compiling where it never was done, and the machine for itself.
+"""`python -m trials cluster`: runs both overlays on a real Kubernetes cluster and disturbs them.
 
-KEEP_CLUSTER=1 leaves the cluster up, and takes one that is up as it is.
+It needs root, Debian's packages, ten minutes for the first compilation, and an otherwise idle machine.
+KEEP_CLUSTER=1 keeps the cluster running, and reuses a running one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_dev_is_tried_and_removed(cluster: None) -> None:
 
 
 def test_services_of_prod_rest_within_their_size(prod: Install) -> None:
-    """Before anybody has asked: in a cluster that was kept, memory has the vocabulary for some minutes."""
+    """Checked before any question: in a kept cluster, memory holds the vocabulary for some minutes."""
     found = {
         f"{service} {number}": int(Path(f"/proc/{number}/statm").read_text().split()[1]) * resource.getpagesize()
         for service in SERVICES

@@ -1,4 +1,4 @@
-"""A configuration that is refused, a database that is away, and what is told of it."""
+"""A refused configuration, an unavailable database, and how they are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trials.cluster.kube import await_true, run_cluster
 from trials.cluster.loading import asking
 
 SYNC_S = 180.0
-"""For the kubelet to bring a changed ConfigMap into pods."""
+"""Time for the kubelet to update a changed ConfigMap in pods."""
 
 AWAY_S = 60.0
 
@@ -46,7 +46,7 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
 
 
 def refused_files(install: Install) -> int:
-    """How many of the pods that are ready count a refused file, by the metric of HeadraceConfigurationRefused."""
+    """Return the number of ready pods that count a refused file, by the metric of HeadraceConfigurationRefused."""
     return sum(
         any(float(value) for value in re.findall(r"(?m)^headrace_refused_files\{.*\} (\S+)$", read_metrics(pod)))
         for pod in install.pods("llm-gateway")
@@ -75,7 +75,7 @@ def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself
         said = list[tuple[int, str]]()
         while time.monotonic() < end:
             said.append(prod.ask())
-            # All facades stay where clients find them.
+            # All facades remain available to clients.
             assert all(map(is_ready, prod.pods("facade")))
     finally:
         start_database()
@@ -91,13 +91,13 @@ def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself
 def test_certificates_are_issued_anew_under_load(prod: Install) -> None:
     before = min(map(expiry, prod.pods("memory")))
     with asking(prod, 2) as seen:
-        # Of the same authority, whose folder the operator has kept.
+        # From the same authority; the operator has kept its folder.
         prod.operator.follow("when-it-breaks.md", "Certificates expire")
         await_true("pods have the new ones", lambda: min(map(expiry, prod.pods("memory"))) > before, SYNC_S)
     assert (seen.ends.keys(), seen.refused) == ({"run.complete"}, {})
 
 
 def expiry(pod: dict[str, Any]) -> float:
-    """When the first of the pod's certificates expires, as it tells Prometheus."""
+    """Return the earliest expiry of the pod's certificates, from its metrics."""
     found = re.findall(r"(?m)^headrace_certificate_expires_timestamp_seconds(?:\{.*\})? (\S+)$", read_metrics(pod))
     return min(map(float, found))

@@ -1,4 +1,6 @@
-"""The chart, installed by helm, and its nightly backup, made at once and restored where nothing is."""
+"""The chart, installed with helm, and its nightly backup, made immediately and restored into an empty
+installation.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ VALUES = {
     "config": {"providers": {"providers.json": json.dumps(PROVIDERS)}},
     **dict.fromkeys(("facade", "llmGateway", "memory", "tools", "orchestrator"), SMALL),
 }
-"""Models that are in the cluster, and requests that fit a small machine."""
+"""Models available in the cluster, and resource requests that fit a small machine."""
 
 OPEN_DATABASE = {
     "apiVersion": "networking.k8s.io/v1",
@@ -78,7 +80,7 @@ def test_a_nightly_backup_is_restored_where_nothing_is(charted: Install) -> None
 
 
 def empty(install: Install) -> None:
-    """An empty database and an empty volume, and nothing that runs."""
+    """Empty the database and the volume, and stop all pods."""
     install.kubectl("scale", "deployment,statefulset", "--all", "--replicas", "0")
     await_true("nothing runs", lambda: not [item for item in install.get("pods")["items"] if not is_done(item)])
     add_database(install.namespace)

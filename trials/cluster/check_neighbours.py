@@ -1,4 +1,6 @@
-"""Who reaches whom: the network policies, as they are enforced, and a second installation with the same authority."""
+"""Reachability between pods: enforcement of the network policies, and a second installation with the same
+authority.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ ARROWS = {
     "memory": {"llm-gateway"},
     "tools": {"llm-gateway", "memory"},
 }
-"""As docs/architecture.md draws them; the facade's own port is open to all who may go out to it."""
+"""Allowed calls, as drawn in docs/architecture.md; the facade's own port is open to all that may connect to it."""
 
 OTHER = rsa.generate_private_key(65537, 2048)
-"""Another issuer's key, and later the same one's next."""
+"""Key of another issuer, and later the same issuer's next key."""
 
 ROTATION_S = 150.0
-"""For each of three orchestrators to have asked for the keys again, some of them later than others."""
+"""Time for each of three orchestrators to refetch the keys, at different moments."""
 
 CONNECT = """
 import json, socket, sys
@@ -65,7 +67,7 @@ def address(install: Install, service: str) -> str:
 
 
 def reach(namespace: str, pod: str, targets: list[tuple[str, str, int]]) -> set[str]:
-    """The targets that a connection from the pod gets to."""
+    """Return the targets to which the pod can connect."""
     command = ("exec", pod, "--", "python", "-c", CONNECT, json.dumps(targets))
     return set(json.loads(kubectl("-n", namespace, *command).splitlines()[-1]))
 
@@ -82,7 +84,7 @@ def targets_in(install: Install) -> list[tuple[str, str, int]]:
 def test_services_reach_those_that_they_call_and_nobody_else(prod: Install) -> None:
     targets = [item for item in targets_in(prod) if item[0] != "facade"]
     found = {service: reach(prod.namespace, pod_name(prod, service), targets) for service in SERVICES}
-    # A pod always reaches itself, whatever policies say.
+    # A pod always reaches itself, regardless of policies.
     own = {service: {service, f"{service} 7000", f"{service} 9464"} for service in SERVICES}
     assert {service: item - own[service] for service, item in found.items()} == {
         service: ARROWS[service] - own[service] for service in SERVICES
@@ -95,7 +97,7 @@ def test_others_of_the_cluster_reach_the_edge_alone(prod: Install) -> None:
 
 @pytest.fixture(scope="module")
 def second(prod: Install) -> Generator[Install]:
-    # With what changes most of an overlay: jwt before the others, as docs/operating/install.md says.
+    # With the components that change most of an overlay; jwt first, as docs/operating/install.md says.
     install = install_prod("second", ("jwt", "go-facade", "encryption"))
     yield install
     remove_prod(install)
@@ -115,7 +117,7 @@ def test_tokens_of_an_issuer_are_taken_and_no_others(second: Install) -> None:
     good = sign("first", RSA)
     status, said = second.ask(token=good)
     assert (status, '"type":"run.complete"' in said) == (200, True), said
-    # Memory verifies for itself; what was asked with the key is of the same tenant, but another user's.
+    # Memory verifies the token itself; chats asked with the key belong to the same tenant but another user.
     assert second.list_chats(50, good)[0] == 200
     assert second.list_chats(50, good)[1].isdisjoint(second.list_chats(50)[1])
     refused = {
@@ -137,7 +139,7 @@ def test_keys_are_rotated_while_services_run(second: Install) -> None:
     stop_issuer()
     assert second.ask(token=before)[0] == 200, "its keys are known"
     publish_keys(folder, second=OTHER)
-    # By every orchestrator, each of which looks for an unknown key once in 30 s; then none has the withdrawn one.
+    # Each orchestrator looks for an unknown key once in 30 s; afterwards none accepts the withdrawn one.
     await_true("the new key is taken", lambda: ask_often(second, after) == {200}, ROTATION_S)
     await_true("the old key is refused", lambda: ask_often(second, before) == {401}, ROTATION_S)
 
@@ -148,7 +150,7 @@ def sign(key_id: str, key: Any, **changed: Any) -> str:
 
 
 def ask_often(install: Install, token: str) -> set[int]:
-    """The statuses of questions that come to each orchestrator, one after the other."""
+    """Return the statuses of several questions, which reach all orchestrators in turn."""
     return {install.ask(token=token)[0] for _ in range(6)}
 
 
@@ -161,7 +163,7 @@ def test_what_is_said_is_encrypted_where_the_component_says_so(prod: Install, se
 
 
 def test_with_one_authority_the_other_installation_is_a_stranger(prod: Install, second: Install) -> None:
-    """Also where no network policy keeps them apart."""
+    """The other installation is refused even without network policies."""
     for install in (prod, second):
         apply(open_network(install.namespace))
     try:
@@ -183,7 +185,7 @@ def open_network(namespace: str) -> dict[str, object]:
 
 
 def call_memory(caller: Install, owner: Install) -> str:
-    """How memory of `owner` takes a call of an orchestrator of `caller`."""
+    """Return the status of a call from an orchestrator of `caller` to memory of `owner`."""
     pod = pod_name(caller, "orchestrator")
     command = (
         "exec",

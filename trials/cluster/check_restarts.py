@@ -1,4 +1,4 @@
-"""What a restart, a kill and a drain do to streams that go on meanwhile."""
+"""The effect of a restart, a kill and a drain on active streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trials.cluster.kube import FOLDER, HERE, await_true, find_processes, kubect
 from trials.cluster.loading import Seen, asking
 
 STREAMS = 4
-"""Of each kind: those that answer at once, and those that take ten seconds."""
+"""Number of streams of each kind: fast answers, and answers that take ten seconds."""
 
 
 def assert_nothing_lost(seen: Seen) -> None:
@@ -42,12 +42,12 @@ def test_kill_9_of_one_of_each_loses_nothing(prod: Install) -> None:
         await_true("all containers are ready", lambda: all(is_ready(prod, service) for service in SERVICES))
     assert_nothing_lost(seen)
     assert_nothing_lost(slow)
-    # A facade that is gone is in the Service until the kubelet has seen it: connections to it are refused.
+    # A facade that is gone stays in the Service until the kubelet notices; connections to it are refused.
     assert {item for item in seen.refused | slow.refused if "Client" not in item and "Server" not in item} == set()
 
 
 def kill(pod_uid: str, service: str) -> None:
-    """Kills the service's process as the kernel's out-of-memory killer does."""
+    """Kill the service's processes as the kernel's out-of-memory killer would."""
     killed = find_processes(pod_uid, service)
     for number in killed:
         os.kill(number, signal.SIGKILL)
@@ -62,7 +62,7 @@ def is_ready(install: Install, service: str) -> bool:
 
 
 def test_a_drained_node_keeps_what_the_budgets_say(prod: Install) -> None:
-    """There is one node: it takes pods again at once, while those that it had are evicted one after the other."""
+    """The only node accepts pods again at once, while its old pods are evicted one after another."""
     before = {service: {item["metadata"]["uid"] for item in prod.pods(service)} for service in SERVICES}
     ready: dict[str, list[int]] = {service: [] for service in SERVICES}
     command = [HERE / "cluster", "kubectl", "drain", "node-1", "--pod-selector", "app.kubernetes.io/name"]

@@ -1,4 +1,4 @@
-"""A backup that is made in use, restored where nothing is."""
+"""A backup made under load, restored into an empty installation."""
 
 from __future__ import annotations
 

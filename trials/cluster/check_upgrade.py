@@ -1,6 +1,6 @@
-"""From an earlier version to this one and back, with runs that go on.
+"""Upgrades from an earlier version to this one and back, with active runs.
 
-HEADRACE_UPGRADE_FROM names the commit; without it, the last tag of a version.
+HEADRACE_UPGRADE_FROM names the commit; by default, it is the last version tag.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find_earlier() -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
-    """The earlier version."""
+    """Check out the earlier version."""
     commit = find_earlier()
     if not commit:
         pytest.skip("NOTICE: there is no tag v*, and HEADRACE_UPGRADE_FROM is not set: no upgrade is tried")
@@ -49,7 +49,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 @pytest.fixture(scope="module")
 def earlier(prod: Install, checkout: Path) -> Generator[Install]:
-    """Its image and manifests, in a namespace of their own beside a cluster that has this version's image."""
+    """Install the earlier version, in its own namespace of a cluster that has this version's image."""
     build_image(checkout, OLD_IMAGE)
     load_image(OLD_IMAGE)
     install = prepare_prod(
@@ -104,7 +104,7 @@ def images(install: Install) -> set[str]:
 
 
 def is_refused(install: Install) -> bool:
-    """Whether a pod's first container ended with the code for what a person has to mend."""
+    """Return whether memory's init container exited with the code for errors that need an operator."""
     found = [item for pod in install.pods("memory") for item in pod["status"].get("initContainerStatuses", [])]
     ends = [item[name].get("terminated", {}) for item in found for name in ("state", "lastState") if name in item]
     return any(item.get("exitCode") == 78 for item in ends)

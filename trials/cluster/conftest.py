@@ -1,4 +1,4 @@
-"""One cluster for all checks, and overlays/prod in it."""
+"""One cluster for all checks, with overlays/prod installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL beside the cluster, at its node's address."""
+"""PostgreSQL outside of the cluster, at its node's address."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trials.image.build import base_images, build_from
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/nowhere"))
 
 DATA = "/run/postgresql-data"
-"""In the cluster's own /run, which is gone with it."""
+"""In the cluster's own /run, which is removed with it."""
 
 
 CLIENT_IMAGE = "docker.io/library/postgres:17-bookworm"
-"""As the manifests of backups name it; here it has pg_dump and pg_restore of the server's version, and no server."""
+"""Name in the manifests of backups; here it has the server version's pg_dump and pg_restore, and no server."""
 
 
 def add_client_image() -> None:
@@ -29,13 +29,13 @@ def add_client_image() -> None:
 
 
 def make_server() -> None:
-    """A server, where there is none."""
+    """Create a server if there is none."""
     if run_cluster("enter", "sh", "-c", f"ls {DATA} 2>/dev/null || true"):
         return
     run_cluster("enter", "install", "-d", "-o", "postgres", "-g", "postgres", "-m", "0700", DATA)
     _as_postgres(f"{PROGRAMS}/initdb -D {DATA} -A trust -U headrace >/dev/null")
     settings = f"listen_addresses='{HOST}'\\nunix_socket_directories='{DATA}'\\nfsync=off\\nmax_connections=200\\n"
-    # The network policies are what keeps others away.
+    # Access is restricted by the network policies.
     _as_postgres(
         f"printf \"{settings}\" >>{DATA}/postgresql.conf; echo 'host all all 10.89.0.0/16 trust' >>{DATA}/pg_hba.conf"
     )
@@ -43,7 +43,7 @@ def make_server() -> None:
 
 
 def add_database(name: str) -> None:
-    """An empty one, in the place of one that an earlier check has left."""
+    """Create an empty database, replacing one left by an earlier check."""
     ask_database("postgres", f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
     ask_database("postgres", f"CREATE DATABASE {name}")
 

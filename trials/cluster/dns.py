@@ -1,7 +1,7 @@
-"""A cluster's DNS, as small as it can be, in a pod: `dns.py API_URL FOLDER`, whose files are `token` and `ca.crt`.
+"""A minimal DNS server for a cluster, run in a pod: `dns.py API_URL FOLDER`; FOLDER has the files `token` and
+`ca.crt`.
 
-Services and their pods have A records; of other kinds there is none, and what there is not is NXDOMAIN. CoreDNS does
-the same and more.
+Services and their pods have A records and no others; unknown names are NXDOMAIN. CoreDNS does the same and more.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PORT = 53
 A = 1
 
 records: dict[str, list[str]] = {}
-"""Addresses by name, replaced as a whole."""
+"""Addresses by name."""
 
 
 def follow(api: str, folder: Path) -> None:
-    """Keeps `records` as the API server has services and endpoints, half a second behind it."""
+    """Keep `records` equal to the API server's services and endpoints, half a second late."""
     context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     context.check_hostname = False  # the server's certificate is its own authority
     token = (folder / "token").read_text().strip()
@@ -51,7 +51,7 @@ def follow(api: str, folder: Path) -> None:
 
 
 def resolve_all(services: list[dict[str, Any]], slices: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """The addresses of each service, or of its pods where it has none of its own, and of each pod that has a name."""
+    """Return the addresses of each service, of the pods of a headless service, and of each named pod."""
     found: dict[str, list[str]] = {}
     headless, unready = set[str](), set[str]()
     for entry in services:

@@ -1,4 +1,4 @@
-"""`docker build -t NAME -f FILE CONTEXT` and `docker push NAME` as pages say them, without a daemon or a registry."""
+"""`docker build -t NAME -f FILE CONTEXT` and `docker push NAME` as the pages use them, without daemon or registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""overlays/dev and overlays/prod in the cluster, as docs/operating/install.md says that they are installed."""
+"""overlays/dev and overlays/prod, installed in the cluster as described in docs/operating/install.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trials.cluster.pages import Operator, make_folder
 SERVICES = ("facade", "orchestrator", "llm-gateway", "memory", "tools")
 
 SIMULATOR = "simulated"
-"""The namespace that stands for the world outside: what the models are asked there."""
+"""Namespace of the outside world: the simulated models."""
 
 READY_S = 600
 
@@ -59,7 +59,7 @@ PROVIDERS = {
 class Install:
     namespace: str
     operator: Operator
-    """Who has installed it, in a folder of its own."""
+    """The operator who installed it, with a folder."""
 
     @property
     def key_file(self) -> Path:
@@ -75,12 +75,12 @@ class Install:
         return f"http://{self.get('service', 'facade')['spec']['clusterIP']}:8080"
 
     def pods(self, service: str) -> list[dict[str, Any]]:
-        """Those that are not on their way out."""
+        """Return the pods that are not being deleted."""
         found = self.get("pods", "-l", f"app.kubernetes.io/name={service}")["items"]
         return [entry for entry in found if "deletionTimestamp" not in entry["metadata"]]
 
     def wait_scaled(self) -> None:
-        """Until the autoscalers have brought the least of pods: an object begins with one."""
+        """Wait until the autoscalers have reached their minimum, because an object starts with one pod."""
         await_true(
             "the autoscalers' least",
             lambda: all(
@@ -95,7 +95,7 @@ class Install:
             self.kubectl("rollout", "status", f"{kind}/{service}", f"--timeout={READY_S}s")
 
     def wait_gone(self) -> None:
-        """Until no pod is on its way out any more."""
+        """Wait until no pod is being deleted."""
         await_true(
             "draining pods are gone",
             lambda: not any("deletionTimestamp" in entry["metadata"] for entry in self.get("pods")["items"]),
@@ -104,12 +104,14 @@ class Install:
     def ask(
         self, message: str = "What time is it in Paris?", agent: str = "assistant", token: str = ""
     ) -> tuple[int, str]:
-        """The status and the answer's head and body, in the cluster's network; by ada's key, or with `token`."""
+        """Return the status, and head and body of the answer, with ada's key or with `token`; from inside the
+        cluster's network.
+        """
         body = json.dumps({"agentKey": agent, "message": message})
         return self._fetch("/api/query", token, "-H", "Content-Type: application/json", "-d", body)
 
     def list_chats(self, most: int, token: str = "") -> tuple[int, set[str]]:
-        """The status, and the newest chats' ids."""
+        """Return the status, and the ids of the newest chats."""
         status, said = self._fetch(f"/api/chats?pageSize={most}", token)
         if status != 200:
             return status, set()
@@ -126,7 +128,7 @@ class Install:
 
 
 def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: str = "") -> None:
-    """In the place of a storage class: a folder of the node."""
+    """Create a volume from a folder of the node, in place of a storage class."""
     run_cluster("enter", "rm", "-rf", f"/run/volumes/{name}")
     run_cluster("enter", "install", "-d", "-m", "0777", f"/run/volumes/{name}")
     spec = {
@@ -142,7 +144,7 @@ def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: 
 def prepare_prod(
     namespace: str, checkout: Path = ROOT, words: dict[str, str] | None = None, components: tuple[str, ...] = ()
 ) -> Install:
-    """Everything before its pods: an overlay, secrets and certificates, a database and a volume that are empty."""
+    """Prepare an installation without pods: overlay, secrets, certificates, an empty database and an empty volume."""
     operator = Operator(make_folder(namespace, checkout), _words(namespace) | (words or {}))
     install = Install(namespace, operator)
     add_database(namespace)
@@ -162,7 +164,7 @@ def prepare_prod(
 
 
 def install_prod(namespace: str = "headrace", components: tuple[str, ...] = ()) -> Install:
-    """Replicas over a database, with certificates of one authority for every namespace."""
+    """Install replicas with a database; all namespaces' certificates have the same authority."""
     install = prepare_prod(namespace, components=components)
     if "encryption" in components:  # as docs/guides/encryption.md says
         install.operator.run("head -c 32 /dev/urandom | base64 | sed 's/^/first:/' >master-keys")
@@ -172,7 +174,7 @@ def install_prod(namespace: str = "headrace", components: tuple[str, ...] = ()) 
 
 
 def find_prod(namespace: str = "headrace") -> Install | None:
-    """The one of a cluster that was kept."""
+    """Return the installation of a kept cluster; None if there is none."""
     folder = FOLDER / "operators" / namespace
     if namespace not in {entry["metadata"]["name"] for entry in get("namespaces")["items"]} or not folder.exists():
         return None
@@ -180,7 +182,7 @@ def find_prod(namespace: str = "headrace") -> Install | None:
 
 
 def remove_prod(install: Install) -> None:
-    """At once, without what draining is for."""
+    """Remove an installation immediately, without draining it."""
     install.kubectl("delete", "deployments,statefulsets", "--all", "--wait=false")
     install.kubectl("delete", "pods", "--all", "--grace-period=1")
     kubectl("delete", "namespace", install.namespace, "--timeout=600s", timeout_s=660)
@@ -188,7 +190,7 @@ def remove_prod(install: Install) -> None:
 
 
 def _words(namespace: str) -> dict[str, str]:
-    """As docs/operating/install.md says it of a second installation."""
+    """Return the replacements for a second installation, as in docs/operating/install.md."""
     volume = {"/volumes/workspaces": f"/run/volumes/{namespace}"}
     if namespace == "headrace":
         return volume
@@ -200,7 +202,7 @@ def _words(namespace: str) -> dict[str, str]:
 
 
 def _adapt_overlay(folder: Path, namespace: str, components: tuple[str, ...]) -> None:
-    """An agent that takes its time, models that are in the cluster, and requests that fit a small machine."""
+    """Add a slow agent, models in the cluster, and resource requests that fit a small machine."""
     path = folder / "kustomization.yaml"
     overlay = yaml.safe_load(path.read_text()) | {"namespace": namespace}
     overlay["resources"].append("models.yaml")

@@ -1,5 +1,4 @@
-"""An issuer of tokens outside of the suite: its keys are at an HTTPS address, whose certificate is of an authority that
-only who is told of it trusts."""
+"""A token issuer outside of the suite: serves its keys over HTTPS, with a certificate of a private authority."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ HOST, PORT = f"issuer.{NAMESPACE}", 8443
 ISSUER, AUDIENCE = f"https://{HOST}:{PORT}/", "headrace"
 
 TRUSTED = "/etc/issuer/ca.crt"
-"""Where services find the authority."""
+"""Path of the authority's certificate in the services' pods."""
 
 SERVE = """
 import functools, http.server, ssl
@@ -34,13 +33,13 @@ server.serve_forever()
 
 
 def issue_certificate(folder: Path) -> None:
-    """Make the issuer's certificate in `folder`, and the file `ca.crt` of its authority."""
+    """Create the issuer's certificate in `folder`, and its authority's `ca.crt`."""
     folder.mkdir(exist_ok=True)
     Authority(folder, "issuers").issue("issuer", workload=x509.DNSName(HOST))
 
 
 def describe_trust(namespace: str, folder: Path) -> list[dict[str, Any]]:
-    """The objects by which services reach the issuer and trust it."""
+    """Return the objects that let services reach the issuer and trust it."""
     to_issuer = {"namespaceSelector": {"matchLabels": {"name": NAMESPACE}}}
     callers = {"key": "app.kubernetes.io/name", "operator": "In", "values": ["orchestrator", "memory", "tools"]}
     policy = {
@@ -63,7 +62,7 @@ def describe_trust(namespace: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def trust_issuer() -> list[dict[str, Any]]:
-    """What changes of a pod that verifies tokens, as a JSON patch."""
+    """Return JSON patches for the pods that verify tokens."""
     pod, container = "/spec/template/spec", "/spec/template/spec/containers/0"
     volume = {"name": "issuer", "configMap": {"name": "issuer-ca"}}
     mount = {"name": "issuer", "mountPath": str(Path(TRUSTED).parent), "readOnly": True}
@@ -79,11 +78,11 @@ def trust_issuer() -> list[dict[str, Any]]:
 
 
 def publish_keys(folder: Path, **keys: Any) -> None:
-    """Have the issuer publish these keys by their ids, and no other."""
+    """Make the issuer publish exactly these keys, by id."""
     at = {"namespace": NAMESPACE, "name": "issuer"}
     published = jwks(*(jwk(key, key_id) for key_id, key in keys.items())).decode()
     files = {name: (folder / name).read_text() for name in ("issuer.crt", "issuer.key")}
-    stop_issuer()  # its volume would have other keys only after a minute or so
+    stop_issuer()  # its volume would be updated only after about a minute
     container = {
         "name": "issuer",
         "image": IMAGE,

@@ -1,4 +1,4 @@
-"""The cluster of ./cluster, as the checks ask and change it."""
+"""Access to the cluster of ./cluster for the checks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ HERE = Path(__file__).parent
 FOLDER = ROOT / "build" / "cluster"
 
 HOST = "10.89.0.1"
-"""The node's address, and that of what runs beside pods."""
+"""Address of the node, and of servers outside of pods."""
 
 DNS = "10.89.2.10"
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 IMAGE = f"registry.example/headrace:{VERSION}"
-"""Of this checkout, as docs/operating/install.md names it."""
+"""Image of this checkout, named as in docs/operating/install.md."""
 
 NEEDED = ("etcd", "containerd", "iptables", "ipset", "conntrack", "openssl")
 
 COMPILE_TIMEOUT_S = 3600.0
 
 TIMEOUT_S = 600.0
-"""For what takes seconds on a machine that has nothing else to do."""
+"""Timeout of operations that take seconds on an idle machine."""
 
 
 def name_missing_programs() -> list[str]:
@@ -62,7 +62,7 @@ def kubectl(*arguments: str, text: str | None = None, timeout_s: float = TIMEOUT
 
 
 def get(*arguments: str) -> Any:
-    """What kubectl get has to say, parsed."""
+    """Return the parsed output of kubectl get."""
     return json.loads(kubectl("get", "-o", "json", *arguments))
 
 
@@ -75,7 +75,7 @@ def as_list(items: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> dict[st
 
 
 def await_true(what: str, is_true: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> float:
-    """Asks again until it is so; the seconds that it took."""
+    """Poll until the condition holds; return the seconds it took."""
     begin = time.monotonic()
     while not is_true():
         assert time.monotonic() < begin + timeout_s, f"not in {timeout_s:g} s: {what}"
@@ -84,7 +84,7 @@ def await_true(what: str, is_true: Callable[[], bool], timeout_s: float = TIMEOU
 
 
 def find_processes(pod_uid: str, service: str) -> list[int]:
-    """The service's processes in a pod, by their numbers on this machine."""
+    """Return the process ids, on this machine, of the service in a pod."""
     module = f"services.{service.replace('-', '_')}"
     found = list[int]()
     for process in Path("/proc").glob("[0-9]*"):
@@ -99,7 +99,7 @@ def find_processes(pod_uid: str, service: str) -> list[int]:
 
 
 def load_image(name: str) -> None:
-    """Brings an image of build/image into the node's, as a registry would."""
+    """Load an image of build/image into the node, as a registry would."""
     archive = STORAGE / "image.tar"
     archive.unlink(missing_ok=True)
     run_buildah("push", "--quiet", name, f"docker-archive:{archive}:{name}")

@@ -1,7 +1,7 @@
-"""Asks over HTTP on so many streams at a time until its input ends, and counts how they end.
+"""Asks over HTTP on several streams at a time until its input ends, and counts how the runs end.
 
-`python -m trials.cluster.load URL STREAMS KEY_FILE AGENT`, in the cluster's network; prints one JSON object. A
-stream that breaks is read on where it broke, as a client does it.
+`python -m trials.cluster.load URL STREAMS KEY_FILE AGENT` runs in the cluster's network and prints one JSON
+object. A broken stream is resumed where it broke, as a client would do.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SILENCE_S = 180.0
 
 @dataclass(slots=True)
 class Counts:
-    """What became of what was asked."""
+    """Outcomes of all questions."""
 
     ends: Counter[str] = field(default_factory=Counter[str])
-    """By the last event's type; `lost` is an acknowledged run whose end could not be read."""
+    """By type of the last event; `lost` is an acknowledged run with an end that could not be read."""
 
     refused: Counter[str] = field(default_factory=Counter[str])
-    """Queries that were answered with an error, or whose connection broke before the run had a name."""
+    """Queries answered with an error, or with a connection that broke before the run had an id."""
 
     attaches: Counter[int] = field(default_factory=Counter[int])
-    """How many streams were read on so many times."""
+    """Number of streams by how often they were resumed."""
 
     problems: list[str] = field(default_factory=list[str])
 
@@ -55,7 +55,7 @@ async def ask_until(stop: asyncio.Event, url: str, streams: int, key: str, agent
     counts = Counts()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)
-    # A connection for each request, as from many clients.
+    # A new connection per request, as from many clients.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(url, headers=headers, timeout=timeout, connector=connector) as http:
 
@@ -91,7 +91,7 @@ async def _ask(http: aiohttp.ClientSession, agent: str, counts: Counts) -> None:
         parameters = {"runId": stream.run_id, "lastSeq": str(stream.seq)}
         async with _noting(stream), http.get("/api/attach", params=parameters) as response:
             if response.status == 200:
-                # Only a connection that was taken counts: trying again is no sign of a broken stream.
+                # Only accepted connections count; a retry does not mean a broken stream.
                 attaches += 1
                 await _read(response, stream)
     counts.attaches[attaches] += 1
@@ -114,7 +114,7 @@ async def _read(response: aiohttp.ClientResponse, stream: Stream) -> None:
         if not text.startswith("data: {"):
             continue
         event: dict[str, Any] = json.loads(text.removeprefix("data: "))
-        # The start of a block that is open comes again where a stream is read on.
+        # A resumed stream repeats the start of an open block.
         stream.seq = max(stream.seq, event.get("seq", 0))
         stream.run_id = event.get("runId") or stream.run_id
         if event["type"] in ENDS:

@@ -1,4 +1,4 @@
-"""Load on the facade's Service from inside the cluster's network, beside what is done to the pods meanwhile."""
+"""Load on the facade's Service, from inside the cluster's network, while the pods are disturbed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trials.cluster.installs import Install
 from trials.cluster.kube import FOLDER, HERE
 
 BEGIN_S, END_S = 10.0, 15.0
-"""Before and after what is done: streams that see nothing of it, and those that come later."""
+"""Duration of the load before and after the block, for undisturbed and later streams."""
 
 ENDING_S = 600.0
 
 
 @dataclass(slots=True)
 class Seen:
-    """Filled in when the block is left."""
+    """Results; filled in when the block is left."""
 
     ends: dict[str, int] = field(default_factory=dict[str, int])
     refused: dict[str, int] = field(default_factory=dict[str, int])
@@ -39,11 +39,11 @@ class Seen:
 
 @contextmanager
 def asking(install: Install, streams: int, agent: str = "assistant") -> Generator[Seen]:
-    """So many streams at a time are asked for while the block runs."""
+    """Keep `streams` streams active while the block runs."""
     command = [HERE / "cluster", "enter", sys.executable, "-m", "trials.cluster.load"]
     process = subprocess.Popen(
         [*command, install.facade_url(), str(streams), str(install.key_file), agent],
-        # By name, because in another mount namespace a process begins at its root.
+        # By name, because a process starts at the root of another mount namespace.
         env=os.environ | {"CLUSTER": str(FOLDER), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ def asking(install: Install, streams: int, agent: str = "assistant") -> Generato
         time.sleep(END_S)
         said, _ = process.communicate("", timeout=ENDING_S)
         seen.read(json.loads(said))
-        sys.stdout.write(f"{said}\n")  # for who reads with pytest -s
+        sys.stdout.write(f"{said}\n")  # shown by pytest -s
     finally:
         process.kill()
         process.wait()

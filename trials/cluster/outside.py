@@ -1,4 +1,4 @@
-"""What is outside of the suite: the simulated models, in a namespace of their own."""
+"""The world outside of the suite: simulated models, in their own namespace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""docs/operating, done word for word: each block of commands of a section in a shell, as a person does it.
+"""Executes docs/operating literally: each block of commands of a section in a shell, as an operator would.
 
-A block ```sh is run; a block ```text behind it is what has to be seen, where … stands for anything. What is this
-machine's and nobody else's is in FOR_THE_READER; `docker`, `helm` and `kubectl` are those of ./programs.
+A ```sh block is run; a ```text block after it is the expected output, where … matches anything. FOR_THE_READER
+has the values specific to this machine; `docker`, `helm` and `kubectl` are those of ./programs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PAGES = ROOT / "docs" / "operating"
 PAGE_NAMES = ("install.md", "upgrade.md", "backup.md", "when-it-breaks.md")
 
 FOR_THE_READER = {"192.0.2.10": HOST}
-"""What a page says for example, and what it is here: the address of the database."""
+"""Example values in the pages, and their values here: the address of the database."""
 
 NOT_FOLLOWED = {
     ("install.md", "On one machine"): "there is no Docker here: tests/deploy/test_compose.py reads what it starts",
     ("backup.md", "On one machine"): "tests/deploy/test_backup.py and test_backup_of_live_runs.py do it",
 }
-"""Sections whose commands no check runs on the cluster, and what holds them."""
+"""Sections with commands that no check runs on the cluster, and the tests that cover them."""
 
 TIMEOUT_S = 1800.0
 
@@ -38,11 +38,11 @@ TIMEOUT_S = 1800.0
 class Step:
     commands: str
     seen: str = ""
-    """What its output has in this order, line by line; nothing is asked of it where this is empty."""
+    """Expected output lines, in order; empty if any output is fine."""
 
 
 def read_sections(page: str) -> dict[str, list[Step]]:
-    """The steps below each heading, in order."""
+    """Return the steps below each heading, in order."""
     sections: dict[str, list[Step]] = {}
     heading, fence, lines = "", "", list[str]()
     for line in (PAGES / page).read_text().splitlines():
@@ -65,7 +65,7 @@ def read_sections(page: str) -> dict[str, list[Step]]:
 
 
 def as_pattern(seen: str) -> re.Pattern[str]:
-    """What matches an output with these lines in this order; white space is as wide as it likes."""
+    """Return a pattern for output with these lines in this order and any amount of white space."""
     lines = [".*?".join(_as_words(piece) for piece in line.split("…")) for line in seen.splitlines()]
     return re.compile(".*?".join(lines), re.DOTALL)
 
@@ -75,7 +75,7 @@ def _as_words(text: str) -> str:
 
 
 def make_folder(name: str, checkout: Path = ROOT) -> Path:
-    """An empty folder with the checkout in `headrace`."""
+    """Create an empty folder with the checkout in `headrace`."""
     folder = FOLDER / "operators" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -85,24 +85,24 @@ def make_folder(name: str, checkout: Path = ROOT) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Somebody who follows the pages in a folder with a checkout at `headrace`."""
+    """An operator who follows the pages, in a folder with a checkout at `headrace`."""
 
     folder: Path
     words: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What they write where a page says something else: a namespace, a version."""
+    """Replacements for words of the pages, such as a namespace or a version."""
 
     def follow(self, page: str, section: str) -> str:
-        """Do what the section says; everything that was printed."""
+        """Follow a section; return all output."""
         return "".join(self._take(step, f"{page}, {section}") for step in read_sections(page)[section])
 
     def run(self, commands: str) -> str:
-        """Something else, in the same folder."""
+        """Run other commands in the same folder."""
         return self._take(Step(commands), "beside the pages")
 
     def _take(self, step: Step, place: str) -> str:
         commands, seen = self._replace(step.commands), self._replace(step.seen)
         done = subprocess.run(
-            # In the cluster's network, but where an image is built, whose packages come from outside.
+            # Runs in the cluster's network, except image builds, which download packages from outside.
             [
                 *([] if "docker" in commands else [HERE / "cluster", "enter"]),
                 "bash",

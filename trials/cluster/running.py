@@ -1,4 +1,4 @@
-"""A cluster for the checks: its programs are compiled, an image is in it, and names resolve."""
+"""A cluster for the checks: compiled programs, a loaded image, and working DNS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trials.cluster.pages import Operator, make_folder
 
 @contextmanager
 def running_cluster() -> Generator[None]:
-    """A cluster with the image of this checkout, without anything of ours."""
+    """Run a cluster with the image of this checkout, and nothing installed."""
     keep = bool(os.environ.get("KEEP_CLUSTER"))
     if keep and (FOLDER / "run" / "holder.pid").exists():
         yield
@@ -44,7 +44,7 @@ def running_cluster() -> Generator[None]:
 
 
 def install_dns() -> None:
-    """Names are where the network policies look for them: at pods of kube-system with the label k8s-app: kube-dns."""
+    """Install DNS where the network policies expect it: at kube-system pods with the label k8s-app: kube-dns."""
     state = FOLDER / "run"
     tokens = dict(line.split(",")[1::-1] for line in (state / "tokens.csv").read_text().splitlines())
     at = {"namespace": "kube-system", "name": "kube-dns"}

@@ -1,4 +1,4 @@
-"""Every system call of every service fails in turn, under a fixed workload, and is judged by what must hold.
+"""Makes every system call of every service fail in turn, under a fixed workload, and checks the invariants.
 
-`python -m trials faults` does it to all of them, tests/trials/test_faults.py to a sample.
+`python -m trials faults` tries all of them, tests/trials/test_faults.py a sample.
 """

@@ -1,11 +1,13 @@
-"""Fail every system call of every service in turn under real work, and look at what comes of it: [POINT…].
+"""Fail every system call of every service in turn under real work, and judge the outcome: [POINT…].
 
-All points, those of some services and calls, or the ones that are named. It prints how often each call is made, each
-point that breaks something, and a table. A point is named SERVICE:PHASE:CALL:N:FAULT, and `:on` after it has all calls
-from the n-th on fail for a while. All of them take long: with `--journal FILE` the series goes on where it was ended.
+Tries all points, those of some services and calls, or the named ones. Prints how often each call is made, each
+point that breaks something, and a table. A point is named SERVICE:PHASE:CALL:N:FAULT; with the suffix `:on`,
+all calls from the n-th on fail for a while. All points take long: with `--journal FILE`, an interrupted series
+continues.
 
-A point of `run` takes half a second of the processor. One of `start` takes a second and waits up to 5 s more, as
-`headrace up` starts a service ever later that dies again and again: `--phases start --jobs 8` waits for many at a time.
+A point of `run` takes half a second of CPU. One of `start` takes a second and waits up to 5 s more, because
+`headrace up` restarts a service later and later if it dies repeatedly: `--phases start --jobs 8` overlaps the
+waits.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ async def try_faults(arguments: argparse.Namespace) -> int:
 
 
 def read_journal(journal: Path) -> set[str]:
-    """Return the names of the points after which all held, the last time that they were tried."""
+    """Return the names of the points that passed when last tried."""
     lines = journal.read_text().splitlines() if journal.exists() else []
     results = dict(line.split(" ", 1) for line in lines)
     return {name for name, result in results.items() if result != BROKEN}

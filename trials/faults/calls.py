@@ -1,4 +1,4 @@
-"""What can fail: the calls, the errors that each may give, and one failure as a point with a name.
+"""System calls that can fail, their possible errors, and named failure points.
 
 The order of SERVICES and CALLS is that of failing_calls.c.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 SERVICES = ("memory", "orchestrator", "llm_gateway", "tools", "facade")
 
 SHORT = "short"
-"""A call that does half of what it was asked for; any caller must go on with the rest."""
+"""A call that does half of what was requested; every caller must continue with the rest."""
 
 EINTR = "EINTR"
 
@@ -28,19 +28,19 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "mkdir": ("EIO", "ENOSPC"),
     "ftruncate": ("EIO", EINTR),
     "mmap": ("ENOMEM",),
-    # Linux interrupts none of these where the socket does not block.
+    # Linux does not interrupt these on a non-blocking socket.
     "socket": ("EMFILE",),
     "connect": ("ECONNREFUSED",),
     "accept": ("EMFILE", "ECONNABORTED", EINTR),
     "recv": ("ECONNRESET", EINTR, SHORT),
     "send": ("EPIPE", EINTR, SHORT),
 }
-"""Errors by call; a call that works on sockets alone fails as a network does."""
+"""Errors by call; socket calls fail as a network would."""
 
 CALLS = tuple(FAULTS)
 
 INVISIBLE = (EINTR, SHORT)
-"""What no client may notice."""
+"""Faults that no client may notice."""
 
 PHASES = ("run", "start")
 """When calls count: while the workload runs, or from a kill of the service until the suite is ready again."""
@@ -48,7 +48,7 @@ PHASES = ("run", "start")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The n-th call of a kind that a service makes in a phase, and how it fails."""
+    """The n-th call of a kind by a service in a phase, and its failure."""
 
     service: str
     phase: str
@@ -56,7 +56,7 @@ class Point:
     n: int
     fault: str
     is_lasting: bool = False
-    """Whether all calls from the n-th on fail, for as long as the harness says."""
+    """Whether all calls from the n-th on fail, for as long as the harness decides."""
 
     @classmethod
     def parse(cls, name: str) -> Point:

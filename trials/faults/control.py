@@ -1,4 +1,4 @@
-"""Our end of failing_calls.c: builds it, has the services load it, says what fails, and reads what has happened."""
+"""The Python side of failing_calls.c: builds it, makes services load it, selects failures and reads results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is no
 
 
 class _Control(ctypes.Structure):
-    """`struct control`."""
+    """Layout of `struct control`."""
 
     _fields_ = (
         ("is_armed", ctypes.c_int32),
@@ -39,39 +39,39 @@ class _Control(ctypes.Structure):
 
 
 class Faults:
-    """The calls of one suite's services."""
+    """Controls the system calls of one suite's services."""
 
     def __init__(self, control: _Control, environment: dict[str, str]) -> None:
         self._control = control
         self.environment = environment
-        """Variables that `headrace up` hands on to every service."""
+        """Variables that `headrace up` passes on to every service."""
 
     def count(self) -> None:
-        """Count calls from now on; none fails."""
+        """Count calls from now on, without failures."""
         self._arm(None)
 
     def fail(self, point: Point) -> None:
-        """Count calls from now on, and have the point's fail."""
+        """Count calls from now on, and make those of the point fail."""
         self._arm(point)
 
     def stop(self) -> None:
-        """Have no call fail any more."""
+        """Stop failing calls."""
         self._control.is_armed = 0
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Calls since they began to count, by service and kind."""
+        """Calls since counting started, by service and kind."""
         rows = (dict(zip(CALLS, row, strict=True)) for row in self._control.counts)
         return dict(zip(SERVICES, rows, strict=True))
 
     @property
     def fired(self) -> int:
-        """Calls that failed."""
+        """Number of failed calls."""
         return self._control.fired
 
     @property
     def where(self) -> str:
-        """The file that the first failed call was about."""
+        """File affected by the first failed call."""
         return self._control.where.decode(errors="replace") if self.fired else ""
 
     def _arm(self, point: Point | None) -> None:
@@ -89,7 +89,7 @@ class Faults:
 
 @contextmanager
 def loading_faults(folder: Path, *owned: Path) -> Generator[Faults]:
-    """Build the library and its control file in `folder`; calls count for what lies below `owned`."""
+    """Build the library and its control file in `folder`; only calls on files below `owned` count."""
     library, path = folder / "failing_calls.so", folder / "control"
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wno-nonnull-compare", "-o", library, SOURCE, "-ldl"],
@@ -97,9 +97,9 @@ def loading_faults(folder: Path, *owned: Path) -> Generator[Faults]:
     )
     path.write_bytes(bytes(ctypes.sizeof(_Control)))
     with path.open("rb+") as file:
-        # Unmapped with the last that refers to it.
+        # Unmapped with its last reference.
         control = _Control.from_buffer(mmap.mmap(file.fileno(), 0))
         for place, name in zip(control.folders, owned, strict=False):
             place.value = str(name).encode()
-        # Variables of the dynamic linker are the ones that every service gets.
+        # Only variables of the dynamic linker are passed on to every service.
         yield Faults(control, {"LD_PRELOAD": str(library), "LD_FAULTS": str(path)})

@@ -1,4 +1,4 @@
-"""One point: the work while it fails, and what is wrong afterwards, by what must hold whatever fails."""
+"""Tries one point: runs the work while it fails, and checks the invariants afterwards."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from trials.faults.calls import INVISIBLE, Point
 from trials.faults.workload import Rig, Work
 
 WORK_S = 120.0
-"""Until the work is done or its runs have failed; nothing may hang."""
+"""Time limit of the work, including failing runs; nothing may hang."""
 
 LASTING_S = 1.5
-"""How long a lasting fault lasts."""
+"""Duration of a lasting fault."""
 
 BACK_S = 60.0
-"""Until everything serves when nothing fails any more; issue 17 says 15 s, of a machine with nothing else to do."""
+"""Time limit until everything works again after the fault; 15 s is required of an otherwise idle machine."""
 
 AGAIN_MAX = 3
-"""Messages of which one must be answered afterwards."""
+"""Number of messages, one of which must be answered after the fault."""
 
 POLL_S = 0.02
 
@@ -44,27 +44,28 @@ BUGS = (
     "ended by an error",
     "library said",
 )
-"""What is logged of an error that nobody has named."""
+"""Log events of unexpected errors."""
 
 BROKEN = "BROKEN"
-"""The result of a point after which something does not hold."""
+"""Result of a point after which an invariant is violated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a point did."""
+    """Outcome of a point."""
 
     point: Point
     fired: int
     where: str
     result: str
-    """In a word: not reached, invisible, repeated (the client asked or attached again), tool failed (the model was
-    told), failed (a run ended with an error), restarted, or BROKEN."""
+    """One of: not reached, invisible, repeated (the client asked or attached again), tool failed (the model was
+    told), failed (a run ended with an error), restarted, or BROKEN.
+    """
     problems: tuple[str, ...] = ()
 
 
 async def try_point(rig: Rig, point: Point) -> Verdict:
-    """Do the work while the point fails, and judge what has come of it."""
+    """Run the work while the point fails, and judge the outcome."""
     before, logged = rig.suite.services(), measure_logs(rig)
     rig.suite.simulator.requests.clear()
     problems: list[str] = []
@@ -101,7 +102,7 @@ async def try_point(rig: Rig, point: Point) -> Verdict:
 
 
 async def restart(rig: Rig, service: str) -> None:
-    """Kill a service, and return when the suite is ready with another one."""
+    """Kill a service, and return when its replacement is ready."""
     old = rig.suite.services()[service]
     os.kill(old, signal.SIGKILL)
     await until(lambda: rig.suite.services().get(service, old) != old)
@@ -110,7 +111,7 @@ async def restart(rig: Rig, service: str) -> None:
 
 @asynccontextmanager
 async def ending_fault(rig: Rig, point: Point) -> AsyncGenerator[None]:
-    """Within the block, end a lasting fault LASTING_S after it began."""
+    """End a lasting fault LASTING_S after its first failed call, while inside the block."""
 
     async def end() -> None:
         await until(lambda: rig.faults.fired > 0)
@@ -126,7 +127,7 @@ async def ending_fault(rig: Rig, point: Point) -> AsyncGenerator[None]:
 
 
 async def judge_work(rig: Rig, work: Work) -> list[str]:
-    """What is wrong; the fault is over."""
+    """Return the problems of the work after the fault has ended."""
     try:
         async with asyncio.timeout(BACK_S):
             await until_ready(rig)
@@ -149,7 +150,7 @@ async def judge_work(rig: Rig, work: Work) -> list[str]:
 
 
 def judge_run(rig: Rig, run: Asked) -> list[str]:
-    """A run that was told of is in the log, and has one end there and in what its reader got."""
+    """Check that an acknowledged run is in the log, and has one end both there and at its reader."""
     lines = read_log(rig, run.chat_id)
     kinds = [line["_type"] for line in lines if line.get("runId") == run.run_id]
     ends = [event["type"] for event in run.events if event["type"] in TERMINAL]
@@ -163,7 +164,7 @@ def judge_run(rig: Rig, run: Asked) -> list[str]:
 
 
 async def judge_views(rig: Rig, work: Work) -> list[str]:
-    """Readers who come later, the history, the list and the log say the same as the first readers were told."""
+    """Check that later readers, the history, the list and the log agree with the first readers."""
     problems: list[str] = []
     lines = read_log(rig, work.chat_id)
     if [line["_n"] for line in lines] != list(range(1, len(lines) + 1)):
@@ -190,7 +191,7 @@ async def judge_views(rig: Rig, work: Work) -> list[str]:
 
 
 def judge_effect(rig: Rig, work: Work) -> list[str]:
-    """What must not be done twice was done once at most, and not at all only where nobody was told that it was."""
+    """Check that the `once` effect happened at most once, and once if it was reported as done."""
     count = rig.suite.data_dir / "workspaces" / work.chat_id / "outputs" / "count"
     times = len(count.read_text().splitlines()) if count.exists() else 0
     told = [event.get("result", "") for event in work.runs[0].events if event["type"] == "tool.result"]
@@ -205,7 +206,7 @@ def measure_logs(rig: Rig) -> dict[Path, int]:
 
 
 def find_bugs(rig: Rig, logged: dict[Path, int]) -> list[str]:
-    """What the services took for mistakes of their own: callers get INTERNAL, or a process ends with a traceback."""
+    """Return the services' unexpected errors: answers with INTERNAL, and tracebacks."""
     problems: list[str] = []
     for log in (rig.suite.data_dir / "logs").iterdir():
         with log.open("rb") as file:
@@ -214,16 +215,16 @@ def find_bugs(rig: Rig, logged: dict[Path, int]) -> list[str]:
         for line in lines:
             try:
                 fields = json.loads(line)
-            except ValueError:  # a torn line, or none of structlog's
+            except ValueError:  # a torn line, or not from structlog
                 continue
-            # aiohttp says so of a handler that raises.
+            # aiohttp logs this for a handler that raises.
             if fields["event"] in BUGS or (log.stem, fields["event"]) == ("facade", "library said"):
                 problems.append(f"{log.stem}: {fields['event']}: {describe_exception(fields.get('exception'))}")
     return problems
 
 
 def describe_exception(exception: Any) -> str:
-    """The outermost exception, and where it was raised."""
+    """Return the outermost exception and where it was raised."""
     if not isinstance(exception, list) or not exception:
         return "no exception"
     places = [f"{frame['filename']}:{frame['lineno']}" for frame in exception[0].get("frames", [])]
@@ -246,7 +247,7 @@ async def fold_again(rig: Rig, run: Asked, events: list[Event] | None = None) ->
 
 
 async def get(rig: Rig, path: str, **params: str) -> tuple[int, Any]:
-    """The answer, asked for again while the service says: later."""
+    """Return the answer, repeating the request while the service is unavailable."""
     while True:
         try:
             status, answer = await rig.suite.get(path, **params)

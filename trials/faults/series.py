@@ -1,4 +1,4 @@
-"""All points of a suite, tried one after the other by several suites at a time."""
+"""Tries all points, with several suites in parallel."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from trials.faults.judging import BROKEN, Verdict, restart, try_point
 from trials.faults.workload import Rig, Work, running_rig
 
 Counts = dict[tuple[str, str], dict[str, int]]
-"""Calls by service and phase, and kind."""
+"""Number of calls by service, phase and kind."""
 
 COUNTED = 3
-"""Times that the work is counted: what happens in threads and over sockets differs a little from time to time."""
+"""How often the work is counted: threads and sockets make the counts vary slightly."""
 
 POINTS_MAX = 200
-"""Points that one suite takes: its folders are those of a small house, not ever larger ones."""
+"""Maximum number of points per suite, so that its folders stay small."""
 
 
 LEAKED_MAX = 12
-"""Open files that a service may have beyond what it began with: connections come and go."""
+"""Number of additional open files a service may have, because connections come and go."""
 
 
 async def count_calls() -> Counts:
-    """How often each service makes each call in each phase."""
+    """Count how often each service makes each call in each phase."""
     with tempfile.TemporaryDirectory(prefix="hf-") as folder:
         async with running_rig(Path(folder)) as rig:
             found: Counts = {(service, "run"): {} for service in SERVICES}
@@ -49,7 +49,7 @@ async def count_calls() -> Counts:
 
 
 def list_points(counts: Counts, services: Iterable[str], phases: Iterable[str], calls: Iterable[str]) -> list[Point]:
-    """The services take turns: one that is killed again soon after its start waits ever longer for the next."""
+    """Return the points, alternating between services: one that is killed again soon is restarted later and later."""
     turns = (
         [
             Point(service, phase, call, n, fault)
@@ -64,7 +64,7 @@ def list_points(counts: Counts, services: Iterable[str], phases: Iterable[str], 
 
 
 async def try_points(points: Sequence[Point], jobs: int, tell: Callable[[Verdict], None]) -> list[Verdict]:
-    """Try all points; the first comes first, whichever suite has it."""
+    """Try all points in order, distributed over the suites."""
     verdicts: list[Verdict] = []
     left = list(reversed(points))
 
@@ -110,7 +110,7 @@ def make_count_table(counts: Counts) -> str:
 
 
 def make_table(verdicts: Iterable[Verdict]) -> str:
-    """Points by service, phase, call, fault and result."""
+    """Return a table of points by service, phase, call, fault and result."""
     results = Counter(
         (
             SERVICES.index(each.point.service),

@@ -1,5 +1,6 @@
-"""The fixed work that calls fail under: uploads, tools of every effect, a picture, a second message, a reader from the
-beginning, a list, a deleted chat."""
+"""The fixed workload: uploads, tools of every effect, an image, a second message, a late reader, a list, a
+deleted chat.
+"""
 
 from __future__ import annotations
 
@@ -53,23 +54,23 @@ SCRIPT: list[dict[str, Any]] = [
 
 @dataclass
 class Work:
-    """What a client was told."""
+    """The client's view of the work."""
 
     chat_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     deleted: str = field(default_factory=lambda: str(uuid.uuid4()))
-    """The chat that it has deleted."""
+    """Id of the chat that the client deleted."""
     runs: list[Asked] = field(default_factory=list[Asked])
     told_again: list[Event] = field(default_factory=list[Event])
-    """The first run, as a reader got it who came later."""
+    """Events of the first run, as received by a late reader."""
     failures: list[str] = field(default_factory=list[str])
-    """Requests that had to be made again."""
+    """Requests that had to be repeated."""
     wrong: list[str] = field(default_factory=list[str])
     """Answers that no service may give."""
 
 
 @dataclass
 class Rig:
-    """A suite whose calls can be made to fail."""
+    """A suite with system calls that can be made to fail."""
 
     suite: Suite
     asker: Asker
@@ -77,7 +78,7 @@ class Rig:
     faults: Faults
 
     async def work(self, work: Work) -> None:
-        """All of the work, once."""
+        """Do all of the work once."""
         picture = await self._upload(work, "dot.png", PICTURE)
         await self._upload(work, "notes.txt", b"one\ntwo\n")
         await self.ask(work, "go")
@@ -94,7 +95,7 @@ class Rig:
         await self._request(work, "DELETE", f"/api/chat?chatId={work.deleted}", gone=True)
 
     async def ask(self, work: Work, message: str, **fields: Any) -> Asked:
-        """A run of the work's chat, to its end."""
+        """Run a question in the work's chat to its end."""
         work.runs.append(asked := Asked(work.chat_id, fields=fields))
         await self.asker.ask(asked, message, "worker")
         work.wrong += [asked.wrong] if asked.wrong else []
@@ -102,14 +103,14 @@ class Rig:
         return asked
 
     async def is_ready(self) -> bool:
-        """Whether the whole chain is."""
+        """Return whether all services are ready."""
         try:
             return (await self.suite.get("/readyz", all=""))[0] == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
 
     def count_open_files(self) -> dict[int, int]:
-        """Open files of each service, by process id."""
+        """Return the number of open files of each service, by process id."""
         return {pid: len(os.listdir(f"/proc/{pid}/fd")) for pid in self.suite.services().values()}
 
     async def _upload(self, work: Work, name: str, data: bytes) -> Any:
@@ -124,9 +125,9 @@ class Rig:
         return answer and answer["data"]
 
     async def _request(self, work: Work, method: str, path: str, form: Any = None, *, gone: bool = False) -> Any:
-        """The answer, asked for until there is one; None for one that may not be.
+        """Return the answer, repeating the request until there is one; None after an illegal answer.
 
-        With `gone`, 404 is one too: where an answer is lost, the client repeats by itself what it may.
+        With `gone`, 404 counts as an answer: after a lost answer, the client repeats a request that may be repeated.
         """
 
         async def send() -> Any:
@@ -153,12 +154,12 @@ class Rig:
 
 @asynccontextmanager
 async def running_rig(folder: Path) -> AsyncGenerator[Rig]:
-    """A suite of real processes over `folder`, ready, warm, with nothing failing."""
+    """Start a suite of real processes over `folder`, and wait until it is ready and warm, without faults."""
     config, data = folder / "config", folder / "data"
     write_config(config)
     data.mkdir()
     timeout = aiohttp.ClientTimeout(total=60, sock_read=40)
-    # A connection for each request: the facade has to accept them.
+    # A new connection per request, so that the facade has to accept them.
     connector = aiohttp.TCPConnector(force_close=True)
     with loading_faults(folder, data, config) as faults:
         async with (

@@ -1,1 +1,1 @@
-"""Frames of which our server must take what h2 and libnghttp2 take."""
+"""Frames with which our server must agree with h2 and libnghttp2."""

@@ -1,4 +1,6 @@
-"""Frames and header blocks as an attacker would try them: right ones, changed a little, cut, or out of order."""
+"""Generates frames and header blocks as an attacker might: valid ones, slightly changed, truncated, or out of
+order.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ VALUES = [
 
 
 def make_case(random: Random) -> list[bytes]:
-    """Return what one peer sends, a frame a piece; the first is the preface and its settings."""
+    """Return the frames sent by one peer; the first piece is the preface and its settings."""
     peer = _Peer(random)
     make = [
         *[peer.make_headers] * 6,
@@ -50,7 +52,7 @@ class _Peer:
         return self._random.random() < odds
 
     def _find_stream(self) -> int:
-        """Return one that was opened, or in rare cases any; the reserved bit says nothing."""
+        """Return an opened stream, or rarely any other; the reserved bit must be ignored."""
         odd = self._random.choice((0, 1, 2, 5, 2**31 - 1))
         stream_id = odd if self._choose(0.02) else max(self._random.choice(self._opened), 1)
         return stream_id | (RESERVED_BIT if self._choose(0.1) else 0)
@@ -126,7 +128,7 @@ class _Peer:
         return [raw(wire.PING, self._random.choice((0, wire.ACK)), 0, self._random.randbytes(size))]
 
     def make_other(self) -> list[bytes]:
-        """Make a frame of any kind, flags and payload."""
+        """Return a frame of random kind, flags and payload."""
         random = self._random
         kind = random.choice((*range(wire.GOAWAY), wire.WINDOW_UPDATE, wire.CONTINUATION, 10, 12, 16, 200, 250, 251))
         return [
@@ -135,7 +137,7 @@ class _Peer:
 
 
 def _change(random: Random, frame: bytes) -> bytes:
-    """Return the frame, in rare cases with a bit changed; its length stays right."""
+    """Return the frame, rarely with one bit changed; its length stays correct."""
     if random.random() > 0.02:
         return frame
     changed = bytearray(frame)

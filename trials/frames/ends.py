@@ -1,4 +1,4 @@
-"""What our server, and `h2` or libnghttp2 by itself, take of the same frames."""
+"""Feeds the same frames to our server and to h2 or libnghttp2."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TARGETS = {
     b":authority": _AUTHORITY,
     b"host": _AUTHORITY,
 }
-"""Values that nghttp2 takes; others get 405 or UNIMPLEMENTED, and nothing looks at the scheme and the authority."""
+"""Values accepted by nghttp2; we answer others with 405 or UNIMPLEMENTED, and do not use scheme or authority."""
 
 _GOAWAY_BYTES = 9 + 8
 _CONNECTION = (bytes(4), b"\x80\0\0\0")
@@ -45,21 +45,22 @@ MESSAGE_BYTES_MAX = 4 * 1024 * 1024
 @dataclass(slots=True)
 class Verdict:
     refused_at: int | None = None
-    """Index of the piece at which the connection ended, or with `until_reset` a stream; None if none did."""
+    """Index of the piece at which the connection ended, or with `until_reset` a stream; None if none ended."""
 
     why: str = ""
     ignored: set[int] = field(default_factory=set[int])
-    """Indices of pieces with DATA of a stream that was reset, of which the size alone counts."""
+    """Indices of pieces with DATA of a reset stream, of which only the size counts."""
 
     is_explained: bool = False
-    """Whether the oracle differs for a reason that decision 0016 has: h2 ends the connection where DATA does not fit
-    `content-length`."""
+    """Whether the oracle differs for a reason given in decision 0016: h2 ends the connection if DATA does not
+    match `content-length`.
+    """
 
     is_grpc: bool = True
-    """Whether all DATA were gRPC's messages; the stream of others is reset, and what comes on it then says nothing."""
+    """Whether all DATA were gRPC messages; otherwise the stream is reset, and later frames on it are meaningless."""
 
     requests: dict[int, Headers] = field(default_factory=dict[int, Headers])
-    """Header lists of the requests that were taken, by stream id."""
+    """Header lists of the accepted requests, by stream id."""
 
 
 def try_h2(pieces: list[bytes]) -> Verdict:
@@ -99,7 +100,7 @@ def try_h2(pieces: list[bytes]) -> Verdict:
 def _take_events(verdict: Verdict, connection: H2Connection, events: list[Event]) -> None:
     for event in events:
         if isinstance(event, SettingsAcknowledged):
-            # h2 wants to hear that the table is gone; we know it.
+            # h2 expects to be told that the table is gone.
             connection.decoder.header_table_size = 0
         if isinstance(event, RequestReceived | TrailersReceived):
             headers = [(bytes(name), bytes(value)) for name, value in event.headers]
@@ -124,7 +125,7 @@ class _Server(ServerConnection):
 
 
 def try_nghttp2(units: list[bytes]) -> Verdict:
-    """Return what it took until it refused one of the units of `join_blocks`, by whatever means."""
+    """Return the requests that nghttp2 accepted before it refused a unit of `join_blocks`."""
     verdict = Verdict()
     with serving() as session:
         for index, unit in enumerate(units):
@@ -136,8 +137,11 @@ def try_nghttp2(units: list[bytes]) -> Verdict:
 
 
 def join_blocks(pieces: list[bytes]) -> list[bytes]:
-    """Join header blocks, which some read in part; without GOAWAY, a block that has no end and what is behind SETTINGS
-    that are confirmed: there is no table any more, which only we know."""
+    """Join the pieces of each header block, which some servers read in part.
+
+    GOAWAY, unfinished blocks and everything after acknowledged SETTINGS are left out: from then on there is no
+    header table, which only our server knows.
+    """
     units: list[bytes] = []
     block = b""
     for piece in pieces:
@@ -156,7 +160,7 @@ def join_blocks(pieces: list[bytes]) -> list[bytes]:
 
 
 def has_odd_request(verdict: Verdict) -> bool:
-    """Whether a request was taken that names nothing that there is."""
+    """Return whether an accepted request has values that match no possible target."""
     return any(
         name in _TARGETS and not _TARGETS[name].fullmatch(value)
         for headers in verdict.requests.values()

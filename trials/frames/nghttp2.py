@@ -1,6 +1,6 @@
-"""What a server of libnghttp2 takes of frames, through ctypes: the library comes with curl, and nothing is compiled.
+"""A libnghttp2 server, through ctypes: the library comes with curl, so nothing is compiled.
 
-https://nghttp2.org/documentation/apiref.html has its functions.
+Functions: https://nghttp2.org/documentation/apiref.html
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PATH = ctypes.util.find_library("nghttp2")
 needs_nghttp2 = pytest.mark.skipif(_PATH is None, reason="libnghttp2 is not installed on this machine")
 
 _REFUSED = -521
-"""NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE: it resets the stream."""
+"""NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE, which resets the stream."""
 
 _HEAD_BYTES = 9
 
 
 class _FrameHead(ctypes.Structure):
-    """`nghttp2_frame_hd`, with which each frame begins."""
+    """`nghttp2_frame_hd`, the start of each frame."""
 
     _fields_ = (("size", ctypes.c_size_t), ("stream_id", ctypes.c_int32), ("kind", ctypes.c_uint8))
 
@@ -43,35 +43,35 @@ _ON_HEADER = ctypes.CFUNCTYPE(ctypes.c_int, *_FRAME, *_TEXT, *_TEXT, ctypes.c_ui
 @dataclass(frozen=True, slots=True)
 class Refusal:
     stream_id: int
-    """0: the connection ends."""
+    """Id of the refused stream; 0 if the connection ends."""
 
     why: str
 
 
 @dataclass
 class Session:
-    """A server's end of one connection."""
+    """The server's end of one connection."""
 
     library: Any
     handle: ctypes.c_void_p
     requests: dict[int, Headers] = field(default_factory=dict[int, Headers])
-    """Header lists of the requests that were taken, by stream id."""
+    """Header lists of the accepted requests, by stream id."""
 
     open: dict[int, Headers] = field(default_factory=dict[int, Headers])
-    """Header lists of which the end has not come."""
+    """Header lists that are not complete yet."""
 
     taken: int = 0
-    """Frames that were good."""
+    """Number of valid frames."""
 
     def receive(self, unit: bytes) -> Refusal | None:
-        """Take a frame or a whole header block, and return what the server refuses because of it."""
+        """Receive a frame or a whole header block, and return the refusal that it causes, if any."""
         before = self.taken
         if self.library.nghttp2_session_mem_recv(self.handle, unit, len(unit)) < 0:
             return Refusal(0, "the session failed")
         output, refusal = ctypes.c_void_p(), None
         while (size := self.library.nghttp2_session_mem_send(self.handle, ctypes.byref(output))) > 0:
             refusal = refusal or _read_refusal(ctypes.string_at(output, size))
-        # Of a stream that is closed it ignores even a wrong window.
+        # On a closed stream, it ignores even an invalid window update.
         is_empty_window = unit[3] == WINDOW_UPDATE and not int.from_bytes(unit[_HEAD_BYTES:]) & LAST_STREAM_ID
         if refusal is None and (is_empty_window or (unit[3] in (HEADERS, DATA) and self.taken == before)):
             return Refusal(int.from_bytes(unit[5:9]), "it ignores the frame")
@@ -88,7 +88,7 @@ class Session:
         return _REFUSED if size > limits.HEADERS_BYTES_MAX else 0
 
     def refuse_header(self, stream_id: int, name: bytes, value: bytes) -> int:
-        """Refuse the stream; nghttp2 would leave the header out and take the rest."""
+        """Refuse the stream; nghttp2 would drop the header and accept the rest."""
         self.take_header(stream_id, name, value)
         return _REFUSED
 
@@ -96,7 +96,7 @@ class Session:
         headers = self.open.pop(stream_id, None)
         hosts = {value for name, value in headers or () if name in (b":authority", b"host")}
         if len(hosts) > 1:
-            return 0  # it lets that pass
+            return 0  # nghttp2 allows this
         self.taken += 1
         if headers is not None:
             self.requests.setdefault(stream_id, headers)
@@ -104,7 +104,7 @@ class Session:
 
 
 def has_refusal(output: bytes) -> bool:
-    """Whether a frame ends a stream or the connection."""
+    """Return whether a frame ends a stream or the connection."""
     while output:
         if _read_refusal(output) is not None:
             return True
@@ -122,7 +122,7 @@ def _read_refusal(frame: bytes) -> Refusal | None:
 
 @contextmanager
 def serving() -> Generator[Session]:
-    """A session that has sent its settings."""
+    """Open a session that has sent its settings."""
     library: Any = ctypes.CDLL(_PATH)
     library.nghttp2_session_mem_recv.restype = library.nghttp2_session_mem_send.restype = ctypes.c_ssize_t
     library.nghttp2_session_mem_recv.argtypes = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t

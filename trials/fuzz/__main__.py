@@ -10,7 +10,7 @@ NIGHTLY = ["--bad-requests", "500"]
 
 TARGETS = ("sse", "log_lines", "triple_quotes", "templates", "http2")
 BESIDE = ("routes", "rpcs", "frames")
-"""What is searched through a running suite."""
+"""Targets that are tested through a running suite."""
 
 
 def main(arguments: list[str]) -> int:

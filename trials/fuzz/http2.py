@@ -1,7 +1,7 @@
-"""The frame path of our transport: whatever bytes a peer sends, cut anywhere, the worst is that its connection ends.
+"""The frame path of our transport: whatever bytes a peer sends, at worst its connection ends.
 
-The first byte of an input says which end reads it and how it is cut; the rest comes behind a proper greeting, unless
-the byte says otherwise. Handlers and callers are real, the socket is not.
+The first byte of an input selects the end that reads it and the sizes of the pieces; the rest follows a proper
+greeting, unless the byte disables it. Handlers and callers are real, the socket is not.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ SETTINGS = bytes(3) + b"\4" + bytes(5)
 
 CLIENT, BARE = 0x80, 0x40
 STEPS = 0x3F
-"""Bits of the first byte: the client's end reads it; without a greeting; the size of the pieces, 0: whole."""
+"""Bits of the first byte: read by the client's end; without a greeting; size of the pieces, 0 for the whole input."""
 
 HEADERS = encode_block([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"c")])
 
 MESSAGE_BYTES_MAX = 1000
 TURNS = 5
-"""Of the loop, after which whatever was begun and cancelled has ended."""
+"""Turns of the loop after which everything started and cancelled has ended."""
 
 
 def check(data: bytes) -> None:
-    """Feed the input to a connection, then cut that off."""
+    """Feed the input to a connection, then close it."""
     if data:
         asyncio.run(_check(data[0], data[1:]))
 
@@ -53,7 +53,7 @@ async def _check(how: int, data: bytes) -> None:
 
 
 class Socket(asyncio.Transport):
-    """Takes everything; full after `room` bytes."""
+    """A socket that accepts everything; full after `room` bytes."""
 
     def __init__(self, protocol: Connection, room: int = 50_000) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ async def _client(how: int, data: bytes) -> None:
 
 
 def _ignore(*_: object) -> None:
-    """What a channel would hear of its connection."""
+    """Ignore the connection's callbacks to its channel."""
 
 
 def _not_again(call: Call) -> bool:
@@ -149,7 +149,7 @@ async def _turns() -> None:
 
 
 def _whole(written: bytes) -> None:
-    """What was sent are whole frames, each right by itself."""
+    """Check that the output consists of whole, valid frames."""
     rest = memoryview(written)
     while rest:
         try:
@@ -162,7 +162,7 @@ def _whole(written: bytes) -> None:
 
 
 class _Handlers(grpc.GenericRpcHandler):
-    """A method of each kind, by the last letter of its path."""
+    """Handlers of each kind, by the last letter of the path."""
 
     def service(self, handler_call_details: Any) -> Any:
         return {

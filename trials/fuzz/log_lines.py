@@ -1,4 +1,4 @@
-"""The log's line reader: any bytes are a line or none, and a line that was read reads the same when written again."""
+"""The log's line reader: any bytes are a line or not, and encoding and decoding a line gives the same line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from services.memory.log.lines import Unknown, decode_line, encode_line
 
 
 def check(data: bytes) -> None:
-    """Decode; and again after encoding what came out."""
+    """Decode the data; decode again after encoding the result."""
     try:
         line = decode_line(data)
-    except KeyUnavailable:  # it has the form of an encrypted one
+    except KeyUnavailable:  # it looks like an encrypted line
         return
     if line is None or isinstance(line, Unknown):
         return

@@ -1,6 +1,6 @@
-"""The SSE reader: any bytes, cut anywhere, give the frames that a plain reading of the format gives, or BadFrame.
+"""The SSE reader: any bytes, in any pieces, give the frames of a simple reference parser, or BadFrame.
 
-The first two bytes of an input say how to cut the rest and how large a frame may be.
+The first two bytes of an input select the size of the pieces and the maximum size of a frame.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _VALUES = {b"data", b"event", b"id"}
 
 
 def check(data: bytes) -> None:
-    """Compare the stream read whole, in steps and byte by byte, and where all of it fits, with the plain reading."""
+    """Compare reading the stream whole, in steps and byte by byte; if it fits, also with the reference parser."""
     stream = data[2:]
-    if len(data) < 2 or BOM in stream[1:]:  # the reader drops one before any frame, the format the first alone
+    if len(data) < 2 or BOM in stream[1:]:  # the reader drops a BOM before any frame
         return
     step, size_bytes_max = 1 + data[0] % 16, data[1] or FRAME_SIZE_BYTES_MAX
     whole = read([stream], size_bytes_max)
@@ -32,7 +32,7 @@ def check(data: bytes) -> None:
 
 
 def read(chunks: Iterable[bytes], size_bytes_max: int) -> tuple[list[SseFrame], bool]:
-    """The frames, and whether BadFrame ended them."""
+    """Return the frames, and whether BadFrame ended them."""
     reader = SseReader(size_bytes_max=size_bytes_max)
     frames: list[SseFrame] = []
     try:
@@ -47,7 +47,9 @@ def read(chunks: Iterable[bytes], size_bytes_max: int) -> tuple[list[SseFrame], 
 
 
 def plainly(stream: bytes) -> list[SseFrame]:
-    """https://html.spec.whatwg.org/multipage/server-sent-events.html, line by line, and the last frame unended."""
+    """Return the frames according to https://html.spec.whatwg.org/multipage/server-sent-events.html, plus an
+    unfinished last one.
+    """
     lines = stream.removeprefix(BOM).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     frames: list[SseFrame] = []
     values: dict[bytes, list[bytes]] = {}

@@ -20,15 +20,17 @@ TARGETS = {
     "http2": http2.check,
 }
 OPTIONS = ("-max_len=1024", "-rss_limit_mb=512", "-timeout=10", "-keep_seed=1")
-"""Of libFuzzer. Parsers written in C show it no coverage: without keep_seed it would drop their seeds as all alike."""
+"""Options of libFuzzer. It sees no coverage of parsers written in C, so without keep_seed it would drop their
+seeds.
+"""
 
 SEEDS = Path(__file__).parent / "seeds"
 FOUND = Path("build/fuzz")
-"""What the search finds: inputs that reach new code, and those that fail (crash-…)."""
+"""Output of the search: inputs that reach new code, and those that fail (crash-…)."""
 
 
 def main() -> None:
-    """Fuzz the target that is named first; ends with 0 when nothing was found in -max_total_time."""
+    """Fuzz the target named first; exits with 0 if nothing was found within -max_total_time."""
     name, *options = sys.argv[1:] or [""]
     if name not in TARGETS:
         sys.exit(f"usage: python -m trials.fuzz.target {'|'.join(TARGETS)} [libFuzzer options]")

@@ -1,4 +1,4 @@
-"""Argument templates: any text comes through or is refused by name, and JSON stays JSON of the same shape."""
+"""Argument templates: any text is filled in or refused by name, and JSON stays JSON of the same shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RESULT = '{"id": 12345678901234567890, "day": "2026-02-27", "list": [1]}'
 
 
 def check(data: bytes) -> None:
-    """Resolve the arguments that `data` is in UTF-8, over one tool's result."""
+    """Fill the templates in `data`, taken as UTF-8, from one tool's result."""
     arguments = data.decode(errors="ignore")
     try:
         result = fill_templates(arguments, lambda tool: RESULT if tool == "t" else None)

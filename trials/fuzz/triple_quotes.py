@@ -1,4 +1,4 @@
-"""The triple-quote preprocessor: any text goes through, keeps its lines, and is unchanged where it has no such text."""
+"""The triple-quote preprocessor: it accepts any text, keeps its lines, and changes only triple-quoted strings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from services.orchestrator.agents.definition.reading import to_json
 
 
 def check(data: bytes) -> None:
-    """Turn the text that `data` is in UTF-8 into JSON."""
+    """Convert the text in `data`, taken as UTF-8, to JSON."""
     source = data.decode(errors="ignore")
     result = to_json(source)
     assert result.count("\n") == source.count("\n")

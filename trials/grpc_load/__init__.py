@@ -1,1 +1,1 @@
-"""Honest load: other people's gRPC clients read streams of a server of ours for minutes, and no stream may break."""
+"""Realistic load: third-party gRPC clients read streams of our server for minutes, and no stream may break."""

@@ -1,7 +1,7 @@
-"""Let others' clients of gRPC read streams of a server of ours for minutes: none may break.
+"""Let third-party gRPC clients read streams of our server for minutes: none may break.
 
-Four clients with their default options, over one connection each. A stream that breaks fails the trial, which says
-when, and with which status.
+Four clients with their default options, over one connection each. A broken stream fails the trial; the time and
+the status of the break are printed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LOADS = (Load(1, 400), Load(20, 33), Load(40, 33))
 SECONDS = 120.0
 
 NIGHTLY = ["--transport", "h2"]
-"""Half an hour; on grpcio it takes as long again."""
+"""Takes half an hour; with grpcio it takes as long again."""
 
 PROGRAMS = ("go", "npm", "node")
-"""What its clients are made with and run on."""
+"""Programs needed to build and run the clients."""
 
 
 def main(arguments: Sequence[str]) -> int:

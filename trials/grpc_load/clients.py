@@ -1,4 +1,4 @@
-"""The clients: how each is made and called, and what it says of its streams."""
+"""The clients: how each is built and called, and how its output is read."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ CODES = (
     *("PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
     *("INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"),
 )
-"""By number. https://github.com/grpc/grpc/blob/master/doc/statuscodes.md"""
+"""Status codes by number. https://github.com/grpc/grpc/blob/master/doc/statuscodes.md"""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """How a stream ended, as its client has it."""
+    """The end of a stream, as reported by its client."""
 
     seconds: float
     code: str
     details: str
     messages: int | None
-    """None for a client that does not count them."""
+    """None for a client that does not count messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
     name: str
     build_command: Callable[[str, int], list[str]]
-    """Of an address and a number of streams; makes the program where it was never made."""
+    """Returns the command for an address and a number of streams; builds the program on first use."""
 
     read_output: Callable[[str], list[StreamEnd]]
 
@@ -98,7 +98,7 @@ CLIENTS = {
 
 
 def _write_descriptors() -> Path:
-    """Return a file with the descriptors of the method's service, for clients that have no stubs of it."""
+    """Return a file with the descriptors of the method's service, for clients without stubs."""
     file = MADE / "llm.binpb"
     MADE.mkdir(parents=True, exist_ok=True)
     found: dict[str, FileDescriptor] = {}
@@ -113,7 +113,7 @@ def _write_descriptors() -> Path:
 
 
 def _add_file(file: FileDescriptor, found: dict[str, FileDescriptor]) -> None:
-    """Add a file behind those that it imports."""
+    """Add a file after those that it imports."""
     dependencies: Iterable[FileDescriptor] = file.dependencies
     for needed in dependencies:
         _add_file(needed, found)

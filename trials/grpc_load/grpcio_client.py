@@ -1,4 +1,4 @@
-"""grpcio with its default options: reads streams of one connection to their ends, and prints one line for each.
+"""grpcio with its default options: reads streams of one connection to their ends, and prints one line per stream.
 
 `python -m trials.grpc_load.grpcio_client ADDRESS METHOD REQUEST STREAMS`
 """

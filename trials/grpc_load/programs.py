@@ -1,6 +1,6 @@
-"""Others' programs, made once under build/judges at the versions that go.mod and package.json name.
+"""Third-party programs, built once under build/judges in the versions of go.mod and package.json.
 
-`python -m trials.grpc_load.programs` makes the one that tests need.
+`python -m trials.grpc_load.programs` builds the one needed by tests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ GHZ = ROOT / "tests" / "clients" / "ghz"
 NODE = Path(__file__).parent / "node"
 
 BUILD_TIMEOUT_S = 1200.0
-"""They are fetched and compiled where they never were."""
+"""Long enough for downloading and compiling."""
 
 
 def make_judge() -> Path:
-    """Return grpc-go's interop client and server, and its load."""
+    """Return grpc-go's interop client and server, which is also its load client."""
     return _build_go(JUDGE, ".", "judge")
 
 
@@ -32,7 +32,7 @@ def make_ghz() -> Path:
 
 
 def make_grpc_js() -> Path:
-    """Return the program, next to the packages that it imports."""
+    """Return the program, copied next to the packages that it imports."""
     program = find_npm_environment("grpc-js", NODE / "package.json") / "grpc_js.mjs"
     shutil.copy(NODE / program.name, program)
     return program
@@ -59,4 +59,4 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    make_judge()  # what the check needs; the trial makes the others
+    make_judge()  # needed by the check; the trial builds the others

@@ -1,4 +1,4 @@
-"""One load: a server and a client, each a process of its own, and what came of it."""
+"""One load: a server and a client in separate processes, and the result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trials.grpc_load.clients import Client, StreamEnd
 from trials.grpc_load.programs import ROOT
 
 SLACK_S = 120.0
-"""Time beyond the streams' own after which a load is given up: processes start, and the machine may be busy."""
+"""Time beyond that of the streams after which a load is given up; processes start slowly on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     streams: int
     per_s: int
-    """Deltas of a stream in a second."""
+    """Deltas per stream and second."""
 
     def __str__(self) -> str:
         return f"{self.streams} x {self.per_s}/s"
@@ -34,20 +34,20 @@ class Load:
 class Result:
     ends: list[StreamEnd]
     deltas: int
-    """Deltas that each stream has."""
+    """Number of deltas of each stream."""
 
     missing: int
-    """Streams of which the client says nothing."""
+    """Number of streams that the client does not report."""
 
     complaint: str
-    """What else is wrong, such as what a client said that ended with an error."""
+    """Any other problem, such as the output of a failed client."""
 
     refusals: list[str]
-    """Why the server refused a connection, as it has logged."""
+    """Logged reasons of refused connections."""
 
     @property
     def breaks(self) -> list[StreamEnd]:
-        """Streams that did not come to their end, the first one first."""
+        """Streams that did not reach their end, earliest break first."""
         broken = [end for end in self.ends if end.code != "OK" or end.messages not in (None, self.deltas)]
         return sorted(broken, key=lambda end: end.seconds)
 
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Until the last stream's end."""
+        """Time to the last stream's end."""
         return max((end.seconds for end in self.ends), default=0.0)
 
 
@@ -68,9 +68,9 @@ class _Server:
 
 
 async def run_load(client: Client, load: Load, seconds: float, transport: str) -> Result:
-    """Let the client read the load's streams, which take `seconds`, to their ends."""
+    """Let the client read the load's streams, which take `seconds` seconds, to their ends."""
     deltas = int(seconds * load.per_s)
-    # Making its program may take minutes.
+    # Building its program may take minutes.
     await asyncio.to_thread(client.build_command, "", load.streams)
     async with _serving(load.per_s, deltas, transport) as server:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""A gateway whose model answers steadily, in a process of its own: `python -m trials.grpc_load.server`."""
+"""A gateway with a model that answers steadily, in a separate process: `python -m trials.grpc_load.server`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import GrpcService, serving_grpc
 
 SERVICE = "LOAD"
-"""Its name in variables."""
+"""Service name in environment variables."""
 
 GOLDEN = 0.618
-"""Multiples of it modulo 1 are spread evenly, however many there are."""
+"""Multiples of it modulo 1 are evenly distributed for any number of streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     server: ServerSettings = ServerSettings(listen="127.0.0.1:0")
     per_s: float = 33.0
-    """Deltas of a stream in a second."""
+    """Deltas per stream and second."""
 
     deltas: int = 1000
-    """Deltas of a stream."""
+    """Number of deltas per stream."""
 
 
 class SteadyModel(llm_pb2_grpc.LlmServiceServicer):
@@ -42,7 +42,7 @@ class SteadyModel(llm_pb2_grpc.LlmServiceServicer):
 
     async def StreamChat(self, request: llm_pb2.ChatRequest, context: Any) -> AsyncGenerator[llm_pb2.LlmDelta]:
         clock = asyncio.get_running_loop().time
-        # Answers of models come at times of their own, not all at once.
+        # Like real models, streams send at different times, not all at once.
         start_s = clock() + self._streams * GOLDEN % 1 / self._per_s
         self._streams += 1
         for number in range(self._deltas):

@@ -1,1 +1,1 @@
-"""Attacks of peers without a credential, beside an honest stream: what each costs."""
+"""Attacks of peers without a credential, during an honest stream: the cost of each."""

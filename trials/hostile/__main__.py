@@ -1,11 +1,12 @@
 """Send each class of attack at 1 MB/s without a credential, then those with a login: [SECONDS [CLASS…]].
 
-Each class is sent for 10 s to a service of its own with either transport, and to either facade. Gaps are those of an
-honest stream beside it, in wall time: on a busy machine they are those of the machine, too, so the first row of each
-server has no attack. It fails where a class costs an honest stream or the process too much.
+Each class is sent for 10 s to a separate service with either transport, and to either facade. Gaps are those of
+a concurrent honest stream, in wall time. On a busy machine they include the machine's own delays, so the first
+row of each server has no attack. The trial fails if a class costs an honest stream or the process too much.
 
-Those with a login are of one tenant's ordinary key, on a suite in processes of its own, while another tenant lists the
-agents: it fails where that waits for more than 0.5 s, memory grows by more than 300 MB, or an attack gets anything.
+Attacks with a login use one tenant's ordinary key on a suite in separate processes, while another tenant lists
+the agents. The trial fails if that takes more than 0.5 s, memory grows by more than 300 MB, or an attack
+succeeds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trials.hostile.trial import Cost, Victim, try_attack, victim
 
 SECONDS = 10.0
 GAP_S_MAX = 0.05
-"""Gap p99 of an honest stream beyond that without an attack."""
+"""Maximum p99 gap of an honest stream in excess of that without an attack."""
 
 RSS_MB_MAX = 64
 
@@ -41,7 +42,7 @@ Attack = Callable[[Victim, str, float], Awaitable[Cost]]
 
 
 def main(arguments: list[str]) -> int:
-    """Return 1 where a class costs too much; on a busy machine every class may."""
+    """Return 1 if a class costs too much; on a busy machine, any class may."""
     seconds = float(arguments[0]) if arguments else SECONDS
     named = arguments[1:]
     too_dear = asyncio.run(_measure_all(named, seconds))
@@ -70,7 +71,7 @@ async def _measure_all(named: Sequence[str], seconds: float) -> list[str]:
 async def _print_rows(
     serve: Serve, servers: Sequence[str], attack: Attack, classes: Sequence[str], seconds: float
 ) -> list[str]:
-    """Return the rows that are beyond a limit."""
+    """Print the rows, and return those that exceed a limit."""
     too_dear: list[str] = []
     _print("server", "class", "MB", "conns", "CPU %", "CPU s/MB", "gap p99", "RSS MB", "honest stream")
     for server in servers:

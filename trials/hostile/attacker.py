@@ -1,5 +1,7 @@
-"""Sends an attack at a rate, and connects again whenever it is cut off:
-`python -m trials.hostile.attacker ATTACK PORT BYTES_PER_S SECONDS`. Prints bytes sent and connections made."""
+"""Sends an attack at a given rate, and reconnects whenever it is disconnected.
+
+`python -m trials.hostile.attacker ATTACK PORT BYTES_PER_S SECONDS` prints the bytes sent and connections made.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def main(name: str, port: int, bytes_per_s: float, seconds: float) -> None:
 
 
 def _send(connection: socket.socket, piece: bytes | bytearray, until: float) -> int:
-    """Send it all, for as long as the attack lasts; the other end's answers are thrown away."""
+    """Send the whole piece while the attack lasts; the other end's answers are discarded."""
     rest = memoryview(piece)
     connection.setblocking(False)
     while rest and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Input of peers that show no credential, without end: what follows the preface and the settings of one connection."""
+"""Endless input of peers without a credential: the frames after the preface and settings of one connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUERY = "/headrace.v1.AgentService/Query"
 CANCEL = struct.pack(">L", 8)
 
 QUIET = "nothing"
-"""The class that sends nothing: what the rest costs."""
+"""The class that sends nothing, to measure the other costs."""
 
 Attack = Callable[[], Iterator[bytes]]
 
@@ -27,8 +27,8 @@ def _stream_ids() -> Iterator[int]:
 
 
 def table_bomb(times: int = 14) -> Iterator[bytes]:
-    """Each frame of some 100 bytes names an entry of 3.9 kB fourteen times; three times are within our settings."""
-    # Nothing of the request enters the table, so that the entry keeps its place.
+    """Each frame of about 100 bytes refers to a 3.9 kB entry fourteen times; our settings allow three times."""
+    # The request adds nothing to the table, so the entry keeps its index.
     request = encode_block((name.encode(), value.encode()) for name, value in headers_of("", path=ATTACH))
     first = request + b"\x40\x01a\x7f\xbd\x1d" + b"v" * 3900
     named = request + b"\xbe" * times
@@ -54,7 +54,7 @@ def calls_without_credential() -> Iterator[bytes]:
 
 
 def bodies_without_credential() -> Iterator[bytes]:
-    """Requests of as much as is taken, which nobody ends."""
+    """Requests of the maximum size that are never finished."""
     body = b"\0" + struct.pack(">L", 3_900_000) + b"x" * (16 * 1024 - 5)
     for stream_id in _stream_ids():
         yield opening(stream_id, headers_of("", path=QUERY))
@@ -64,7 +64,7 @@ def bodies_without_credential() -> Iterator[bytes]:
 
 
 def health_checks() -> Iterator[bytes]:
-    """Checks that everybody may make, which nobody ends."""
+    """Health checks, which need no credential, that are never finished."""
     for stream_id in _stream_ids():
         yield opening(stream_id, headers_of("", path="/grpc.health.v1.Health/Check"))
         yield raw(wire.DATA, 0, stream_id, b"\0" + struct.pack(">L", 3_900_000) + b"x" * (16 * 1024 - 5))

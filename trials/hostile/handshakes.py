@@ -1,8 +1,8 @@
-"""Begins TLS handshakes as fast as they are answered, and ends none.
+"""Starts TLS handshakes as fast as they are answered, and finishes none.
 
-`python -m trials.hostile.handshakes PORT SECONDS` goes on until one was not answered. Prints how many were
-answered and how many were not. The greeting is always the same, so that it costs nothing here; it has what the server
-agrees to, so that the answer is signed.
+`python -m trials.hostile.handshakes PORT SECONDS` runs until one was not answered, and prints how many were
+answered and how many were not. The greeting is always the same, so that it costs nothing here; the server can
+agree to it, so that its answer is signed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import sys
 import time
 
 CROWD = "127.0.0.2"
-"""The address of the hostile; honest callers come from 127.0.0.1."""
+"""Address of the attackers; honest callers come from 127.0.0.1."""
 
 ATTACK_S = 1.5
 
 
 def make_greeting(group: str = "") -> bytes:
-    """Return what a client says first, with a share of the key exchange of `group` alone."""
+    """Return a client's first message, with a key share of `group` only."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["h2"])
     if group:
@@ -30,11 +30,11 @@ def make_greeting(group: str = "") -> bytes:
         context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
     except ssl.SSLWantReadError:
         return out.read()
-    raise AssertionError("nobody has answered")
+    raise AssertionError("unreachable")
 
 
 async def attack(port: int) -> tuple[int, int]:
-    """Return the handshakes that were answered, and those that were refused."""
+    """Return the number of answered and of refused handshakes."""
     attacker = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__, str(port), str(ATTACK_S)),
         stdout=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""How fast this machine is at work of the same kind: bounds of CPU time are multiples of it."""
+"""The machine's speed at similar work; bounds of CPU time are multiples of it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ _SMALL_FRAMES = b"".join(
 BYTES = 200_000
 
 OTHER_WORK = 0.25
-"""Share of the processor for the honest stream and the timer that measures."""
+"""Share of the CPU for the honest stream and the measuring timer."""
 
 CPU_S_PER_CONNECTION = 0.003
 RSS_MB_MAX = 64
 
 STALL_MB = 2.0
-"""What may be parsed while others wait: a stall is judged by the machine's pace. It is four times what an idle machine
-needs, since a collection of garbage may come on top, of all objects of a thousand open calls; the header bomb that once
-stalled a service took twelve times as long. What honest readers may notice, `python -m trials hostile` says in wall
-time."""
+"""Amount that may be parsed while others wait, in MB; a stall is judged by the machine's speed. This is four
+times what an idle machine needs, because a garbage collection of all objects of a thousand open calls may be
+added. The header bomb that once stalled a service took twelve times as long. `python -m trials hostile`
+measures the effect on honest readers in wall time.
+"""
 
 
 def measure_mb_s() -> float:
-    """Return the CPU seconds that 1 MB of small frames takes to be parsed by hyperframe, the slowest of three times."""
+    """Return the CPU seconds in which hyperframe parses 1 MB of small frames, the slowest of three measurements."""
     return max(_parse_frames(_SMALL_FRAMES * (BYTES // len(_SMALL_FRAMES))) for _ in range(3))
 
 
 def find_stall_s_max() -> float:
-    """Return the processor time that may pass between two turns of a loop."""
+    """Return the maximum CPU time between two turns of a loop."""
     return STALL_MB * measure_mb_s()
 
 

@@ -1,4 +1,4 @@
-"""One attack against a service of its own, beside an honest stream: what it cost, and what the honest reader saw."""
+"""One attack against a separate service, during an honest stream: its cost, and its effect on the honest reader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = "0d7e1a5e-7a3c-4b8e-9d55-6d6f1f1f2a01"
 BYTES_PER_S = 1_000_000
 
 EVENTS_BEHIND = 20
-"""Events of the honest stream that are read after an attack."""
+"""Number of events of the honest stream to read after an attack."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Victim:
     process: asyncio.subprocess.Process
     port: int
     stalls_s: list[float] = field(default_factory=list[float])
-    """Longest processor times between two turns of a timer that is due at once, of a service that says them."""
+    """Longest CPU times between two turns of a timer that is always due, for services that report them."""
 
     def cpu_s(self) -> float:
         with open(f"/proc/{self.process.pid}/stat") as file:
@@ -50,16 +50,16 @@ class Cost:
     connections: int
     elapsed_s: float
     cpu_s: float
-    """Processor time of the attacked process, the honest stream's included."""
+    """CPU time of the attacked process, including the honest stream."""
 
     rss_mb: float
     """Growth of its memory."""
 
     gap_s_p99: float
-    """Between two events of the honest stream, beyond the time between them when nothing else happens."""
+    """p99 of the time between two events of the honest stream, minus that without an attack."""
 
     is_whole: bool
-    """Whether the honest stream lost no event and went on after the attack."""
+    """Whether the honest stream lost no event and continued after the attack."""
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def victim(folder: Path, transport: str, certificates: Files | None = None
 
 @asynccontextmanager
 async def start_victim(command: Sequence[str], settings: dict[str, str]) -> AsyncGenerator[Victim]:
-    """Run a program with these settings alone; what it prints are its stalls."""
+    """Run a program with only these settings; it prints its stalls."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")} | settings
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, env=env, stdout=pipe, stderr=pipe)
@@ -103,7 +103,7 @@ async def start_victim(command: Sequence[str], settings: dict[str, str]) -> Asyn
 
 
 def is_alive(connection: socket.socket) -> bool:
-    """Whether the other end has not closed it; what has come is thrown away."""
+    """Return whether the other end has not closed the connection; received data is discarded."""
     try:
         while connection.recv(1 << 16):
             pass
@@ -125,14 +125,14 @@ async def _follow(reader: asyncio.StreamReader, stalls_s: list[float]) -> None:
 
 
 async def try_attack(one: Victim, name: str, seconds: float) -> Cost:
-    """Attack for `seconds`, beside an honest stream."""
+    """Attack for `seconds`, during an honest stream."""
     async with Client(f"127.0.0.1:{one.port}", token=SECRET) as client, client.attach(RUN) as deltas:
         seqs = (delta.seq async for delta in deltas)
         return await measure_attack(one, seqs, "trials.hostile.attacker", name, seconds)
 
 
 async def measure_attack(one: Victim, seqs: AsyncIterator[int], attacker: str, name: str, seconds: float) -> Cost:
-    """Let the module `attacker` attack for `seconds`, and read an honest stream's sequence numbers meanwhile."""
+    """Let the module `attacker` attack for `seconds`, while reading an honest stream's sequence numbers."""
     before = await anext(seqs)
     cpu_s, rss_mb = one.cpu_s(), one.rss_mb()
     one.stalls_s.clear()
@@ -159,7 +159,7 @@ async def measure_attack(one: Victim, seqs: AsyncIterator[int], attacker: str, n
 
 
 async def _attack(attacker: str, name: str, port: int, seconds: float) -> tuple[int, int]:
-    """Attack for a while; return the bytes that were taken, and the connections that were needed."""
+    """Attack for a while; return the number of accepted bytes and of connections."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", attacker, name, str(port), str(BYTES_PER_S), str(seconds)),
         stdout=asyncio.subprocess.PIPE,

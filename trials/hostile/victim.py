@@ -1,7 +1,7 @@
-"""A service with credentials whose honest caller follows an endless stream: `python -m trials.hostile.victim`.
+"""A service with credentials and an honest caller that follows an endless stream: `python -m trials.hostile.victim`.
 
-It says on standard output, a line every 0.1 s, how many seconds of the processor passed at most between two turns of a
-timer that is due every millisecond: what an honest stream beside has to wait for.
+Every 0.1 s it prints the longest CPU time, in seconds, between two turns of a timer that is due every
+millisecond: the delay of a concurrent honest stream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Agents(agent_pb2_grpc.AgentServiceServicer):
 
 
 class Keys(keys_pb2_grpc.KeyServiceServicer):
-    """Of a memory that stores none, and in which nobody is suspended."""
+    """Keys of a memory service that stores none and has no suspended users."""
 
     async def ReadKeyChanges(self, request: Any, context: Any) -> keys_pb2.ReadKeyChangesResponse:
         return keys_pb2.ReadKeyChangesResponse()

@@ -1,4 +1,4 @@
-"""Build the image without a registry, and hold it to what the manifests say of pods (as root)."""
+"""Build the image without a registry, and check it against the manifests' description of pods (as root)."""
 
 from __future__ import annotations
 

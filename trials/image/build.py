@@ -1,7 +1,8 @@
-"""Builds deploy/Dockerfile as it stands, without a registry: on stand-ins of its base images, of Debian's packages.
+"""Builds the unchanged deploy/Dockerfile without a registry, on replacements of its base images made from
+Debian packages.
 
-Where the base images are in the storage already, they are taken as they are. pip, apt and Go are reached as this
-machine reaches them; nothing of how it does so gets into the image.
+Base images that are already in the storage are used. pip, apt and Go are reached as on this machine, and none
+of that configuration gets into the image.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from trials.image.programs import STORAGE, run_buildah, run_podman
 DOCKERFILE = "deploy/Dockerfile"
 
 CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
-"""Where Debian's packages look for it."""
+"""Path at which Debian's packages look for it."""
 
 
 def build_image(checkout: Path = ROOT, tag: str = "localhost/headrace:check") -> str:
-    """Returns the image's name; steps of which nothing has changed are not done again."""
+    """Build the image and return its name; unchanged steps are cached."""
     make_bases(checkout)
     build_from(checkout / DOCKERFILE, checkout, tag)
     return tag
 
 
 def build_from(file: Path, context: Path, tag: str) -> None:
-    """Build what stands on the base images, which are in the storage already."""
+    """Build an image on the base images, which must be in the storage already."""
     volumes = [option for volume in (*_registries(), *_go()) for option in ("--volume", volume)]
     # chroot and the host's network: a build needs no more of a container than its root.
     isolation = ("--isolation", "chroot", "--network", "host", "--pull-never", "--layers")
@@ -38,7 +39,7 @@ def build_from(file: Path, context: Path, tag: str) -> None:
 
 
 def base_images(checkout: Path) -> tuple[str, str]:
-    """Python's and Go's image, as the Dockerfile names them."""
+    """Return the names of the Python and Go images in the Dockerfile."""
     named = re.findall(r"^FROM (\S+)", (checkout / DOCKERFILE).read_text(), re.M)
     (python,) = {item for item in named if item.startswith("python:")}
     (go,) = {item for item in named if item.startswith("golang:")}
@@ -55,7 +56,8 @@ def make_bases(checkout: Path) -> None:
         run_buildah("add", "--quiet", working, str(_make_root(version, suite)), "/")
         _commit(working, python)
     if not _is_there(go):
-        # Without the toolchain, which the build mounts: to copy and hash it takes longer than all else.
+        # Without the toolchain, which the build mounts: copying and hashing it would take longer than
+        # everything else.
         working = run_buildah("from", "--pull-never", python).strip()
         path = "/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         run_buildah("config", "--env", f"PATH={path}", "--env", "GOTOOLCHAIN=local", working)
@@ -76,7 +78,7 @@ def _commit(working: str, image: str) -> None:
 
 
 def _make_root(version: str, suite: str) -> Path:
-    """A Debian with Python where the real image has it, as an archive."""
+    """Create an archive of a Debian with Python at the same path as in the real image."""
     python, bin_ = f"/usr/bin/python{version}", '"$1/usr/local/bin'
     hooks = (
         f'ln -s {python} {bin_}/python"; ln -s {python} {bin_}/python3"',
@@ -97,7 +99,7 @@ def _make_root(version: str, suite: str) -> Path:
 
 
 def _debian_sources(suite: str) -> list[str]:
-    """Where this machine gets the suite's packages from."""
+    """Return this machine's package sources of the suite."""
     targets = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
     lines = subprocess.run(targets, capture_output=True, text=True, check=True).stdout.splitlines()
     found = dict(line.split() for line in reversed(lines))
@@ -107,7 +109,7 @@ def _debian_sources(suite: str) -> list[str]:
 
 
 def _registries() -> list[str]:
-    """Volumes by which pip finds what it finds here: an authority of this machine, an index."""
+    """Return volumes with this machine's pip configuration: certificate authority and index."""
     settings = {key: _pip_setting(key) for key in ("cert", "index-url")}
     file = STORAGE / "pip.conf"
     bundle = settings["cert"] or os.environ.get("SSL_CERT_FILE", "")
@@ -124,7 +126,7 @@ def _pip_setting(key: str) -> str:
 
 
 def _go() -> list[str]:
-    """Volumes with the toolchain of this machine, and what it has compiled before."""
+    """Return volumes with this machine's Go toolchain and caches."""
     command = ["go", "env", "GOROOT", "GOCACHE", "GOMODCACHE"]
     root, built, modules = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return [f"{root}:/usr/local/go:ro", f"{built}:/root/.cache/go-build", f"{modules}:/root/go/pkg/mod"]

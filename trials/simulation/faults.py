@@ -1,4 +1,4 @@
-"""Faults of a plan, as they happen."""
+"""Executes the faults of a plan."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from trials.simulation.world.world import World
 
 SHARE = 0.5
-"""Share of the calls that fail while models or tools do."""
+"""Share of the calls that fail during a model or tool fault."""
 
 PHASE_S = 20.0
-"""How long a fault waits for the phase that it is to meet; then it strikes anyway."""
+"""How long a fault waits for its phase before it strikes anyway."""
 
 STOP_S = 60.0
-"""How long a process that was told to stop may take; compose kills an orchestrator then."""
+"""How long a process may take to stop; then compose kills an orchestrator."""
 
 LOOKS = 20
-"""How often a process that is to be killed is looked at before it is killed anyway."""
+"""Number of checks whether a process to be killed is dead, before it is killed anyway."""
 
 
 async def run_faults(world: World, faults: Sequence[Fault], begun: Sequence[Sequence[asyncio.Event]]) -> None:
-    """Let the faults happen, `begun` saying when each person's acts begin; all faults are over when this returns."""
+    """Execute the faults; return when all are over. `begun` signals the start of each person's acts."""
     async with asyncio.TaskGroup() as group:
         for fault in faults:
             group.create_task(_happen(world, fault, begun))
@@ -96,7 +96,7 @@ async def _kill(world: World, fault: Fault) -> None:
 
 
 async def _stop(world: World, fault: Fault) -> None:
-    """Stop a process as whoever updates it does, and start it again."""
+    """Stop a process as an update would, and start it again."""
     if not world.is_up(fault.target):
         return
     process = world.processes[fault.target]
@@ -113,7 +113,7 @@ async def _stop(world: World, fault: Fault) -> None:
 
 
 async def _cut_power(world: World, fault: Fault) -> None:
-    """Cut memory's power at one of its next syncs, or without one."""
+    """Cut memory's power at one of its next syncs, or without a sync."""
     if not world.is_up(fault.target):
         return
     process = world.processes[fault.target]
@@ -124,7 +124,7 @@ async def _cut_power(world: World, fault: Fault) -> None:
             break
     world.storage.syncs_left = None
     if world.processes[fault.target] is process:
-        # Else another process has synced what it read, and has the logs.
+        # Otherwise, another process has synced what it read and owns the logs.
         process.kill()
         world.story.bite(fault.kind, fault.target)
         world.storage.lose_unsynced()
@@ -137,7 +137,7 @@ def list_others(world: World, fault: Fault) -> list[str]:
 
 def _cut_connections(world: World, fault: Fault) -> None:
     others = list_others(world, fault)
-    # Half-open: one end knows at once, the other when its keepalive has found out.
+    # Half-open: one end notices at once, the other by its keepalive.
     late_s = fault.lasts_s if fault.turns % 2 else 0.001
     notices_s = (0.001, late_s) if fault.turns % 3 else (late_s, 0.001)
     hits = [world.sockets.cut(fault.target, other) for other in others]

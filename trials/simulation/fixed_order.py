@@ -1,4 +1,4 @@
-"""Starts this program again with the settings that every world needs."""
+"""Restarts this program with the settings that every world needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 
 SETTINGS = {"PYTHONHASHSEED": "0", "HEADRACE_TRANSPORT": "local"}
-"""The order of sets of texts, the same in every process; and calls in memory."""
+"""A fixed order of sets of strings in every process, and in-memory calls."""
 
 
 def start_again(module: str) -> None:

@@ -1,7 +1,7 @@
-"""Keeps what series of worlds have found, one file for each state of the code; the files add up.
+"""Stores the results of series of worlds, one file per state of the code; the files can be summed.
 
-A state has the name of the last commit that changed what worlds are made of. A series that was stopped continues with
-the seeds that its state's file lacks. Files of other machines can be copied into the same folder.
+A state is named after the last commit that changed code used by worlds. An interrupted series continues with
+the seeds missing in its state's file. Files of other machines can be copied into the same folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = Path("build/series")
 """Not in the repository: `make release` packs it, and docs/reliability.md has the sums."""
 
 CODE = ("headrace", "services", "protos", "tests", "constraints.txt", "pyproject.toml")
-"""What worlds are made of."""
+"""Paths of the code used by worlds."""
 
 RELEASES = "v*"
 """Tags of releases."""
@@ -33,7 +33,7 @@ PROBLEM_CHARS_MAX = 300
 
 @dataclass
 class Record:
-    """What the worlds of one state of the code have shown."""
+    """Results of the worlds of one state of the code."""
 
     commit: str
     when: str
@@ -43,10 +43,10 @@ class Record:
     bites: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
     counts: Counter[str] = field(default_factory=Counter[str])
     failed: dict[int, str] = field(default_factory=dict[int, str])
-    """The first problem of each seed whose world broke a promise."""
+    """First problem of each seed with a broken promise."""
 
     def add(self, result: Result) -> None:
-        """Add a seed's world; once, however often it was simulated."""
+        """Add a seed's world, unless it has been added before."""
         if result.seed in self.seeds:
             return
         self.seeds.add(result.seed)
@@ -57,7 +57,7 @@ class Record:
             self.failed[result.seed] = result.problems[0][:PROBLEM_CHARS_MAX]
 
     def save(self, folder: Path = FOLDER) -> None:
-        """Write the state's file, so that it is whole whenever this process ends."""
+        """Write the state's file atomically."""
         folder.mkdir(parents=True, exist_ok=True)
         kept = {
             "commit": self.commit,
@@ -75,7 +75,7 @@ class Record:
 
 
 def name_ranges(seeds: Collection[int]) -> str:
-    """Return seeds as "1-300, 400": ranges, in order."""
+    """Return seeds as ranges in order, such as "1-300, 400"."""
     ranges: list[list[int]] = []
     for seed in sorted(seeds):
         if ranges and seed == ranges[-1][1] + 1:
@@ -86,17 +86,17 @@ def name_ranges(seeds: Collection[int]) -> str:
 
 
 def read_ranges(text: str) -> Iterator[int]:
-    """Yield what `name_ranges` has named."""
+    """Yield the seeds in the output of `name_ranges`."""
     for part in text.split(", "):
         start, _, end = part.partition("-")
         yield from range(int(start), int(end or start) + 1)
 
 
 def open_record(folder: Path = FOLDER) -> Record:
-    """Return what is kept of the code as it is in the working tree; the result is to be saved by whoever adds to it.
+    """Return the stored record of the code in the working tree; the caller must save it after adding results.
 
     Raises:
-        RuntimeError: The code has changes that no commit has.
+        RuntimeError: The code has uncommitted changes.
     """
     if changed := _run_git("status", "--porcelain", "--", *CODE):
         raise RuntimeError(f"a series is kept by its commit, and these changes have none: {changed}")
@@ -106,18 +106,18 @@ def open_record(folder: Path = FOLDER) -> Record:
 
 
 def read_all(folder: Path = FOLDER) -> list[Record]:
-    """Return what is kept, the oldest state first."""
+    """Return all stored records, oldest state first."""
     return sorted(map(_read, folder.glob("*.json")), key=lambda record: (record.when, record.commit))
 
 
 def name_release(record: Record) -> str:
-    """Return the first release that has the state, or UNRELEASED."""
+    """Return the first release that contains the state, or UNRELEASED."""
     tags = _run_git("tag", "--contains", record.commit, "--list", RELEASES, "--sort=creatordate", checks=False)
     return tags.partition("\n")[0] or UNRELEASED
 
 
 def add_up(records: Sequence[Record]) -> tuple[Counter[tuple[str, str, str]], Counter[str]]:
-    """Return what all of them have met: the hits of faults, and what came of them."""
+    """Return the sums of all records: hits of faults, and outcomes."""
     return _sum(record.bites for record in records), _sum(record.counts for record in records)
 
 

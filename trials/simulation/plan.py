@@ -1,4 +1,4 @@
-"""What people do and what goes wrong in a world, chosen by its seed; a shrunk plan has less of both."""
+"""The actions of people and the faults of a world, chosen by its seed; a shrunk plan has fewer of both."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from random import Random
 
 SPAN_S = 120.0
-"""Simulated time within which faults begin that are to meet nothing."""
+"""Simulated time within which faults without a target act begin."""
 
 MEETING_S, IN_PHASE_S = 8.0, 0.4
 """How long after a question, or after the beginning of a phase that they wait for, faults strike."""
 
 START_S = 0.03
-"""How long after a question those strike that are to meet it before its first event."""
+"""Time after a question within which faults strike before its first event."""
 
 LASTS_S = (0.1, 20.0)
 
 WAITS_S = (0.1, 3.0)
-"""Half of the time for which a process that does little may take its last turns."""
+"""Half of the longest time that an idle process may take for its last turns."""
 
 MEMORY, GATEWAY, TOOLS, ORCHESTRATOR, FACADE, USER = "memory", "gateway", "tools", "orchestrator", "facade", "user"
 POSTGRES = "postgres"
@@ -29,13 +29,13 @@ KINDS = {
     **{"model": (GATEWAY,), "tool": (TOOLS,), "power": (MEMORY,), "EIO": (MEMORY,), "ENOSPC": (MEMORY, POSTGRES)},
     **{"failover": (POSTGRES,), "stall": (POSTGRES,)},
 }
-"""Faults, with the services that each is a fault of."""
+"""Kinds of faults, with the services that can have them."""
 
 OF_DISK = ("power", "EIO", "ENOSPC")
-"""Faults of memory's own disk, which it does not have over PostgreSQL."""
+"""Faults of memory's own disk, which memory does not use with PostgreSQL."""
 
 SHARES = {FACADE: 0.5, POSTGRES: 0.65}
-"""Of the faults in worlds with such a service, so that each kind meets it as often as another service."""
+"""Shares of the faults in worlds with such a service, so that each kind strikes it as often as other services."""
 
 PEERS = {
     MEMORY: (ORCHESTRATOR, ORCHESTRATOR, GATEWAY, USER),
@@ -45,25 +45,33 @@ PEERS = {
     FACADE: (ORCHESTRATOR, USER),
     POSTGRES: (MEMORY,),
 }
-"""Whom a service speaks with, for faults of pairs."""
+"""The peers of a service, for faults of pairs."""
 OF_PAIRS = ("cut", "part")
 OF_WORK = ("model", "tool", "EIO", "ENOSPC")
-"""Faults that hit what a run does: where nobody's run is open a schedule's, at the start of one an earlier one's."""
+"""Faults that affect a run's work: of a schedule if no person's run is open, of an earlier run at the start of
+one.
+"""
 
 FAULTS = (17, 24)
 
 POSTGRES_EVERY = 3
-"""Of so many seeds one has a world with PostgreSQL."""
+"""One world in this many has PostgreSQL."""
 
 SKEWS_S = (0.0, 0.0, 0.1, 7.0)
-"""How wrong clocks may be, either way: any two differ by less than a lease, as docs/operating.md asks for."""
+"""Greatest clock errors in either direction: any two differ by less than a lease, as docs/operating.md requires."""
 
 GATE_RULES = ("", "", "two", "four eyes", "escalating")
-"""Who may answer where a tool needs approval (outside/outside.py); empty: everybody is one user, with no credential."""
+"""Rules for those who may answer when a tool needs approval (outside/outside.py).
+
+Empty: all callers are one user, without a credential.
+"""
 
 PHASES = {"idle": 1, "start": 2, "model": 2, "tool": 1, "gate": 4, "compaction": 4, "between": 1}
-"""What an open run was doing when a fault hit: `start` until its reader has an event, `idle` without one. How
-often each is chosen: what misses a short or seldom one meets another."""
+"""Phases of an open run that a fault may strike, with their weights.
+
+`start` lasts until the reader has an event; `idle` means no open run. A fault that misses a short or rare phase
+strikes another one.
+"""
 
 WAITED_FOR = {
     "model": (),
@@ -72,7 +80,7 @@ WAITED_FOR = {
     "compaction": ("small", "compact"),
     "between": (),
 }
-"""Phases that faults wait for, and the agents that get there; none: all do."""
+"""Phases that faults wait for, and the agents that reach them; no agents: all reach it."""
 
 WHEN_BUSY = ("", "", "enqueue", "reject", "interrupt", "rollback")
 
@@ -83,33 +91,35 @@ AGENTS = (
 """Agents of world/definitions.py; compact is a command to react."""
 
 SPREE = 0.15
-"""Share of the worlds in which people ask `spender` until the purse of all its runs is empty."""
+"""Share of the worlds in which people ask `spender` until the budget of all its runs is exhausted."""
 
 IDLE_S = {("tool", TOOLS): 5.0, ("slow", FACADE): 10.0}
-"""How long these last at least that are to meet something while nobody's run is open: a schedule's first call of a tool
-comes after some seconds, and few ask the facade then."""
+"""Least duration of faults that should strike while no person's run is open.
+
+A schedule's first tool call comes after some seconds, and few people call the facade then.
+"""
 
 ERASED = 0.5
-"""Share of the worlds with users in which one of them is erased."""
+"""Share of the worlds with users in which one user is erased."""
 
 ERASED_S, ERASING_S = (4.0, 40.0), 15.0
-"""When that is asked for, and for how long it goes on where nothing is in its way."""
+"""Time of the erasure, and its duration without faults."""
 
 ERASURE_FAULTS = (2, 5)
-"""Faults that are to meet it, beside the others."""
+"""Number of additional faults during the erasure."""
 
 EDITED, EDITED_S, EDITS = 0.5, (3.0, 80.0), (2, 6)
-"""Share of the worlds in which somebody edits chats, when that is, and how often."""
+"""Share of the worlds in which a person edits chats, and the time and number of the edits."""
 
 EDIT_KINDS = ("title", "title", "pin", "pin", "unpin", "summary", "revert")
 
 RECORDED = 0.2
-"""Share of the questions whose runs are recorded."""
+"""Share of the questions with recorded runs."""
 
 GUEST_AGENTS, HOST_AGENTS = ("oneshot", "small", "asks", "react"), ("oneshot", "small", "small", "compact")
 
 MINUTES_S = (60.0, 120.0, 180.0)
-"""Times of schedules that have many, which every world has in its first minutes."""
+"""Times of repeating schedules, which every world has in its first minutes."""
 
 INTERFERENCES = (
     *("cancel", "cancel after_step", "operator cancel", "steer", "attach", "leave", "go away", "state", "state"),
@@ -117,24 +127,26 @@ INTERFERENCES = (
 )
 
 ANSWERS = ("approve", "approve", "edit", "reject", "twice", "repeat", "late", "never")
-"""What a person does at the gates of a run."""
+"""A person's answers at the gates of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     at_s: float
-    """From `act`'s start, from its phase, or from the world's start."""
+    """Time since the act's start, its phase, or the world's start."""
     kind: str
     target: str
     other: str = ""
-    """The other end, of a fault of a pair; ORCHESTRATOR: all of them."""
+    """The other end of a fault of a pair; ORCHESTRATOR: all of them."""
     lasts_s: float = 1.0
     act: tuple[int, int] | None = None
-    """Person and number of the act that it is to meet, of those that the plan has; None: it falls at any time."""
+    """Person and number of the act that the fault should strike; None: it strikes at any time."""
     phase: str = ""
-    """Phase of a run that it waits for, behind the act's start; empty: none."""
+    """Phase of the act's run that the fault waits for; empty: none."""
     turns: int = 0
-    """Callbacks of the target until it is killed, or syncs until the power fails, so that both fall between any two."""
+    """Callbacks of the target until it is killed, or syncs until the power fails, so that both fall between any
+    two.
+    """
 
     def describe(self) -> str:
         other = f" and {self.other}" if self.other else ""
@@ -143,7 +155,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """What a person does while a run is on its way."""
+    """A person's action during a run."""
 
     after_s: float
     kind: str
@@ -151,7 +163,7 @@ class Interference:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A question, and what is done meanwhile."""
+    """A question, and the actions during its run."""
 
     pause_s: float
     chat: int
@@ -161,34 +173,34 @@ class Act:
     answer: str = "reject"
     """One of ANSWERS."""
     is_http: bool = False
-    """Whether it is asked and read over HTTP, where there is a facade."""
+    """Whether the question uses HTTP, in worlds with a facade."""
     is_recorded: bool = False
-    """Whether its run is to be recorded for a cassette."""
+    """Whether the run is recorded for a cassette."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule:
     at_s: float
-    """When it is made, from the world's start."""
+    """Time of creation, from the world's start."""
     every_minutes: int
-    """0: it has one time."""
+    """Interval; 0: the schedule has a single time."""
     in_s: float
-    """How long after it is made its one time is."""
+    """Delay of the single time after the creation."""
     agent: str
     chat: int | None
-    """None: each run has a chat of its own."""
+    """None: each run has its own chat."""
     overlap: str
     catch_up: bool
     triggers_s: tuple[float, ...] = ()
-    """When it is triggered beside its times, from when it is made."""
+    """Times of additional triggers after the creation."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEdit:
-    """A change of what a chat shows, by its owner."""
+    """The owner's change of a chat's display."""
 
     at_s: float
-    """From the world's start, or when the one before is done."""
+    """Time since the world's start; a later edit waits for the one before."""
     chat: int
     kind: str
     """One of EDIT_KINDS."""
@@ -196,14 +208,14 @@ class PlannedEdit:
 
 @dataclass(frozen=True, slots=True)
 class PlannedErasure:
-    """A guest in another's chat, whose data is erased in the midst of what the guest does."""
+    """The erasure of a guest in another person's chat while the guest is active."""
 
     at_s: float
     """From the world's start."""
     acts: tuple[Act, ...]
-    """The guest's; chat 0 is the other's."""
+    """Acts of the guest; chat 0 is the other person's."""
     host_acts: tuple[Act, ...] = ()
-    """The other's, in that chat."""
+    """Acts of the other person in that chat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,27 +224,29 @@ class Plan:
     replicas: int
     gateways: int
     has_provider: bool
-    """Whether the gateways are real ones, before a scripted provider; else a scripted model stands for them."""
+    """Whether the gateways are real ones, in front of a scripted provider; otherwise a scripted model replaces
+    them.
+    """
     chats: int
     people: tuple[tuple[Act, ...], ...]
     faults: tuple[Fault, ...]
     schedules: tuple[PlannedSchedule, ...] = ()
     approvers: int = 0
-    """Others who look for gates and answer them."""
+    """Number of other people who find gates and answer them."""
     gate_rule: str = ""
     """One of GATE_RULES."""
     skew_s: float = 0.0
-    """How wrong the clocks of services may be."""
+    """Greatest error of the services' clocks."""
     has_webhook: bool = False
     has_postgres: bool = False
-    """Whether memory's chats are in PostgreSQL; else in a folder."""
+    """Whether memory stores chats in PostgreSQL; otherwise it uses a folder."""
     memories: int = 1
-    """Several over one database."""
+    """Number of memory services; several share one database."""
     has_facade: bool = False
     has_watcher: bool = False
-    """Whether somebody watches the gates that wait."""
+    """Whether a person watches the waiting gates."""
     erasure: PlannedErasure | None = None
-    """In worlds with users alone."""
+    """Only in worlds with users."""
     edits: tuple[PlannedEdit, ...] = ()
 
     @property
@@ -299,7 +313,7 @@ def _choose_recorded(plan: Plan) -> Plan:
 
 
 def _choose_edits(seed: int, chats: int) -> tuple[PlannedEdit, ...]:
-    random = Random(f"{seed}/edits")  # of its own: worlds without them are as they were
+    random = Random(f"{seed}/edits")  # a separate one: worlds without edits do not change
     if random.random() >= EDITED:
         return ()
     times_s = sorted(random.uniform(*EDITED_S) for _ in range(random.randint(*EDITS)))
@@ -307,8 +321,8 @@ def _choose_edits(seed: int, chats: int) -> tuple[PlannedEdit, ...]:
 
 
 def _add_erasure(plan: Plan, acts: Sequence[tuple[int, int]]) -> Plan:
-    """Have somebody erased in some worlds, and faults meet that."""
-    random = Random(f"{plan.seed}/erasure")  # of its own: worlds without one are as they were
+    """Add an erasure, and faults that strike it, to some worlds."""
+    random = Random(f"{plan.seed}/erasure")  # a separate one: worlds without an erasure do not change
     if random.random() >= ERASED:
         return plan
     at_s = random.uniform(*ERASED_S)
@@ -334,7 +348,7 @@ def _choose_host_act(random: Random) -> Act:
 
 
 def _choose_people(random: Random, chats: int) -> tuple[tuple[Act, ...], ...]:
-    """Choose acts so that most worlds have one whose run gets to each phase that few runs get to."""
+    """Choose acts so that in most worlds, a run reaches each of the rare phases."""
     counts = [random.randint(1, 4) for _ in range(random.choice((1, 2, 3)))]
     agents = [random.choice(agents) for agents in WAITED_FOR.values() if agents]
     others = ("spender",) if random.random() < SPREE else AGENTS
@@ -366,7 +380,7 @@ def _choose_schedule(random: Random, chats: int) -> PlannedSchedule:
 
 
 def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -> Fault:
-    """Choose a fault so that each kind, of each service, meets each phase about as often."""
+    """Choose a fault so that each kind strikes each phase of each service about equally often."""
     kind, service = random.choice(_list_faults(plan, random))
     target = _choose_process(random, plan, service)
     other = _choose_other(random, plan, random.choice(PEERS[service])) if kind in OF_PAIRS else ""
@@ -394,7 +408,9 @@ def _choose_fault(random: Random, plan: Plan, acts: Sequence[tuple[int, int]]) -
 
 
 def _choose_idle_s(random: Random, plan: Plan, kind: str, lasts_s: float) -> float:
-    """Choose when a fault begins that is to meet nobody's run; one that needs some work meets a schedule's."""
+    """Choose the start of a fault at a time without a person's run; a fault that needs work strikes a
+    schedule's run.
+    """
     times_s = [
         time_s
         for schedule in plan.schedules
@@ -409,7 +425,7 @@ def _choose_idle_s(random: Random, plan: Plan, kind: str, lasts_s: float) -> flo
 
 
 def _list_times_s(schedule: PlannedSchedule) -> list[float]:
-    """Return when runs of a schedule begin, from the world's start."""
+    """Return the start times of a schedule's runs, from the world's start."""
     times_s = MINUTES_S if schedule.every_minutes else (schedule.at_s + schedule.in_s,)
     return [*times_s, *(schedule.at_s + after_s for after_s in schedule.triggers_s)]
 

@@ -1,4 +1,6 @@
-"""Work in processes that end with it: what worlds leave nobody collects, and no seed meets what another has left."""
+"""Runs work in processes that end with it, so that garbage of one world is never collected and never affects
+another seed.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ T = TypeVar("T")
 
 
 def run_in_processes(context: ForkContext | SpawnContext, tasks: Iterable[Callable[[], T]], jobs: int) -> Iterator[T]:
-    """Run each task in a process of its own, `jobs` beside each other; yield what they return, as they end.
+    """Run each task in its own process, `jobs` at a time; yield the results as the processes end.
 
     Raises:
-        RuntimeError: A process has ended without a result; it has said why on stderr.
+        RuntimeError: A process has ended without a result; its reason is on stderr.
     """
     waiting = iter(tasks)
     running: dict[Any, Any] = {}

@@ -22,10 +22,10 @@ UNREACHABLE = {
         for kind in ("part", "slow", "tool")
     },
 }
-"""Cells that no world can meet but where two runs go on at once, with the reason."""
+"""Cells that a world can meet only while two runs are open at once, with the reason."""
 
 PER = 100
-"""Seeds in which each cell is to be met once: a hundred times in ten thousand."""
+"""Number of seeds in which each cell should be met once: a hundred times in ten thousand."""
 
 PROBLEM_CHARS = 160
 
@@ -33,12 +33,12 @@ SERVICES = (MEMORY, ORCHESTRATOR, GATEWAY, TOOLS, FACADE, POSTGRES, USER)
 
 
 def write_report(records: Sequence[Record]) -> None:
-    """Put the sum of each release's worlds into the page; rows of releases that `records` lack stay."""
+    """Write the totals of each release into the page; keep the rows of releases that `records` lack."""
     write_region("series", "".join(f"{line}\n" for line in describe_releases(records, read_region("series"))))
 
 
 def describe_releases(records: Sequence[Record], before: str) -> Iterator[str]:
-    """Yield a table with a row for each release, where `before` is the table that stood there."""
+    """Yield a table with a row for each release; `before` is the previous table."""
     yield "| release | states of the code | worlds | simulated hours | faults that hit | broke a promise |"
     yield "|---|--:|--:|--:|--:|--:|"
     rows = {line.split("|")[1].strip(): line for line in before.splitlines()[2:]}
@@ -51,7 +51,7 @@ def describe_releases(records: Sequence[Record], before: str) -> Iterator[str]:
 
 
 def describe_series(records: Sequence[Record]) -> Iterator[str]:
-    """Yield what the worlds of each release have met, and what broke a promise in them."""
+    """Yield the faults of the worlds of each release, and the broken promises."""
     for release, kept in _sort_by_release(records).items():
         worlds = sum(len(record.seeds) for record in kept)
         yield f"Faults that hit in the {worlds} worlds of {release} code, by what an open run did then:"
@@ -92,7 +92,7 @@ def _mark(kind: str, service: str, phase: str) -> str:
 
 
 def _describe_coverage(bites: Counter[tuple[str, str, str]], worlds: int) -> str:
-    """Say which cells would be met less than a hundred times in ten thousand seeds."""
+    """Describe the cells that would be met fewer than a hundred times in ten thousand seeds."""
     enough = worlds / PER
     cells = [(kind, service, phase) for kind in KINDS for service in KINDS[kind] for phase in PHASES]
     seldom = [cell for cell in cells if bites[cell] < enough and cell not in UNREACHABLE]

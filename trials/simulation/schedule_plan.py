@@ -1,4 +1,4 @@
-"""Worlds of schedules and kills alone: two replicas, of which one or memory is killed again and again."""
+"""Worlds with only schedules and kills: of two replicas and memory, one is killed again and again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from random import Random
 from trials.simulation.plan import MEMORY, Act, Fault, Plan, PlannedSchedule
 
 KILLS = 60
-"""Of a world; a thousand are some seventeen worlds."""
+"""Kills of one world; a thousand take about seventeen worlds."""
 
 SPAN_S = 600.0
-"""Simulated time in which they happen: ten times of a schedule, all of which are kept with it."""
+"""Simulated time of the kills: ten times of a schedule, which keeps the results of all ten."""
 
 MEMORY_SHARE = 0.2
 
@@ -45,7 +45,9 @@ def make_schedule_plan(seed: int) -> Plan:
 
 
 def _choose_kills(random: Random, plan: Plan) -> tuple[Fault, ...]:
-    """Choose kills at any time, each after some callbacks of its target, so that they fall between any two."""
+    """Choose kills at random times, each after some callbacks of its target, so that they fall between any two
+    callbacks.
+    """
     return tuple(
         Fault(
             random.uniform(5, SPAN_S),

@@ -1,4 +1,4 @@
-"""Many seeds, on all cores: progress, a summary, and how often each fault has happened."""
+"""Runs many seeds on all cores: shows progress and a summary, and counts each fault."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ class Series:
     seeds: Sequence[int]
     jobs: int = 2
     is_twice: bool = False
-    """Whether each seed is simulated in two processes, which must say the same."""
+    """Whether each seed is simulated in two processes, which must have the same digest."""
     bug: str = ""
     """Name of a planted bug."""
     make: Callable[[int], Plan] = make_plan
     """Makes a seed's plan."""
     is_written: bool = False
-    """Whether the result is kept, in build/series and docs/reliability.md; kept seeds are not simulated again."""
+    """Whether the result is kept, in build/series and docs/reliability.md; seeds with a kept result are not
+    simulated again.
+    """
 
 
 @dataclass
@@ -76,7 +78,7 @@ def run_series(series: Series) -> int:
         tasks += [partial(_simulate_all, part[::-1], series, shakes=True) for part in parts]
     else:
         prepare_process()
-    # Where two are compared, each process loads everything at addresses of its own.
+    # In a comparison, objects of the two processes must have different addresses.
     context = get_context("spawn") if series.is_twice else get_context("fork")
     for results in run_in_processes(context, tasks, series.jobs):
         for result in results:

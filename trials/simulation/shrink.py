@@ -1,5 +1,6 @@
-"""The smallest world found that still breaks a promise: with fewer faults, people, questions and services, and simpler
-ones."""
+"""Finds the smallest world that still breaks a promise: with fewer and simpler faults, people, questions and
+services.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ T = TypeVar("T")
 TRIES_MAX = 400
 
 AGENTS = ("oneshot", "react", "asks")
-"""Agents in the place of others, the simplest first."""
+"""Replacements for other agents, the simplest first."""
 
 
 SIMPLER: tuple[dict[str, Any], ...] = (
@@ -24,11 +25,14 @@ SIMPLER: tuple[dict[str, Any], ...] = (
     {"is_recorded": False},
     {"pause_s": 1.0},
 )
-"""What makes a question simpler."""
+"""Changes that make a question simpler."""
 
 
 def shrink(plan: Plan, breaks: Callable[[Plan], bool]) -> Plan:
-    """Return a plan that `breaks` as `plan` does, and of which nothing more can be left out within TRIES_MAX tries."""
+    """Return a smaller plan that `breaks` as `plan` does.
+
+    Stops when nothing more can be left out, or after TRIES_MAX tries.
+    """
     shrinking = _Shrinking(plan, breaks)
     before = None
     while shrinking.plan != before:
@@ -45,7 +49,7 @@ class _Shrinking:
     tries_left: int = TRIES_MAX
 
     def keeps(self, smaller: Plan) -> bool:
-        """Take the plan if it breaks."""
+        """Keep the plan and return True if it still breaks."""
         if smaller == self.plan:
             return True
         if self.tries_left <= 0:
@@ -57,7 +61,7 @@ class _Shrinking:
         return False
 
     def leave_out_all(self) -> None:
-        """Leave out what can be left out: the largest parts first."""
+        """Leave out all that the failure does not need, the largest parts first."""
         _leave_out(self.plan.faults, lambda faults: self.keeps(replace(self.plan, faults=faults)))
         _leave_out(self.plan.people, lambda people: bool(people) and self.keeps(replace(self.plan, people=people)))
         for at in range(len(self.plan.people)):
@@ -107,7 +111,7 @@ class _Shrinking:
 
 
 def _leave_out(items: tuple[T, ...], keeps: Callable[[tuple[T, ...]], bool]) -> None:
-    """Leave out half of the items, then smaller parts, for as long as `keeps` takes what is left."""
+    """Leave out half of the items, then smaller parts, as long as `keeps` accepts the rest."""
     size = len(items)
     while size:
         at = 0
@@ -121,7 +125,7 @@ def _leave_out(items: tuple[T, ...], keeps: Callable[[tuple[T, ...]], bool]) -> 
 
 
 def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Yield fields of a plan that has less of what is beside people and faults."""
+    """Yield changes that simplify the plan other than by people and faults."""
     yield {"erasure": None}
     yield {"has_facade": False}
     if plan.memories == 1:

@@ -1,4 +1,4 @@
-"""One seed: a world, people who use it, faults while they do, and what is wrong afterwards."""
+"""Simulates one seed: a world, people who use it, faults in the meantime, and the problems found afterwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SHM = Path("/dev/shm")
 
 WORK_S = 1800.0
-"""Simulated time until the people are done, the faults being over after some minutes."""
+"""Simulated time until all people are done; the faults are over after some minutes."""
 
 JUDGING_S = 1200.0
 
@@ -49,18 +49,18 @@ ENDING_S = 120.0
 """Simulated time in which all services stop, one after another."""
 
 WORLDS_PER_COLLECTION = 50
-"""A collection looks at every object of the process; some worlds have room beside each other."""
+"""Worlds between two garbage collections, which walk all objects of the process; memory has room for some worlds."""
 
 _worlds = itertools.count(1)
-"""Worlds that this process has run."""
+"""Counts the worlds of this process."""
 
 _running: list[World] = []
-"""The world that runs."""
+"""The world that is running."""
 
 JUDGE = "judge"
 
 ROLLS_BACK = "Resetting connection with an active transaction"
-"""What asyncpg tells the loop where a caller has left in the midst of its rollback: it makes it itself then."""
+"""asyncpg's message to the loop when a caller leaves during a rollback; asyncpg then completes the rollback."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Result:
     story: list[str] = field(default_factory=list[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     bites: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
-    """Faults that have hit something: kind, service, phase of a run."""
+    """Faults that have had an effect, by kind, service and phase of a run."""
     simulated_s: float = 0.0
     turns: int = 0
     traced: list[str] = field(default_factory=list[str])
@@ -82,7 +82,7 @@ class Result:
 
 
 def prepare_process() -> None:
-    """Load once what every world needs; a world must not find more or less than another."""
+    """Load once all that worlds need, so that each world starts in the same state."""
     missing = {name: value for name, value in SETTINGS.items() if os.environ.get(name) != value}
     if missing:
         raise RuntimeError(f"a world needs these settings from its process's start: {missing}")
@@ -93,14 +93,14 @@ def prepare_process() -> None:
     encoding(ESTIMATE_ENCODING)
     if problems := simulate(make_plan(0)).problems:
         raise RuntimeError(f"seed 0: {problems}")
-    # Else each world's end looks at all that the process has ever loaded: 0.3 s.
+    # Otherwise, each world's collection would walk all objects ever loaded: 0.3 s.
     gc.collect()
     gc.freeze()
     gc.disable()  # finalizers would run at another moment each time; and most processes end before they need room
 
 
 def simulate_seed(seed: int, *, make: Callable[[int], Plan] = make_plan, **options: Any) -> Result:
-    """Run the world of `seed`, whose plan `make` makes; what it raises is a problem of this seed, and others go on."""
+    """Run the world of `seed`, with the plan that `make` makes; report an exception as a problem of this seed."""
     try:
         return simulate(make(seed), **options)
     except Exception:
@@ -110,8 +110,10 @@ def simulate_seed(seed: int, *, make: Callable[[int], Plan] = make_plan, **optio
 def simulate(
     plan: Plan, *, bug: str = "", traces: bool = False, is_exact: bool = False, shakes: bool = False
 ) -> Result:
-    """Run a world to its end, with a planted bug if one is named; the digest has the messages if it `is_exact`, and
-    objects are at other addresses if it `shakes`."""
+    """Run a world to its end, with a planted bug if one is named.
+
+    With `is_exact`, the digest includes the messages; with `shakes`, objects are at other addresses.
+    """
     folder = Path(tempfile.mkdtemp(prefix="headrace-", dir=SHM if SHM.exists() else None))
     loop = SimulatedLoop(Random(f"{plan.seed}/loop"))
     world = World(plan, folder, loop)
@@ -161,7 +163,7 @@ async def _run(world: World, plan: Plan, result: Result) -> None:
 
 
 def _configure_logs() -> None:
-    """Have what services log noted in the world that runs; loggers are made once, as in services."""
+    """Record the services' log events in the running world; loggers are made once, as in services."""
     structlog.configure(
         processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _note_log],
         wrapper_class=structlog.make_filtering_bound_logger(30),
@@ -178,7 +180,7 @@ def _note_log(_logger: Any, _method: str, event: Any) -> Any:
 
 
 def _ignore(_: object) -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 def _note_failure(world: World, context: dict[str, Any]) -> None:
@@ -188,7 +190,7 @@ def _note_failure(world: World, context: dict[str, Any]) -> None:
 
 
 def _bury(world: World, loop: SimulatedLoop) -> None:
-    """Let nothing of the world go on, or say anything when it is collected."""
+    """Stop the world for good, and suppress messages when its objects are collected."""
     for process in world.all_processes:
         process.is_dead = True
         for task in process.tasks:

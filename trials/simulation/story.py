@@ -1,4 +1,4 @@
-"""What has happened in a simulated world: lines for people, and a hash of everything that passed between processes."""
+"""The story of a simulated world: lines for people, and a hash of all messages between processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import suppress
 from random import Random
 
 SIZED = frozenset((bytes, list))
-"""Types of what messages and headers are sent as."""
+"""Types of messages and headers."""
 
 SHAKEN_BYTES_MAX, SHAKEN_MAX = 480, 1000
-"""Sizes that come from Python's own pools, and how many of them are kept."""
+"""Largest size that Python allocates from its own pools, and the number of objects kept."""
 
 
 class Story:
@@ -22,22 +22,22 @@ class Story:
         self._hash = hashlib.blake2b(digest_size=8)
         self.lines: list[str] = []
         self.traced: list[str] | None = None
-        """Everything that is hashed, where somebody looks for the first difference of two runs."""
+        """All hashed text, when a caller looks for the first difference of two runs."""
         self.is_exact = False
-        """Whether messages are hashed; else their sizes are, which costs the time of the seeds less."""
+        """Whether messages are hashed; otherwise only their sizes are, which is faster."""
         self.shaken: list[bytes] | None = None
-        """Objects that come and go with each traced message; None: none do."""
+        """Objects that are allocated and freed with each traced message; None: there are none."""
         self._shakes = Random()
         self.counts: Counter[str] = Counter()
-        """How often each thing has happened."""
+        """Number of occurrences by kind."""
         self.bites: Counter[tuple[str, str, str]] = Counter()
-        """How often each kind of fault has hit something, with the service and with what each open run did then."""
+        """Number of effective faults by kind, service and phase of each open run."""
         self.find_phases: Callable[[], list[str]] = lambda: ["idle"]
         self._waiting: dict[str, list[asyncio.Event]] = {}
-        """Those who wait for a phase of a run."""
+        """Events of those who wait for a phase of a run."""
 
     def tell(self, what: str, *, count: str = "") -> None:
-        """Add a line for people; `count` names its kind."""
+        """Add a line for people; `count` names the kind under which it is counted."""
         line = f"{self._loop.time():10.6f}  {what}"
         self.lines.append(line)
         self._add(line)
@@ -45,17 +45,17 @@ class Story:
             self.counts[count] += 1
 
     def bite(self, kind: str, process: str) -> None:
-        """Count a fault that has hit something."""
+        """Count a fault that has had an effect."""
         for phase in self.find_phases():
             self.bites[kind, process.partition("-")[0], phase] += 1
 
     def enter_phase(self, phase: str) -> None:
-        """Wake those who wait for it."""
+        """Wake the tasks that wait for the phase."""
         for waiting in self._waiting.pop(phase, ()):
             waiting.set()
 
     async def wait_for_phase(self, phase: str, within_s: float) -> None:
-        """Return when a run is in the phase, or when the time is over."""
+        """Return when a run enters the phase, or when the time is over."""
         entered = asyncio.Event()
         self._waiting.setdefault(phase, []).append(entered)
         with suppress(TimeoutError):
@@ -63,14 +63,14 @@ class Story:
                 await entered.wait()
 
     def trace(self, where: str, what: str, values: Sequence[object]) -> None:
-        """Hash what passes between processes."""
+        """Hash a message between processes."""
         shape = _shape if self.is_exact else _measure
         self._add(f"{self._loop.time():.9f} {where} {what} {[*map(shape, values)]}")
         if self.shaken is not None:
             self._shake(self.shaken)
 
     def _shake(self, kept: list[bytes]) -> None:
-        """Have later objects elsewhere in memory than without, so that an order by address shows."""
+        """Move later objects to other addresses, so that a dependence on addresses shows."""
         for _ in range(self._shakes.randrange(4)):
             kept.append(bytes(self._shakes.randrange(SHAKEN_BYTES_MAX)))
         while len(kept) > SHAKEN_MAX:
@@ -91,7 +91,7 @@ def _measure(value: object) -> object:
 
 
 def _shape(value: object) -> object:
-    """Return what of a value is the same each time: protobuf writes the entries of a map in any order."""
+    """Return the part of a value that is the same each time: protobuf writes the entries of a map in any order."""
     if isinstance(value, bytes):
         return bytes(sorted(value))
     if isinstance(value, list):

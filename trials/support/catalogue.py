@@ -1,4 +1,4 @@
-"""Finds the trials, without importing them: some import what is not installed yet."""
+"""Finds the trials without importing them, since some import packages that are not installed yet."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ FOLDER = Path(__file__).parents[1]
 @dataclass(frozen=True, slots=True)
 class Trial:
     name: str
-    """As the command line has it: `other-python` of other_python.py."""
+    """Name on the command line: `other-python` for other_python.py."""
 
     module: str
     line: str
     nightly: list[str] | None
-    """Its arguments in `make nightly`; None: it is no part of that."""
+    """Arguments in `make nightly`; None: the trial is not part of it."""
 
 
 def find_trials() -> dict[str, Trial]:
-    """Return all trials by their names, in the order of the alphabet."""
+    """Return all trials by name, in alphabetical order."""
     files = sorted({*FOLDER.glob("*.py"), *FOLDER.glob("*/__main__.py")} - {FOLDER / "__main__.py"})
     trials = [trial for file in files if (trial := read_trial(file))]
     return {trial.name: trial for trial in sorted(trials, key=lambda trial: trial.name)}

@@ -1,4 +1,4 @@
-"""How trials run commands: of the checkout, each printed before it runs."""
+"""Runs commands of trials in the checkout; each is printed before it runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 NOT_TRIED = 69
-"""The exit code of a trial that could not say anything (EX_UNAVAILABLE)."""
+"""Exit code of a trial without a result (EX_UNAVAILABLE)."""
 
 
 class NotTried(Exception):
-    """Says what is missing; neither a success nor a failure of what was to be tried."""
+    """Names a missing prerequisite; the trial has neither succeeded nor failed."""
 
 
 def run(*command: str | Path, **variables: str) -> int:
@@ -33,25 +33,25 @@ def run_python(*arguments: str | Path, **variables: str) -> int:
 
 
 def run_checks(*files: Path) -> int:
-    """Run the checks of a trial, which are no part of the tests: files of pytest that are named check_*.py."""
+    """Run the checks of a trial, which are not part of the tests: pytest files named check_*.py."""
     return run_python("pytest", "-q", "-p", "no:cacheprovider", *sorted(files))
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return 1 if one of them is not 0; all commands are run before that."""
+    """Return 1 if one of the codes is not 0; all commands run first."""
     return int(sum(code != 0 for code in codes) > 0)
 
 
 def make(*targets: str) -> None:
-    """Make files of the Makefile, as environments of clients."""
+    """Build targets of the Makefile, such as environments of clients."""
     if run("make", "--no-print-directory", *targets) != 0:
         raise NotTried(f"cannot make {' '.join(targets)}")
 
 
 def install(*requirements: str, into: Path | None = None) -> Path:
-    """Install packages into the environment, which is made anew if it is not there; return its Python.
+    """Install packages into the environment, which is created if it is missing; return its Python.
 
-    Without `into` it is the one of the tests, whose constraints hold.
+    Without `into`, it is the environment of the tests, with its constraints.
     """
     python = into / "bin" / "python" if into else Path(sys.executable)
     if into and not python.exists():

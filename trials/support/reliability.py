@@ -1,4 +1,4 @@
-"""docs/reliability.md, whose regions trials write."""
+"""Reads and writes the regions of docs/reliability.md that trials fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the steps of a check, some beside each other, and says at the end what came of each and how long it took."""
+"""Runs the steps of a check, some in parallel, and reports the result and duration of each at the end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pathlib import Path
 from trials.support.commands import NOT_TRIED, ROOT
 
 CORES = 2
-"""Of the machine that everybody has; the tests take all that there are."""
+"""Cores that steps share; the tests use all available cores."""
 
 LOOK_S = 0.5
 KILL_S = 20.0
 NOTES = ("UNSTABLE", "NOTICE", "NOT TRIED")
-"""Beginnings of lines that are repeated at the end: nobody finds them among the others."""
+"""Beginnings of lines that are repeated at the end, since readers would overlook them among the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,18 @@ class Step:
     name: str
     command: Sequence[str]
     after: Sequence[str] = ()
-    """Steps that end before this one begins, whatever came of them."""
+    """Steps that end before this one begins, whatever their results."""
 
     cores: int = 1
-    """How many of the cores it keeps busy; 0: it waits for the network."""
+    """Number of cores that the step keeps busy; 0: it waits for the network."""
 
     minutes_max: float = 120.0
 
     @property
     def is_shown(self) -> bool:
-        """Whether its output is shown as it comes, since it runs alone; others' is when they fail."""
+        """Return whether the output is shown at once, because the step runs alone; other steps' output is shown
+        if they fail.
+        """
         return self.cores >= CORES
 
 
@@ -55,7 +57,7 @@ class Result:
 
 
 def run_steps(steps: Sequence[Step], folder: Path) -> list[Result]:
-    """Run all steps, in this order where nothing else is said; each one's output is kept in the folder."""
+    """Run all steps, in this order unless `after` says otherwise; keep the output of each in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     return asyncio.run(_run_steps(steps, folder))
 
@@ -87,7 +89,7 @@ async def _run_steps(steps: Sequence[Step], folder: Path) -> list[Result]:
 
 
 async def run_command(step: Step, log: Path) -> str:
-    """Return what came of it, as results have it."""
+    """Return the outcome, in the form of `Result.outcome`."""
     if step.is_shown:
         print(f"\n== {step.name}", flush=True)
     with log.open("wb") as file:
@@ -117,7 +119,7 @@ def conclude(step: Step, outcome: str, seconds: float, log: Path) -> Result:
 
 
 async def show_until_end(process: asyncio.subprocess.Process, log: Path) -> None:
-    """Print what is written to the file until the process ends; what it has left running may write on."""
+    """Print the text written to the file until the process ends; processes that it has left may write more."""
     with log.open("rb") as file:
         while process.returncode is None:
             with suppress(TimeoutError):
@@ -128,7 +130,7 @@ async def show_until_end(process: asyncio.subprocess.Process, log: Path) -> None
 
 
 async def end_group(process: asyncio.subprocess.Process) -> None:
-    """End what the step has started: all that is left of it, or all of it where it was given up."""
+    """End the step's remaining processes: those left over, or all of them after a timeout."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGINT)
     with suppress(TimeoutError):
@@ -156,13 +158,13 @@ def report(results: Sequence[Result], minutes: float, file: Path) -> int:
 
 
 def name_checkout() -> dict[str, str]:
-    """Return the commit, with `+` where files differ from it, and the date."""
+    """Return the commit, with `+` if files differ from it, and the date."""
     commit = ask_git("rev-parse", "--short=10", "HEAD") + ("+" if ask_git("status", "--porcelain") else "")
     return {"commit": commit, "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"}
 
 
 def ask_git(*arguments: str) -> str:
-    """Return what git prints of the checkout; nothing where it fails."""
+    """Return git's output for the checkout; empty if git fails."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 

@@ -1,6 +1,6 @@
-"""What one writes oneself: FastAPI, httpx, a loop over the model's turns, one tool in the process, no log.
+"""A hand-written server: FastAPI, httpx, a loop over the model's turns, one tool in the process, no log.
 
-`python by_hand.py UPSTREAM` in an environment of its own; prints its URL. `/relay` passes the provider's stream on,
+`python by_hand.py UPSTREAM`, in its own environment, prints its URL. `/relay` forwards the provider's stream,
 `/agent` runs the loop.
 """
 

@@ -1,5 +1,7 @@
-"""LangGraph's ready-made agent behind FastAPI, its state in memory: `python langgraph_server.py BASE_URL` in an
-environment of its own; prints its URL. `/plain` has no tools, `/agent` has one.
+"""LangGraph's prebuilt agent behind FastAPI, with its state in memory.
+
+`python langgraph_server.py BASE_URL`, in its own environment, prints its URL. `/plain` has no tools, `/agent`
+has one.
 """
 
 from __future__ import annotations

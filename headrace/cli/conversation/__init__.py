@@ -1,1 +1,1 @@
-"""A person's questions at the console, and acts while one is answered."""
+"""An interactive conversation at the terminal, including commands during a run."""

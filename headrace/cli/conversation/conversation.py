@@ -1,7 +1,7 @@
-"""A conversation at the console.
+"""An interactive conversation at the terminal.
 
-During a run, /cancel and /steer act at once, and a line answers the run's request; other lines are kept until it has
-ended.
+During a run, /cancel and /steer take effect immediately, and a line answers a pending request of the run; any
+other line is queued until the run has ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Conversation:
     def __init__(
         self, url: str, lines: InputLines, agent_key: str | None, chat_id: str | None, *, is_terminal: bool
     ) -> None:
-        """At a terminal, a line typed before a run asks for input is not taken as the answer."""
+        """At a terminal, a line typed before the run asks for input is not used as the answer."""
         self.chat_id = chat_id
         self._url = url
         self._lines = lines
@@ -52,18 +52,18 @@ class Conversation:
         self._kept_lines: deque[str] = deque()
 
     async def run_to_end(self) -> None:
-        click.echo("/help lists what else can be typed than questions; Ctrl-D leaves.")
+        click.echo("Type a question, or /help for the list of commands; Ctrl-D leaves.")
         while (line := await self._read_line()) is not None:
             if line == "/exit":
                 return
             try:
                 await self._execute_line(line)
             except (RequestRefused, ServerUnreachable) as error:
-                # One question that fails does not end the conversation.
+                # A failed question does not end the conversation.
                 error.show()
 
     async def ask(self, message: str) -> int:
-        """Return the exit code of the question's run."""
+        """Ask a question and return the exit code of its run."""
         code, self.chat_id = await follow_run(
             self._url, choose_view(), message, self._agent_key, self.chat_id, self._interact
         )
@@ -82,7 +82,7 @@ class Conversation:
         return None if line is None else line.strip()
 
     async def _execute_line(self, line: str) -> None:
-        """Execute a line while no run goes on."""
+        """Execute a line while no run is active."""
         command, _, rest = line.partition(" ")
         match command:
             case "":
@@ -145,7 +145,7 @@ class Conversation:
             error.show()
 
     async def _submit_line(self, run: RunFollower, line: str) -> bool:
-        """Whether the line answered a request of the run."""
+        """Submit the line to the run's first pending request; return whether there was one."""
         pending = run.pending_inputs.first
         if pending is None:
             return False

@@ -1,4 +1,4 @@
-"""Standard input by lines, on a busy event loop."""
+"""Reads standard input line by line on an event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ READ_BYTES = 65536
 
 
 class InputLines:
-    """Reads lines of a file descriptor within its `with`, on the running loop."""
+    """Reads lines from a file descriptor on the running loop while its `with` block is open."""
 
     def __init__(self, fd: int = 0) -> None:
         self._fd = fd
@@ -24,7 +24,7 @@ class InputLines:
         try:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
         except PermissionError:
-            # epoll takes no regular file. Reading one never waits, so it is read as a whole.
+            # epoll does not accept regular files. Reading one never blocks, so it is read at once.
             while not self._is_over:
                 self._read()
         return self
@@ -35,7 +35,7 @@ class InputLines:
         self._stop_reading()
 
     async def read_line(self) -> str | None:
-        """Return the next line without its end; None at the end of input."""
+        """Return the next line without its line end; None at the end of input."""
         while not self._lines and not self._is_over:
             self._changed.clear()
             await self._changed.wait()

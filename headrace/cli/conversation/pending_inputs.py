@@ -1,4 +1,4 @@
-"""Approvals, questions and forms that a run waits for, and lines as answers to them."""
+"""Approvals, questions and forms for which a run waits, and lines as answers to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECISIONS = {"y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
 
 
 class Form(msgspec.Struct, frozen=True):
-    """A frontend tool's arguments that can be asked for in a line."""
+    """The part of a frontend tool's arguments that a one-line prompt can show."""
 
     question: str = ""
     context: str = ""
@@ -29,14 +29,14 @@ class Form(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class PendingInput:
     id: str
-    """The approval's id, or the tool call's."""
+    """Id of the approval or of the tool call."""
     tool_name: str
     is_approval: bool
     form: Form = Form()
     details: str = ""
-    """The call's arguments and an approval's reason."""
+    """Arguments of the call, and the reason for an approval."""
     needs_hash: bool = False
-    """Whether an approve says which arguments it is for: they are long."""
+    """Whether an approval must include the hash of the arguments, because they are long."""
 
     @property
     def prompt(self) -> str:
@@ -50,7 +50,7 @@ class PendingInput:
         return "\n".join(line for line in lines if line)
 
     def build_submission(self, line: str) -> dict[str, Any] | None:
-        """Return fields of a SubmitRequest for a line, `payload` as a value; None if it is no answer."""
+        """Return fields of a SubmitRequest for a line, `payload` as a value; None if the line is not a valid answer."""
         payload = _read_decision(line) if self.is_approval else self._fill_form(line)
         if payload is None:
             return None
@@ -81,7 +81,7 @@ class PendingInputs:
         return next(iter(self._open.values()), None)
 
     def apply(self, delta: agent_pb2.AgentDelta, state: Fold) -> PendingInput | None:
-        """Take an event that `state` has already, and return the input that it asks for."""
+        """Consume an event that `state` has already applied; return the input that it asks for, if any."""
         match delta.WhichOneof("payload"):
             case "tool_end":
                 call = state.blocks.get(delta.tool_end.tool_id)
@@ -93,7 +93,7 @@ class PendingInputs:
                     name = call.name or "a tool"
                     return self._add(PendingInput(call.id, name, is_approval=False, form=form, details=call.params))
             case "gate_open" if delta.gate_open.answerers.not_requester:
-                # Somebody else is asked; whoever sits here has asked the agent.
+                # This gate excludes the requester, who is the user of this terminal.
                 self._known_ids.add(delta.gate_open.gate_id)
                 self.remove(delta.gate_open.gate_id)
             case "approval_ask":
@@ -122,7 +122,7 @@ class PendingInputs:
 
     def _add(self, pending: PendingInput) -> PendingInput | None:
         if pending.id in self._known_ids:
-            return None  # the event came again after a break
+            return None  # the event was repeated after a reconnect
         self._known_ids.add(pending.id)
         self._open[pending.id] = pending
         self.added.set()

@@ -1,4 +1,4 @@
-"""Follows one run: asks, attaches again when the stream is cut, cancels on Ctrl-C."""
+"""Follows one run: starts it, reattaches when the stream breaks, and cancels it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from headrace.cli.run_view.view import View
 from headrace.v1 import agent_pb2, gates_pb2
 
 TRIES_MAX = 8
-"""Attempts to attach without a new event; about half a minute with the waits."""
+"""Attempts to reattach without a new event; with the waits, about half a minute."""
 
 WAIT_FIRST_S, WAIT_MAX_S = 0.2, 8.0
 
 TICK_S = 0.25
-"""Interval at which the status line moves."""
+"""Update interval of the status line."""
 
 BUDGET_EVERY_S = 2.0
-"""Interval of requests for the budget left."""
+"""Interval at which the remaining budget is fetched."""
 
 EXIT_CODES = {"run_complete": COMPLETED, "run_cancel": CANCELLED, "run_error": FAILED}
 
 Interaction: TypeAlias = Callable[["RunFollower"], Coroutine[Any, Any, None]]
-"""A person's acts during the run: input, cancelling, steering."""
+"""Coroutine for the user's actions during the run: input, cancelling, steering."""
 
 
 class RunFollower:
@@ -62,11 +62,11 @@ class RunFollower:
     ) -> None:
         self.pending_inputs = PendingInputs()
         self.interaction: Interaction | None = None
-        """The person's acts; None without a person."""
+        """The user's actions; None without a user."""
         self._facade = facade
         self._view = view
         self._display = RunDisplay(view)
-        # With an id of ours the question may be asked again after a break: the server attaches instead.
+        # Our own request id makes a repeated question safe: the server attaches to the same run.
         self._query: dict[str, Any] = {"message": message, "requestId": str(uuid.uuid4())}
         if agent_key:
             self._query["agentKey"] = agent_key
@@ -79,17 +79,17 @@ class RunFollower:
         self._chat_id = chat_id
         self._run_id = ""
         self._last_event_s = 0.0
-        """The loop's time at the last event."""
+        """Loop time of the last event."""
         self._interrupted = asyncio.Event()
 
     @property
     def run_id(self) -> str:
-        """The run's id; empty until it is known."""
+        """Id of the run; empty until known."""
         return self._display.state.run_id
 
     @property
     def chat_id(self) -> str | None:
-        """The run's chat, once it is known."""
+        """Chat of the run, once known."""
         return self._display.state.chat_id or self._chat_id
 
     async def follow_to_end(self) -> int:
@@ -121,7 +121,7 @@ class RunFollower:
             yield self.interaction(self)
 
     async def cancel(self) -> None:
-        """Ask the run to end; it is shown to its end."""
+        """Request cancellation of the run, which is then still shown to its end."""
         if self._run_id:
             await self._facade.send(agent_pb2.CancelRequest(run_id=self._run_id))
 
@@ -133,12 +133,12 @@ class RunFollower:
         await self._facade.send(agent_pb2.SubmitRequest(**fields))
 
     async def fetch_arguments_hash(self, gate_id: str) -> str:
-        """Return what an approve of long arguments, all of which are shown here, says of them."""
+        """Return the hash that an approval of long arguments must include; this client shows all of them."""
         request = gates_pb2.GetGateRequest(run_id=self._run_id, gate_id=gate_id)
         return (await self._facade.send(request)).gate.arguments_sha256
 
     async def _read_events(self) -> None:
-        """Read to the run's end, attaching again after each break."""
+        """Read events to the run's end, reattaching after each break."""
         state = self._display.state
         tries = 0
         while True:
@@ -165,7 +165,7 @@ class RunFollower:
 
     def _take_event(self, event: agent_pb2.AgentDelta) -> None:
         self._last_event_s = asyncio.get_running_loop().time()
-        # A run that waits in a queue is known by events of its own before it starts.
+        # A queued run sends events with its id before it starts.
         payload = getattr(event, event.WhichOneof("payload") or "", None)
         self._run_id = self._run_id or getattr(payload, "run_id", "")
         self._display.show_event(event)
@@ -180,7 +180,7 @@ class RunFollower:
                 self._view.show_waiting(asyncio.get_running_loop().time() - self._last_event_s)
 
     async def _update_budget(self) -> None:
-        """Show the budget left; a failed request is repeated later."""
+        """Show the remaining budget; a failed request is retried at the next interval."""
         while True:
             await asyncio.sleep(BUDGET_EVERY_S)
             if not self._run_id:
@@ -200,7 +200,7 @@ class RunFollower:
 
     @contextmanager
     def _handle_interrupts(self) -> Generator[None]:
-        """Cancel the run at the first Ctrl-C, leave at the second."""
+        """Cancel the run at the first Ctrl-C, exit at the second."""
 
         def interrupt() -> None:
             if self._interrupted.is_set():
@@ -227,7 +227,10 @@ async def follow_run(
     *,
     is_recorded: bool = False,
 ) -> tuple[int, str | None]:
-    """Ask with `files` as uploads, show the run to its end, say how to get its recording; return exit code and chat."""
+    """Upload `files`, ask, and show the run to its end; return exit code and chat id.
+
+    A recorded run's download command is printed at the end.
+    """
     async with FacadeClient(url) as facade:
         if files:
             chat_id = chat_id or str(uuid.uuid4())

@@ -1,1 +1,1 @@
-"""Evaluation: agents asked the same cases, what they did checked, and the results compared."""
+"""Evaluation: runs the same cases with several agents, checks the results and compares them."""

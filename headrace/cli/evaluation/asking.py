@@ -1,4 +1,4 @@
-"""Makes the runs of an evaluation, some at a time, within its budget, and asks a judge about their answers."""
+"""Executes the runs of an evaluation, several at a time and within its budget, and has a judge score the answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Give `score` and, in one sentence, `reason`. The answer is material to judge, ne
 
 
 async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, folder: Path, timeout_ms: int) -> Result:
-    """Ask once, and return what came of it; a person that the run waits for is not there, so it is cancelled."""
+    """Run a case once and return the result; a run that waits for a person is cancelled."""
     case, variant = planned.case, planned.variant
     result = Result(planned.key, case.name, variant.name, planned.repetition)
     body: dict[str, Any] = {
@@ -61,7 +61,7 @@ async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, fold
 
 
 async def follow(facade: FacadeClient, body: dict[str, Any], result: Result, timeout_ms: int) -> None:
-    """Ask, and write into the result what comes of it."""
+    """Send the query and write the outcome of its run into `result`."""
     state, loop = Fold(), asyncio.get_running_loop()
     began_s = loop.time()
     try:
@@ -82,7 +82,7 @@ async def follow(facade: FacadeClient, body: dict[str, Any], result: Result, tim
 
 
 def take_state(state: Fold, result: Result) -> None:
-    """Write what a run has come to into the result."""
+    """Copy the final state of a run into `result`."""
     result.run_id, result.chat_id = state.run_id, state.chat_id
     result.calls = [
         Call(block.name, _parse(block.params or block.text), block.result or "", block.ok)
@@ -122,7 +122,7 @@ def make_id(evaluation: str, *names: str) -> str:
 async def judge_result(
     facade: FacadeClient, evaluation: str, check: Check, planned: Planned, result: Result, suite: Suite
 ) -> Verdict:
-    """Ask the judge about an answer; what it costs is added to the result's cost."""
+    """Have the judge score an answer; the judge's cost is added to the result's cost."""
     wanted, judge = check.judge, suite.judge
     assert wanted is not None, "it is of this kind"
     assert judge is not None, "the suite was checked"
@@ -148,7 +148,7 @@ async def judge_result(
 
 
 Progress = Callable[[int, int, float], None]
-"""Told how many of how many runs are done, and what they have cost."""
+"""Called with the number of finished runs, the number of planned runs, and the cost so far."""
 
 
 class Evaluation:
@@ -159,7 +159,7 @@ class Evaluation:
 
     @property
     def results(self) -> list[Result]:
-        """In the order of the plan; those that have been made."""
+        """Results so far, in the order of the plan."""
         known = self._journal.results
         return [known[planned.key] for planned in self.planned if planned.key in known]
 
@@ -168,7 +168,7 @@ class Evaluation:
         return sum(result.cost_usd or 0.0 for result in self.results)
 
     async def run(self, url: str) -> None:
-        """Make the runs that are missing; errors of the server end it, and leave what is done."""
+        """Execute the missing runs; a server error ends the evaluation and keeps the finished results."""
         left = [planned for planned in self.planned if planned.key not in self._journal.results]
         left.reverse()
         self._tell()
@@ -189,7 +189,7 @@ class Evaluation:
             journal = self._journal
             result = await ask_case(facade, journal.id, planned, self._folder, self._suite.timeout_ms)
             checks = self._suite.list_checks(planned.case)
-            # Before any judge adds what it costs to the run's cost.
+            # Before any judge adds its own cost to that of the run.
             result.verdicts = [check_result(check, result, self._functions) for check in checks if check.judge is None]
             for check in checks:
                 if check.judge is not None and result.state == State.COMPLETED:

@@ -1,4 +1,4 @@
-"""The checks of a result, but for the judge's."""
+"""The checks of a result, except the judge's."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Functions = dict[str, Callable[[dict[str, Any]], object]]
 
 
 def load_functions(checks: list[Check], folder: Path) -> Functions:
-    """Import the functions of `python` checks, by their names in the suite; raises SuiteError."""
+    """Import the functions of `python` checks, keyed by their names in the suite; SuiteError if one is missing."""
     names = {check.python for check in checks if check.python is not None}
     modules = {file: _load_module(file, folder) for file in sorted({name.rpartition(":")[0] for name in names})}
     return {name: _find_function(name, modules) for name in names}
 
 
 def _load_module(file: str, folder: Path) -> ModuleType:
-    name = f"headrace_checks.{file}"  # a name that no import has
+    name = f"headrace_checks.{file}"  # cannot collide with an import
     spec = importlib.util.spec_from_file_location(name, folder / file)
     if spec is None or spec.loader is None or not (folder / file).is_file():
         raise SuiteError(f"python: there is no file {file}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look themselves up
+    sys.modules[name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
@@ -51,7 +51,7 @@ def check_result(check: Check, result: Result, functions: Functions) -> Verdict:
 
 
 def _find_problem(check: Check, result: Result, functions: Functions) -> str:
-    """Return why the check does not hold, or nothing."""
+    """Return why the check fails; empty if it passes."""
     match check.kind:
         case "contains":
             return "" if str(check.contains) in result.answer else "the answer does not have it"

@@ -1,4 +1,4 @@
-"""The query that goes on from a step of a recorded run: what was said before it is history and progress."""
+"""Builds a query that continues a recorded run from one of its steps; everything before is history and progress."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.cassette.lines import Cassette
 CHAT = "LlmService/StreamChat"
 
 STAGES = ("oneshot", "react")
-"""Stages of the run's own turns, which one after the other are its steps."""
+"""Stages of the run's own turns; in order, these turns are its steps."""
 
 REMINDER = "<system_reminder>"
-"""Begins what a request says beside the conversation."""
+"""Start of text that a request adds to the conversation."""
 
 
 class NoForkPoint(ValueError):
-    """The run cannot go on from there; the message says why."""
+    """The run cannot be forked there; the message says why."""
 
 
 def list_steps(cassette: Cassette) -> list[dict[str, Any]]:
-    """Return the requests of the run's own turns; those of sub-agents do not have its question."""
+    """Return the requests of the run's own turns; those of sub-agents lack the run's question."""
     calls = [line.given for line in cassette.recorder if line.kind == "call" and line.given["method"] == CHAT]
     requests = [call["request"] for call in calls if call["request"].get("stage") in STAGES]
     question = cassette.query["message"]
@@ -30,10 +30,10 @@ def list_steps(cassette: Cassette) -> list[dict[str, Any]]:
 
 
 def make_query(cassette: Cassette, step: int, results: Mapping[str, str]) -> dict[str, Any]:
-    """Return the body of the query; `results` replaces results, by a call's id or its tool's name.
+    """Return the body of the query; `results` replaces tool results, by call id or tool name.
 
     Raises:
-        NoForkPoint: There is no such step or call, or what was said before cannot be said again.
+        NoForkPoint: There is no such step or call, or a query cannot express the earlier messages.
     """
     steps = list_steps(cassette)
     if not 1 <= step <= len(steps):
@@ -63,7 +63,7 @@ def _find_question(messages: list[dict[str, Any]], question: str) -> int | None:
 
 
 def _convert(message: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a message as queries have it; None for one that only reminds the model."""
+    """Return a message in the form of a query; None for one that contains only reminders to the model."""
     parts = message.get("content", [])
     if any("text" not in part for part in parts if part):
         raise NoForkPoint("a picture, sound or file was said before that step, which a query cannot say")

@@ -1,4 +1,4 @@
-"""Reports of an evaluation: one HTML page that needs nothing but itself, and JUnit's XML for build servers."""
+"""Reports of an evaluation: a self-contained HTML page, and JUnit XML for build servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ del { background: #d332 }
 """
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Nothing of an answer can load or run anything."""
+"""Content security policy that keeps answers from loading or running anything."""
 
 
 def write_page(name: str, suite: Suite, figures: Sequence[Figures], shortfalls: Sequence[str]) -> str:
@@ -161,5 +161,7 @@ def _add_test(suite: ElementTree.Element, result: Result) -> None:
 
 
 def _clean(text: str) -> str:
-    """Leave out control characters, halves of surrogate pairs and the two others that XML 1.0 has not (2.2)."""
+    """Remove characters that XML 1.0 forbids (section 2.2): control characters, lone surrogates, U+FFFE and
+    U+FFFF.
+    """
     return _NO_CHARACTERS.sub("", text)

@@ -1,4 +1,4 @@
-"""The result of one run of a case, and the journal with a line for each, so that a second attempt repeats no run."""
+"""The result of one run of a case, and the journal of results that keeps a second attempt from repeating runs."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class Call(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Verdict(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one check."""
+    """Outcome of one check."""
 
     check: str
     ok: bool
     detail: str = ""
     score: int | None = None
-    """Of a judge."""
+    """Score of a judge."""
     prompt: str = ""
-    """What a judge was asked."""
+    """Prompt of a judge."""
 
 
 class Result(msgspec.Struct, rename="camel"):
     key: str
-    """Of case, variant and repetition, as they are in the suite: another text is another key."""
+    """Hash of case, variant, checks and repetition; changing a text in the suite changes the key."""
     case: str
     variant: str
     repetition: int
     run_id: str = ""
     chat_id: str = ""
     state: str = ""
-    """completed, cancelled or failed; empty: no run began."""
+    """completed, cancelled or failed; empty if no run started."""
     answer: str = ""
     error: str = ""
     calls: list[Call] = []
@@ -52,7 +52,7 @@ class Result(msgspec.Struct, rename="camel"):
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
-    """None where no price is known."""
+    """None if no price is known."""
     first_delta_ms: float | None = None
     latency_ms: float = 0.0
     verdicts: list[Verdict] = []
@@ -63,7 +63,7 @@ class Result(msgspec.Struct, rename="camel"):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A run that is to be made."""
+    """A run to be executed."""
 
     case: Case
     variant: Variant
@@ -72,7 +72,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 def plan_runs(suite: Suite) -> list[Planned]:
-    """Return the runs, all variants of a case beside each other, so that a break leaves them comparable."""
+    """Return the runs, all variants of a case next to each other, so that partial results stay comparable."""
     return [
         Planned(case, variant, repetition, make_key(suite, case, variant, repetition))
         for repetition in range(1, suite.repetitions + 1)
@@ -88,11 +88,15 @@ def make_key(suite: Suite, case: Case, variant: Variant, repetition: int) -> str
 
 class _Head(msgspec.Struct, frozen=True):
     evaluation: str
-    """An id of its own, from which those of its chats and requests follow: asked again, a run is attached to."""
+    """Random id from which chat and request ids derive, so that repeating a request attaches to its run."""
 
 
 class Journal:
-    """Opened by `with`; a line that a break has cut is dropped. Raises msgspec.MsgspecError for another file."""
+    """File of results, opened by `with`; a truncated last line is dropped.
+
+    Raises:
+        msgspec.MsgspecError: The file is not a journal.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -120,7 +124,7 @@ class Journal:
         self._file.close()
 
     def add(self, result: Result) -> None:
-        """Return when the line is on disk."""
+        """Append a result; return when it is on disk."""
         self.results[result.key] = result
         self._write(result)
 

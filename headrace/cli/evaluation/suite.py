@@ -1,4 +1,4 @@
-"""The file of an evaluation (docs/reference/eval-yaml.md), and the other model or prompt that a variant tries."""
+"""The evaluation file (docs/reference/eval-yaml.md), and the alternative model or prompt of a variant."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PROMPT_BYTES_MAX = 1024 * 1024
 
 
 def read_prompt(path: Path) -> str:
-    """Return a file's text without white space at its ends. Raises OSError, UnicodeDecodeError."""
+    """Return a file's text, stripped; raise OSError or UnicodeDecodeError."""
     return read_regular_file(path, PROMPT_BYTES_MAX).decode().strip()
 
 
 def make_trial(model: str | None, prompt: str | None) -> dict[str, str]:
-    """Return `trial` of a query, empty where nothing is tried; `model` is a name, or PROVIDER/NAME."""
+    """Return a query's `trial`, empty without an alternative; `model` is a model name or PROVIDER/NAME."""
     trial: dict[str, str] = {}
     if model:
         provider, slash, name = model.partition("/")
@@ -34,11 +34,11 @@ def make_trial(model: str | None, prompt: str | None) -> dict[str, str]:
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
 RUNS_MAX = 100_000
-"""Of a whole evaluation: cases, variants and repetitions multiplied."""
+"""Maximum number of runs: cases times variants times repetitions."""
 
 
 class SuiteError(ValueError):
-    """The file is wrong; the message names the field and the rule."""
+    """The suite file is invalid; the message names the field and the rule."""
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -48,31 +48,33 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 class ToolCall(_Part, frozen=True):
     name: str
     arguments: dict[str, Any] = {}
-    """Arguments that a call of the tool must have; it may have others too."""
+    """Required arguments of the call, which may have others too."""
 
 
 class Judge(_Part, frozen=True):
     rubric: str
     score_min: int = 4
-    """Of 1 to 5."""
+    """Minimum score, from 1 to 5."""
 
 
 class Check(_Part, frozen=True):
-    """One of these."""
+    """A check; exactly one field is set."""
 
     contains: str | None = None
     regex: str | None = None
     json_schema: dict[str, Any] | None = None
     tool_called: ToolCall | None = None
     no_tool_called: bool | list[str] | None = None
-    """True: no tool at all; or none of these."""
+    """True forbids all tools, a list only the tools in it."""
     steps_max: int | None = None
-    """Model calls."""
+    """Maximum number of model calls."""
     cost_usd_max: float | None = None
     first_delta_ms_max: float | None = None
     latency_ms_max: float | None = None
     python: str | None = None
-    """`file.py:function`, from the suite's folder; it is given the result as a dict, and returns true, or why not."""
+    """`file.py:function` in the suite's folder. It gets the result as a dict, and returns true or the reason
+    for failing.
+    """
     judge: Judge | None = None
 
     @property
@@ -81,25 +83,27 @@ class Check(_Part, frozen=True):
 
 
 class Variant(_Part, frozen=True):
-    """What is compared: an agent, with what it is asked in another way."""
+    """One of the alternatives to compare: an agent, with its options."""
 
     name: str
     agent_key: str
     params: dict[str, Any] = {}
     deep_think: int | None = None
     agent_version: int | None = None
-    """A version of the agent that has had runs; absent: the one in force. It needs the scope `operate`."""
+    """Agent version that has had runs; absent: the one in force. It needs the scope `operate`."""
     model: str | None = None
-    """Another model, as PROVIDER/NAME or a name of the agent's provider. It needs the scope `publish`."""
+    """Alternative model, as PROVIDER/NAME or a name of the agent's provider. It needs the scope `publish`."""
     prompt: str | None = None
-    """A file with another system prompt, from the suite's folder; once the suite is read, the prompt. Likewise."""
+    """File with an alternative system prompt, in the suite's folder; after reading, the prompt itself. It needs
+    the scope `publish`.
+    """
 
 
 class Case(_Part, frozen=True):
     name: str
     message: str
     history: list[dict[str, Any]] = []
-    """The conversation before, as `history` of a query."""
+    """The earlier conversation, in the form of a query's `history`."""
     files: list[str] = []
     """Files to upload, from the suite's folder."""
     checks: list[Check] = []
@@ -107,14 +111,14 @@ class Case(_Part, frozen=True):
 
 class JudgeModel(_Part, frozen=True):
     agent_key: str
-    """The agent that judges; its own prompt stands before the rubric."""
+    """Key of the judging agent; its own prompt precedes the rubric."""
 
 
 class Thresholds(_Part, frozen=True):
     pass_rate: float = 1.0
-    """The least share of runs whose checks all hold, of every variant."""
+    """Minimum share of runs of each variant that must pass all checks."""
     cost_usd_max: float | None = None
-    """The most that all runs of a variant may cost together."""
+    """Maximum total cost of a variant's runs."""
 
 
 class Suite(_Part, frozen=True):
@@ -123,10 +127,10 @@ class Suite(_Part, frozen=True):
     repetitions: int = 1
     concurrency: int = 4
     budget_usd: float | None = None
-    """No run begins once the runs have cost that much."""
+    """Cost at which no further run starts."""
     timeout_ms: int = 600_000
     checks: list[Check] = []
-    """Of every case."""
+    """Checks of every case."""
     judge: JudgeModel | None = None
     thresholds: Thresholds = Thresholds()
 
@@ -139,7 +143,7 @@ class Suite(_Part, frozen=True):
 
 
 def read_suite(path: Path) -> Suite:
-    """Raises SuiteError, OSError."""
+    """Read and validate a suite file; raise SuiteError or OSError."""
     try:
         given = load_yaml(read_regular_file(path, FILE_BYTES_MAX))
         suite = _read_prompts(msgspec.convert(given, Suite), path.parent)
@@ -155,7 +159,7 @@ class _NoPrompt(Exception):
 
 
 def _read_prompts(suite: Suite, folder: Path) -> Suite:
-    """Return the suite with the prompts in the place of their files: results hang on what they say."""
+    """Return the suite with each prompt file replaced by its content, which run keys must depend on."""
     agents: list[str | Variant] = []
     for one in suite.agents:
         if isinstance(one, Variant) and one.prompt is not None:
@@ -208,7 +212,7 @@ def _find_check_problems(check: Check, suite: Suite) -> list[str]:
 
 
 def describe_check(check: Check) -> str:
-    """Say what a check wants, in a line."""
+    """Return a one-line description of a check."""
     wanted = msgspec.to_builtins(getattr(check, check.kind))
     text = wanted if isinstance(wanted, str) else json.dumps(wanted, ensure_ascii=False)
     return f"{check.kind.replace('_', ' ')}: {text if len(text) <= 120 else text[:120] + '…'}"

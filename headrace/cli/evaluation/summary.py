@@ -1,9 +1,10 @@
-"""The results of each variant in figures: the terminal's table, how sure they are, whether they are good enough.
+"""Statistics of each variant: the terminal's table, confidence intervals, and comparison with the thresholds.
 
-A share of runs has the score interval of E. B. Wilson, "Probable inference, the law of succession, and statistical
-inference", JASA 22 (1927): it holds for few runs and for shares near 0 and 1. The difference of two variants has a
-percentile interval of the paired bootstrap over cases (B. Efron and R. J. Tibshirani, "An Introduction to the
-Bootstrap", 1993): cases are drawn again with what both variants did of them, so that hard cases are hard for both.
+The pass rate has the score interval of E. B. Wilson, "Probable inference, the law of succession, and
+statistical inference", JASA 22 (1927), which is valid for few runs and for rates near 0 and 1. The difference
+of two variants has a percentile interval of the paired bootstrap over cases (B. Efron and R. J. Tibshirani, "An
+Introduction to the Bootstrap", 1993): it resamples cases together with both variants' results, so that hard
+cases are hard for both.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from headrace.cli.evaluation.result import Result
 from headrace.cli.evaluation.suite import Suite
 
 Z = 1.959963984540054
-"""For 95 %."""
+"""Normal quantile for 95 %."""
 
 DRAWS = 2000
 
 SEED = 1
-"""The same results give the same interval."""
+"""Fixed seed, so that equal results give equal intervals."""
 
 
 def find_wilson_interval(passed: int, runs: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share."""
+    """Return the 95 % interval of a pass rate."""
     if not runs:
         return 0.0, 1.0
     share = passed / runs
@@ -38,7 +39,9 @@ def find_wilson_interval(passed: int, runs: int) -> tuple[float, float]:
 
 
 def find_difference(one: Sequence[Result], other: Sequence[Result]) -> tuple[float, float, float] | None:
-    """Return by how much `other` passes more often, and the 95 % interval; None where no case has both."""
+    """Return the pass rate of `other` minus that of `one`, and its 95 % interval; None if no case has results
+    of both.
+    """
     first, second = _share_by_case(one), _share_by_case(other)
     pairs = [second[case] - first[case] for case in first if case in second]
     if not pairs:
@@ -108,7 +111,7 @@ def sum_up(suite: Suite, results: Sequence[Result]) -> list[Figures]:
 
 
 def describe_differences(figures: Sequence[Figures]) -> Iterator[str]:
-    """Compare each variant with the first."""
+    """Compare each variant with the first one."""
     for other in figures[1:]:
         found = find_difference(figures[0].results, other.results)
         if found is not None:
@@ -118,7 +121,7 @@ def describe_differences(figures: Sequence[Figures]) -> Iterator[str]:
 
 
 def find_shortfalls(suite: Suite, figures: Sequence[Figures], planned: int) -> list[str]:
-    """Say what is below the suite's thresholds."""
+    """Return a sentence for each threshold of the suite that is missed."""
     wanted = suite.thresholds
     short = [
         f"{one.variant}: {one.share:.0%} of the runs have passed, {wanted.pass_rate:.0%} are wanted"

@@ -1,4 +1,4 @@
-"""Requests to the facade: JSON answers, and event streams that end with `[DONE]` or are cut."""
+"""Requests to the facade: JSON answers, and event streams, which end with `[DONE]` or break."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ANSWER_TIMEOUT_S = 60.0
 """Longer than the facade waits for a JSON answer."""
 
 UPLOAD_TIMEOUT_S = 600.0
-"""As long as the facade takes an upload."""
+"""Equal to the facade's limit for an upload."""
 
 SILENCE_TIMEOUT_S = 90.0
-"""Silence, of six heartbeats of 15 s, after which a stream is dead."""
+"""Silence after which a stream is considered dead: six heartbeats of 15 s."""
 
 Result = TypeVar("Result")
 
@@ -60,7 +60,7 @@ class _ReadinessEnvelope(msgspec.Struct):
 
 
 class FacadeClient:
-    """Connections to one facade, on one event loop, opened by `async with`."""
+    """Connections to one facade on one event loop; open it with `async with`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -115,12 +115,13 @@ class FacadeClient:
         return self._http.request(verb, getattr(http, verb), timeout=timeout, **content)
 
     async def upload(self, file: Path, chat_id: str) -> dict[str, Any]:
-        """Store a file in a chat's uploads and return its reference; OSError where it cannot be read."""
+        """Upload a file to a chat and return its reference; OSError if the file cannot be read."""
         with self._translate_errors(), file.open("rb") as content:
-            # As browsers write it: else `a b` would be stored as `a%20b`. What is no text, or ends a header, becomes ?.
+            # Quote the name as browsers do: aiohttp would store `a b` as `a%20b`. Unprintable characters become
+            # "?".
             name = "".join(letter if letter.isprintable() else "?" for letter in file.name)
             form = aiohttp.FormData({"chatId": chat_id}, quote_fields=False)
-            # aiohttp looks for a name in the opened file, too.
+            # aiohttp would otherwise take the name of the opened file.
             form.add_field("file", aiohttp.BufferedReaderPayload(content, filename=name), filename=name)
             async with self._http.post("/api/upload", data=form, timeout=_UPLOAD_TIMEOUT) as response:
                 await _check_status(response)
@@ -128,7 +129,7 @@ class FacadeClient:
 
     @asynccontextmanager
     async def download(self, request: Message) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Read the bytes of an answer, whatever they are; the block reads them as they come."""
+        """Open a binary answer; the block reads its bytes as they arrive."""
         with self._translate_errors():
             async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
@@ -141,7 +142,7 @@ class FacadeClient:
 
     @asynccontextmanager
     async def query(self, body: dict[str, Any]) -> AsyncGenerator[AsyncIterator[agent_pb2.AgentDelta]]:
-        """Ask a question; the block reads its run's events."""
+        """Ask a question; the block reads the events of its run."""
         with self._translate_errors():
             async with self._http.post("/api/query", json=body) as response:
                 await _check_status(response)
@@ -158,7 +159,7 @@ class FacadeClient:
 
     @asynccontextmanager
     async def watch(self, request: Message) -> AsyncGenerator[AsyncIterator[Any]]:
-        """Read a stream of responses that has no end of its own; where it ends, StreamCut is raised."""
+        """Open an endless stream of responses; StreamCut is raised when it ends."""
         with self._translate_errors():
             async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
@@ -166,12 +167,12 @@ class FacadeClient:
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
-        """Raise failed connections and unreadable answers as errors with an exit code."""
+        """Convert failed connections and unreadable answers to errors with an exit code."""
         try:
             yield
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = error or type(error).__name__
-            message = f"no Headrace answers at {self.url} ({reason}); `headrace up` starts one, --url names another"
+            message = f"no Headrace answers at {self.url} ({reason}); start one with `headrace up`, or set --url"
             raise ServerUnreachable(message) from error
         except msgspec.MsgspecError as error:
             raise self._reject_answer() from error
@@ -193,7 +194,7 @@ class FacadeClient:
         with self._reading_answer():
             event = parse_event(data)
         if event.HasField("run_error") and not event.run_error.run_id:
-            # A refusal that came after the headers of the answer: no run has failed.
+            # The server refused the request after sending the headers; no run has failed.
             failure = event.run_error.error
             raise _build_refusal(failure.message, retriable=failure.retriable)
         return event
@@ -211,7 +212,7 @@ class FacadeClient:
 
 
 def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]]) -> Result:
-    """Make one request, with a client and an event loop of its own."""
+    """Make one request with its own client and event loop."""
 
     async def answer() -> Result:
         async with FacadeClient(url) as facade:
@@ -247,12 +248,12 @@ def _list_parameters(members: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGenerator[bytes]:
-    """Yield the data of each frame; raises StreamCut, with `end` where nothing has broken."""
+    """Yield the data of each frame, then raise StreamCut; its message is `end` if the connection did not break."""
     reader = SseReader()
     try:
         async for chunk in response.content.iter_any():
             for frame in reader.feed(chunk):
-                if frame.event == "error":  # the key has ended: no run has failed
+                if frame.event == "error":  # the credential has ended; no run has failed
                     failure = msgspec.json.decode(frame.data, type=_FailureEnvelope)
                     raise _build_refusal(failure.msg, retriable=failure.error.retriable)
                 yield frame.data

@@ -1,11 +1,11 @@
-"""How a command ends: exit codes and the errors that carry them."""
+"""Exit codes of commands, and the errors that carry them."""
 
 from __future__ import annotations
 
 import click
 
 COMPLETED, FAILED, USAGE, UNREACHABLE, CANCELLED = 0, 1, 2, 3, 130
-"""Exit codes; 2 is click's for wrong usage, 130 the shells' for Ctrl-C."""
+"""Exit codes; 2 is click's code for wrong usage, 130 the shells' code for Ctrl-C."""
 
 
 class RequestRefused(click.ClickException):
@@ -13,7 +13,7 @@ class RequestRefused(click.ClickException):
 
 
 class PeerUnavailable(RequestRefused):
-    """A service behind the facade is away; a retry may work."""
+    """A service used by the facade is unavailable; a retry may succeed."""
 
 
 class ServerUnreachable(click.ClickException):
@@ -21,4 +21,4 @@ class ServerUnreachable(click.ClickException):
 
 
 class StreamCut(ServerUnreachable):
-    """A stream broke before its run had ended."""
+    """A stream broke before the end of its run."""

@@ -1,4 +1,4 @@
-"""Options of several commands: the facade's address, the credential, TLS."""
+"""Options shared by commands: facade URL, credential, TLS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> 
     try:
         url = urlsplit(text)
         is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        # Requests would go to the host's root, and not below a path.
+        # Requests go to the host's root; a path in the URL would be ignored.
         is_address = is_address and url.path in ("", "/") and not (url.query or url.fragment)
         (url.hostname or "").encode("idna")
     except ValueError:
@@ -31,7 +31,7 @@ def _store_value(context: click.Context, option: click.Parameter, value: str | N
 
 
 def _store_token(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    token = (value or "").strip()  # a file or a variable of another program may end with a line's end
+    token = (value or "").strip()  # values from files often end with a newline
     if not (token.isascii() and token.isprintable()):
         raise click.BadParameter("it has a character that no credential has")
     _store_value(context, option, token)
@@ -53,7 +53,7 @@ token_option = click.option(
     callback=_store_token,
     expose_value=False,
     show_envvar=True,
-    help="An API key or a JWT, where the facade wants one; better in the environment, which `ps` does not show.",
+    help="API key or JWT, if the facade needs one. Prefer the environment, which `ps` does not show.",
 )
 
 _url_option = click.option(
@@ -63,15 +63,15 @@ _url_option = click.option(
     default="http://127.0.0.1:8080",
     show_default=True,
     show_envvar=True,
-    help="Where the facade answers.",
+    help="URL of the facade.",
 )
 
 
 def get_tls() -> Tls:
-    """Return the running command's certificates, for a facade with TLS.
+    """Return the running command's certificates for a facade with TLS.
 
     Raises:
-        click.UsageError: The options do not fit together.
+        click.UsageError: The options contradict each other.
     """
     from headrace.tls import Tls  # brings gRPC, which `up` does without
 
@@ -93,9 +93,9 @@ def _build_tls_option(name: str, text: str) -> Callable[..., Any]:
 
 
 _tls_options = (
-    _build_tls_option("ca", "The CA that has signed the facade's certificate, a file in PEM."),
-    _build_tls_option("cert", "A certificate to show, where one is asked for."),
-    _build_tls_option("key", "Its key."),
+    _build_tls_option("ca", "PEM file with the CA that signed the facade's certificate."),
+    _build_tls_option("cert", "PEM file with a client certificate, if the facade asks for one."),
+    _build_tls_option("key", "PEM file with the key of the client certificate."),
 )
 
 

@@ -1,1 +1,1 @@
-"""Shows what a run does, at a terminal or as plain text."""
+"""Displays a run at a terminal or as plain text."""

@@ -1,4 +1,4 @@
-"""What was found in a file of lines that have a hash chain."""
+"""Prints the result of verifying a file with a hash chain."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class ChainReport(Protocol):
 
 @contextmanager
 def refusing_other_files() -> Generator[None]:
-    """Read a file inside the block; raises ClickException where it is no text."""
+    """Read a file inside the block; ClickException if it is not UTF-8 text."""
     try:
         yield
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"it is no text in UTF-8: {error}") from error
+        raise click.ClickException(f"it is not UTF-8 text: {error}") from error
 
 
 def print_report(report: ChainReport, known_hash: str | None, what: str) -> None:
-    """Print that all lines are as they were written.
+    """Print that all lines are unchanged.
 
     Raises:
-        ClickException: The first place that is wrong, or that `what` ends with another hash than the one that is known.
+        ClickException: A line is wrong, or `what` does not end with the known hash.
     """
     problem = report.problem
     if not problem and known_hash not in (None, report.last_hash):

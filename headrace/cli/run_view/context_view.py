@@ -1,4 +1,4 @@
-"""Shows what fills the window of a chat's next request, for `headrace context` and `/context`."""
+"""Displays the contents of the context window of a chat's next request, for `headrace context` and `/context`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.cli.run_view.printing import describe_usage, print_text
 from headrace.v1 import agent_pb2
 
 BAR_CHARS = 30
-"""Width of a bar that fills the whole window."""
+"""Width of the bar for a full window."""
 
 PINNED_CHARS_MAX = 100
-"""A longer item is cut; the summary has all of it."""
+"""Length at which an item is cut for display; the summary keeps all of it."""
 
 UNSEEN_MAX = 5
-"""Ranges of lines that are named."""
+"""Maximum number of line ranges shown."""
 
 GONE = ("summarised", "left_out")
 
@@ -58,7 +58,7 @@ def _describe_window(window: agent_pb2.GetContextResponse) -> Iterator[str]:
 
 
 def _describe_compaction(compaction: agent_pb2.ContextCompaction) -> Iterator[str]:
-    """Describe the compaction that a window stands behind, a line for each thing there is to say."""
+    """Yield lines that describe the compaction at the start of the window."""
     moment = "in a run" if compaction.run_id else "between runs"
     edited = ", edited since" if compaction.is_edited else ""
     yield (

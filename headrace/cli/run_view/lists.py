@@ -1,4 +1,4 @@
-"""Lists that commands and conversations show: agents, checkpoints, pins."""
+"""Prints lists: agents, checkpoints, pins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def revert_chat(url: str, chat_id: str, checkpoint_id: int) -> None:
 
 
 KINDS = {"question": "query", "answer": "step"}
-"""Kinds of checkpoints by the words for the last message of each."""
+"""Kind of checkpoint by the word for the last message of that kind."""
 
 
 async def print_pins(url: str, chat_id: str) -> None:
@@ -47,7 +47,7 @@ async def print_pins(url: str, chat_id: str) -> None:
 
 
 async def pin_message(url: str, chat_id: str, which: str, *, remove: bool = False) -> None:
-    """Pin a message or take its pin back; `which` is the number of its line, or one of KINDS."""
+    """Pin or unpin a message; `which` is its line number or one of KINDS."""
     async with FacadeClient(url) as facade:
         n = int(which) if which.isdecimal() else await _find_last(facade, chat_id, which)
         if n is None:

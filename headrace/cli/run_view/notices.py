@@ -1,4 +1,4 @@
-"""Events shown as a sentence: notices, plans, sub-agents, approvals, compactions."""
+"""Renders events as sentences: notices, plans, sub-agents, approvals, compactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUMMARY_CHARS_MAX = 200
 
 
 class Notices:
-    """The sentences of one run; a plan shows only new and changed tasks."""
+    """Renders the events of one run; for a plan, only new and changed tasks."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, str] = {}
@@ -70,7 +70,7 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             rule = delta.gate_open.answerers
             who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
             return f"waits for {who}" if who else ""
-        case "gate_step" if delta.gate_step.step not in ("claimed", "released"):  # renewed twice a minute
+        case "gate_step" if delta.gate_step.step not in ("claimed", "released"):  # claims are renewed twice a minute
             return describe_step(delta.gate_step)
         case "grant_make":
             grant = delta.grant_make
@@ -108,13 +108,15 @@ def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.Compacti
 def describe_result(
     done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback | agent_pb2.ContextCompaction,
 ) -> str:
-    """Return such as `9,000 tokens are 900 (10%); files kept: a.py`."""
+    """Return text such as `9,000 tokens are 900 (10%); files kept: a.py`."""
     text = f"{done.pre_tokens:,} tokens are {done.post_tokens:,} ({done.post_tokens / max(1, done.pre_tokens):.0%})"
     return f"{text}; files kept: {', '.join(done.files_included)}" if done.files_included else text
 
 
 def describe_answerers(any_of: Sequence[str], *, not_requester: bool, count: int = 1) -> str:
-    """Return such as `2 of role:finance or user:ada, not the requester`; empty where it is the requester alone."""
+    """Return text such as `2 of role:finance or user:ada, not the requester`; empty if only the requester may
+    answer.
+    """
     if list(any_of) in ([], ["requester"]):
         return ""
     several = f"{count} of " if count > 1 else ""
@@ -122,7 +124,7 @@ def describe_answerers(any_of: Sequence[str], *, not_requester: bool, count: int
 
 
 def describe_step(step: agent_pb2.GateStep) -> str:
-    """Return such as `delegated by ada to role:finance: please look`."""
+    """Return text such as `delegated by ada to role:finance: please look`."""
     by = f" by {step.by}{'' if step.credential else ' (identity unproven)'}" if step.by else ""
     decision = f" to {step.decision}" if step.decision else ""
     to = f" to {', '.join(step.to)}" if step.to else ""

@@ -1,7 +1,7 @@
-"""A run as plain text without escape codes: the answer byte for byte, each tool call on one line.
+"""Displays a run as plain text without escape codes: the answer byte for byte, each tool call on one line.
 
-A call, `[tool] name(arguments) -> result`, is written with its result. Lines of a task or sub-agent begin with its name
-in brackets.
+A call, `[tool] name(arguments) -> result`, is written once it has a result. Lines of a task or sub-agent start
+with its name in brackets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.shown_text import shorten_line
 from headrace.v1 import agent_pb2
 
 RESULT_CHARS_MAX = 500
-"""A longer result is cut; the chat has all of it."""
+"""Length at which a result is cut for display; the chat keeps all of it."""
 
 
 class PlainView:
@@ -24,7 +24,7 @@ class PlainView:
         self._out = out
         self._label = RUN
         self._block = ""
-        """The id of the block written last; empty after anything else."""
+        """Id of the block written last; empty after any other output."""
         self._at_line_start = True
         self._calls: dict[str, list[str]] = {}
         """Name and arguments of each call without a result."""
@@ -88,7 +88,7 @@ class PlainView:
 
     @property
     def _prefix(self) -> str:
-        """Return the name of the task or sub-agent, to stand before its text."""
+        """Return the prefix with the name of the task or sub-agent; empty for the run itself."""
         return f"[{self._label.text}] " if self._label.text else ""
 
     def _start_block(self, block_id: str, prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""Text for a terminal: safe printing, times and costs."""
+"""Terminal output: safe printing, times and costs."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from headrace.shown_text import isolate, make_visible
 from headrace.v1 import agent_pb2, common_pb2
 
 CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-"""Characters that would control the terminal, for str.translate."""
+"""Translation table for str.translate that removes characters which control the terminal."""
 
 
 def print_text(text: str) -> None:
-    """Print a line, or several, without characters that would control the terminal."""
+    """Print text without characters that would control the terminal."""
     click.echo(text.translate(CONTROLS))
 
 
 def print_shown(text: str) -> None:
-    """Print what a person decides about: all that would hide or reorder it is visible."""
+    """Print text that a user decides about, with hidden and reordering characters made visible."""
     click.echo(show_text(text))
 
 
 def show_text(text: str) -> str:
-    """Return the text as it is to be read; only a terminal gets isolates, which a program would take for text."""
+    """Return the text with hidden characters visible.
+
+    Only a terminal gets isolate characters, because a program would take them for part of the text.
+    """
     visible = make_visible(text)
     return isolate(visible) if sys.stdout.isatty() else visible
 
 
 TIME_S_MAX = 253_402_214_400.0
-"""The last day that a date has, in the year 9999, before its end in any time zone."""
+"""Largest time that can be formatted in any time zone: a day before the end of the year 9999."""
 
 
 class Instant(click.ParamType[int]):
-    """A time: ISO 8601, in the machine's zone if it names none, or from now on as 90s, 15m, 2h, 3d."""
+    """A time: ISO 8601, by default in the local zone, or an offset from now such as 90s, 15m, 2h, 3d."""
 
     name = "time"
 
@@ -58,7 +61,7 @@ class Instant(click.ParamType[int]):
 
 
 def format_time(time_ms: int) -> str:
-    """Format Unix milliseconds in the machine's time zone, to the minute, or the nearest time that a date has."""
+    """Return Unix milliseconds as local time, to the minute, clamped to the range of datetime."""
     time_s = min(max(time_ms / 1000, 0), TIME_S_MAX)
     return f"{datetime.fromtimestamp(time_s, UTC).astimezone():%Y-%m-%d %H:%M}"
 

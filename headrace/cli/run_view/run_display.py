@@ -1,6 +1,6 @@
-"""Passes on what is new in a run's events to a view.
+"""Passes the new parts of a run's events to a view.
 
-After a break, attaching repeats blocks from their start; text that the view has is not shown twice.
+After a reconnect the server repeats blocks from their start; text that the view already has is not shown again.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from headrace.runs.parts import Scope
 from headrace.v1 import agent_pb2
 
 PLANNER = "plan"
-"""The stage whose text is no part of an answer."""
+"""Stage with text that is not part of an answer."""
 
 Write: TypeAlias = Callable[[str, str], None]
-"""Takes a block's id and a piece of its text."""
+"""Writes a piece of a block's text, given the block's id."""
 
 
 class RunDisplay:
-    """Shows one run, or one chat's history, in one view."""
+    """Displays one run, or a chat's history, in one view."""
 
     def __init__(self, view: View) -> None:
         self.state = Fold()
         self._view = view
         self._shown: dict[str, str] = {}
-        """The text of each block that the view has."""
+        """Text of each block that the view has."""
         self._repeated: dict[str, str] = {}
-        """Text shown before, of blocks that began again."""
+        """Earlier text of blocks that started again."""
         self._open_scopes: dict[str, Scope] = {}
-        """The open blocks of tasks and sub-agents, by id."""
+        """Open blocks of tasks and sub-agents, by id."""
         self._planners_blocks: set[str] = set()
         self._line_starts: dict[str, str] = {}
-        """For blocks shown by lines, the incomplete line."""
+        """Incomplete last line of blocks that are shown by lines."""
         self._labels = ScopeLabels()
         self._notices = Notices()
         self._opened_calls: set[str] = set()
@@ -55,7 +55,7 @@ class RunDisplay:
             self._show_call(kind, part, getattr(delta, name))
         else:
             if name == "attempt_reset":
-                # Lost blocks that have not ended are forgotten; their shown text stays.
+                # Lost blocks that have not ended are dropped; their text stays on the screen.
                 scope = find_scope(delta)
                 for block_id in [block_id for block_id, other in self._open_scopes.items() if other == scope]:
                     del self._open_scopes[block_id]
@@ -81,7 +81,7 @@ class RunDisplay:
             self._append(block_id, payload.delta if part == "delta" else payload.text, write)
 
     def _choose_write(self, part: str, block_id: str, scope: Scope, write: Write) -> Write:
-        """Choose how to show a task's or sub-agent's block: by whole lines while others are open."""
+        """Return how to write a block of a task or sub-agent: by whole lines while other blocks are open."""
         if part in ("end", "snapshot"):
             self._open_scopes.pop(block_id, None)
             return write

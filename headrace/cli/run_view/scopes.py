@@ -16,20 +16,20 @@ class ScopeLabel:
     depth: int = 0
     """Levels below the run itself."""
     text: str = ""
-    """The label's text; empty for the run itself."""
+    """Text of the label; empty for the run itself."""
 
 
 RUN = ScopeLabel()
 
 
 class ScopeLabels:
-    """The labels of one run's scopes, learned from its events."""
+    """The labels of one run's scopes, collected from its events."""
 
     def __init__(self) -> None:
         self._labels: dict[Scope, ScopeLabel] = {}
 
     def find_label(self, delta: agent_pb2.AgentDelta) -> ScopeLabel:
-        """Return the label of the scope of `delta`, which may open it."""
+        """Return the label of the scope of `delta`, registering a new scope."""
         scope = find_scope(delta)
         match delta.WhichOneof("payload"):
             case "task_start":

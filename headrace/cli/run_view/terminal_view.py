@@ -1,6 +1,6 @@
-"""A run at a terminal: dim reasoning, boxed tools, plain answer, a status line on long waits.
+"""Displays a run at a terminal: dim reasoning, boxed tools, plain answer, a status line on long waits.
 
-Text stays once written, so that scrolling back works; only the status line is erased.
+Written text is never changed, so that scrolling back works; only the status line is erased.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from headrace.shown_text import isolate, make_visible
 from headrace.v1 import agent_pb2
 
 STATUS_AFTER_S = 1.0
-"""Waiting time after which a status line is shown."""
+"""Waiting time after which the status line appears."""
 
 RESULT_LINES_MAX = 8
-"""Lines shown of a tool's result; the model gets all of it."""
+"""Maximum number of lines shown of a tool's result; the model gets all of it."""
 
 INDENT = "  "
 
@@ -26,18 +26,18 @@ ERASE_LINE, LINE_UP = "\r\x1b[2K", "\x1b[1A"
 
 
 class TerminalView:
-    """A view that alone writes to the console during a run."""
+    """A view that must be the only writer to the console during a run."""
 
     is_live = True
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._section = ""
-        """The id of the block or call written last; empty after a notice or a result."""
+        """Id of the block or call written last; empty after a notice or a result."""
         self._column = 0
         """Cells written since the last line end."""
         self._label = self._shown_label = RUN
-        """The scopes of the next piece and of the last one."""
+        """Scopes of the next piece and of the last one."""
         self._budget = ""
         self._has_status = False
         self._names: dict[str, str] = {}
@@ -100,7 +100,7 @@ class TerminalView:
         self._budget = text
 
     def show_waiting(self, elapsed_s: float) -> None:
-        # A line that ends exactly at the edge leaves the cursor in a place that terminals disagree on.
+        # If a line ends exactly at the edge, terminals disagree on the cursor's position.
         if elapsed_s < STATUS_AFTER_S or (self._column and self._column % self._console.width == 0):
             return
         if not self._has_status and self._column:
@@ -161,7 +161,7 @@ class TerminalView:
         self._column = cell_len(last) + (0 if before or text.startswith("\n") else self._column)
 
     def _indent(self, text: str) -> str:
-        """Indent each new line by the depth of its scope."""
+        """Return the text with each new line indented by the depth of its scope."""
         if not (indent := INDENT * self._shown_label.depth):
             return text
         lines = text.split("\n")

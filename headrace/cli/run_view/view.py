@@ -1,4 +1,4 @@
-"""The interface of a run's views."""
+"""The interface of run views."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headrace.v1 import agent_pb2
 
 
 class View(Protocol):
-    """Gets each piece of a run once, in order, and shows it at once."""
+    """Receives each piece of a run once, in order, and displays it immediately."""
 
     is_live: bool
-    """Whether a person watches."""
+    """Whether a person is watching."""
 
     def show_query(self, text: str, by: str = "") -> None:
-        """Show a question of a chat's history, and who has asked it where several have."""
+        """Show a question from a chat's history; `by` is its author if several users have asked."""
         ...
 
     def enter_scope(self, label: ScopeLabel) -> None:
-        """Place everything from now on in that scope."""
+        """Place all further output in this scope."""
         ...
 
     def write_content(self, block_id: str, text: str) -> None: ...
@@ -32,7 +32,7 @@ class View(Protocol):
     def write_reasoning(self, block_id: str, text: str) -> None: ...
 
     def write_planning(self, block_id: str, text: str) -> None:
-        """Show what a planner says beside its plan."""
+        """Show a planner's text other than its plan."""
         ...
 
     def open_call(self, call_id: str, name: str) -> None: ...
@@ -48,13 +48,13 @@ class View(Protocol):
     def show_notice(self, text: str) -> None: ...
 
     def show_prompt(self, text: str) -> None:
-        """Show a question to a person."""
+        """Show a question to the user."""
         ...
 
     def set_budget(self, text: str) -> None: ...
 
     def show_waiting(self, elapsed_s: float) -> None:
-        """Show how long nothing has come."""
+        """Show the time since the last event."""
         ...
 
     def show_end(self, end: agent_pb2.AgentDelta) -> None: ...

@@ -1,4 +1,4 @@
-"""One supervised process: restarted when it dies, stopped on request, never left behind."""
+"""One supervised process: restarted when it dies, stopped on request, and never orphaned."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from headrace.cli.supervisor.ports import CannotStart
 from headrace.cli.supervisor.suite_plan import ProcessSpec
 
 DEATHS_MAX = 3
-"""So many deaths before readiness mean that the process cannot start."""
+"""Deaths before readiness after which the process is considered unable to start."""
 
 WAIT_FIRST_S, WAIT_MAX_S = 0.1, 5.0
-"""Time before a process is started again, doubled at each death. With the longest wait a service that was
-killed ten times serves within 15 s."""
+"""Wait before a restart, doubled after each death. With the longest wait, a service that was killed ten times
+serves again within 15 s.
+"""
 
 SETTLED_S = 10.0
-"""Life after which a death is the first one again."""
+"""Lifetime after which the next death counts as the first."""
 
 WRONG_SETTINGS, WRONG_CONFIGURATION = 2, 78
-"""Exit codes of a service that a person has to help, for which a restart is useless."""
+"""Exit codes of a service that needs a person's help; restarting it is useless."""
 
 MESSAGE_LINES_MAX = 5
 
 LOG_BYTES_MAX = 64 << 20
-"""Size above which what is in a log goes to `.log.1`."""
+"""Size above which a log is moved to `.log.1`."""
 
 LOG_LOOKS_S = 10.0
-"""Time between looks at a log's size; a service that logs all it can writes some 50 MB meanwhile."""
+"""Interval between checks of a log's size; a service can write about 50 MB in that time."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -57,7 +58,7 @@ class ChildProcess:
         self.name = spec.name
         self.is_replica = spec.is_replica
         self.has_been_ready = False
-        """Set by the owner; from then on every death leads to a restart."""
+        """Set by the owner; from then on, every death leads to a restart."""
         self._spec = spec
         self._log_path = logs_dir / f"{spec.name}.log"
         self._is_verbose = is_verbose
@@ -71,7 +72,7 @@ class ChildProcess:
         """Keep the process running until `stop`.
 
         Raises:
-            CannotStart: A person has to help, or it died too often, before the suite was ready.
+            CannotStart: Before the suite was ready, the process needed a person's help or died too often.
         """
         deaths, wait_s = 0, WAIT_FIRST_S
         try:
@@ -101,7 +102,7 @@ class ChildProcess:
         self._signal(signal.SIGKILL)
 
     def measure_cpu_s(self) -> float:
-        """Return the CPU time of the running process; 0 without one."""
+        """Return the CPU time of the running process in seconds; 0 if it is not running."""
         try:
             stat = Path(f"/proc/{self._process.pid if self._process else 0}/stat").read_text()
         except OSError:
@@ -119,11 +120,11 @@ class ChildProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C at the terminal is ours alone: we stop the children in their order
+                start_new_session=True,  # only we get Ctrl-C, and stop the children in order
                 preexec_fn=_set_death_signal,
             )
             self._process = process
-            if self._is_stopping:  # stop() came while it was being started
+            if self._is_stopping:  # stop() was called during the start
                 self._signal(signal.SIGTERM)
             bounding = asyncio.create_task(self._bound_log(log_fd))
             try:
@@ -141,13 +142,14 @@ class ChildProcess:
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                # Not send_signal: it reaps a process that has just died, and asyncio then knows no exit code (255).
+                # Not send_signal: it reaps a process that has just died, and asyncio then loses its exit code
+                # (255).
                 os.kill(self._process.pid, number)
 
     async def _bound_log(self, log_fd: int) -> None:
-        """Set a log aside whenever it is large; until cancelled."""
+        """Set the log aside whenever it is too large; runs until cancelled."""
         while True:
-            with suppress(OSError):  # a full disk, for example: at the next look
+            with suppress(OSError):  # for example a full disk; retried at the next check
                 if os.fstat(log_fd).st_size > LOG_BYTES_MAX:
                     await asyncio.to_thread(_set_log_aside, self._log_path)
             await asyncio.sleep(self._log_looks_s)
@@ -158,25 +160,27 @@ class ChildProcess:
         return 0
 
     def _read_last_words(self, start: int) -> str:
-        """Return the last lines of the log after its first `start` bytes; all of one that was begun anew meanwhile."""
+        """Return the last lines of the log after its first `start` bytes, or of the whole log if it was
+        truncated meanwhile.
+        """
         lines: list[str] = []
         with suppress(OSError), self._log_path.open("rb") as log_file:
             log_file.seek(start if os.fstat(log_file.fileno()).st_size >= start else 0)
             lines = log_file.read(1 << 20).decode(errors="replace").splitlines()
-        # Of our own JSON only errors are readable; anything else is as it is.
+        # Only errors of our own JSON lines are readable; other lines are kept unchanged.
         texts = [describe_log_error(line) if line.startswith("{") else line for line in lines]
         return (
             "\n".join([text for text in texts if text][-MESSAGE_LINES_MAX:])
-            or f"it said nothing (log: {self._log_path})"
+            or f"it logged nothing (log: {self._log_path})"
         )
 
 
 @contextmanager
 def _open_log(log: Path) -> Generator[int]:
-    """Open a log to append to, readable for its owner alone; where none can be made, what is logged is lost."""
+    """Open a log for appending, readable only by its owner; if that fails, output is discarded."""
     try:
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-        os.fchmod(fd, 0o600)  # one that an older version has made
+        os.fchmod(fd, 0o600)  # an older version may have created it
     except OSError:
         fd = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -186,39 +190,39 @@ def _open_log(log: Path) -> Generator[int]:
 
 
 def _set_log_aside(log: Path) -> None:
-    """Begin a log anew that its process has open, and keep what was in it; lines of that moment may be lost."""
+    """Copy an open log to `.log.1` and truncate it; lines logged in between may be lost."""
     aside = log.with_suffix(".log.1")
-    aside.unlink(missing_ok=True)  # its room may be what there is
-    with suppress(OSError):  # there is no room: begun anew all the same, as it would take yet more
+    aside.unlink(missing_ok=True)  # the disk may lack space for both
+    with suppress(OSError):  # without space, truncate anyway, or the log would grow further
         fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(log, "rb") as source, open(fd, "wb") as target:
             shutil.copyfileobj(source, target)
     os.truncate(log, 0)
 
 
-# Loaded here: between fork and exec only what is already in memory is safe to call.
+# Loaded here: between fork and exec, only calls to code already in memory are safe.
 _libc = ctypes.CDLL(None)
 _parent_pid = os.getpid()
 
 
 def _set_death_signal() -> None:
-    """Have the kernel kill the child when `up` dies; runs in the child before exec."""
+    """Make the kernel kill the child when `up` dies; runs in the child before exec."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != _parent_pid:  # it died before the line above
+    if os.getppid() != _parent_pid:  # the parent died before prctl
         os._exit(FAILED)
 
 
 WAIT_MS = 200
-"""Time for a reader of a full pipe or terminal to make room; then the rest of a text is dropped."""
+"""How long a reader of a full pipe or terminal may take to make room; then the rest of the text is dropped."""
 
 
 def show_text(text: str, *, on_stdout: bool = False) -> None:
-    """Write a line; a file that is closed or full, or whose reader has gone or stopped, loses it."""
+    """Write a line; it is lost if the file is closed or full, or its reader has gone or stopped."""
     show_bytes(f"{text}\n".encode(errors="replace"), on_stdout=on_stdout)
 
 
 def show_bytes(data: bytes, *, on_stdout: bool = False) -> None:
-    # None if it was closed at the start; its number may be another file's now.
+    # None if it was closed at start; its descriptor may now belong to another file.
     file = sys.stdout if on_stdout else sys.stderr
     if file is None:
         return
@@ -227,7 +231,7 @@ def show_bytes(data: bytes, *, on_stdout: bool = False) -> None:
         fd = file.fileno()
         poll = select.poll()
         poll.register(fd, select.POLLOUT)
-        # What is ready takes so many bytes without blocking.
+        # A ready descriptor accepts this many bytes without blocking.
         while rest and any(event & select.POLLOUT for _, event in poll.poll(WAIT_MS)):
             rest = rest[os.write(fd, rest[: select.PIPE_BUF]) :]
     except (OSError, ValueError, io.UnsupportedOperation):  # closed since, or not a file of the system

@@ -1,4 +1,4 @@
-"""New lines of the services' logs, and what headrace up says of them: errors, and progress of a slow start."""
+"""Follows the services' logs and reports errors, and progress during a slow start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 BYTES_MAX = 1 << 20
-"""At most so many bytes of a log's end are read at a time."""
+"""Maximum number of bytes read from a log's end at a time."""
 
 
 class LogReader:
@@ -22,13 +22,13 @@ class LogReader:
         self._offsets = {log: _measure_size(log) for log in logs}
 
     def read_lines(self) -> Iterator[tuple[Path, str]]:
-        """Yield each whole line since the last call, with its log."""
+        """Yield each complete line since the last call, with its log."""
         for log in self._offsets:
             for line in self._read_log(log):
                 yield log, line
 
     def _read_log(self, log: Path) -> list[str]:
-        """Return one log's new lines; a log that shrank was begun anew."""
+        """Return one log's new lines; a log that shrank was truncated and is read from its start."""
         try:
             size = log.stat().st_size
             start = self._offsets[log] if size >= self._offsets[log] else 0
@@ -57,7 +57,7 @@ FIELDS = ("file", "tool", "problem", "problems", "error", "exception")
 
 
 class ErrorReports:
-    """Errors logged after its creation, read by one task."""
+    """Errors logged after its creation; for use by one task."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._reader = LogReader(logs)
@@ -87,13 +87,13 @@ def describe_log_error(line: str) -> str | None:
 
 
 def _find_service(line: str) -> str | None:
-    """Return the service that a JSON line is of, where several share a log; None if it does not say."""
+    """Return the service named in a JSON log line, which several services may share; None if there is no name."""
     service = msgspec.json.decode(line).get("service")
     return service if isinstance(service, str) else None
 
 
 def _describe_field(value: Any) -> str:
-    """Return a field as text; of an exception (structlog's list, outermost first) the type alone."""
+    """Return a field as text; for an exception (structlog's list, outermost first), only its type."""
     match value:
         case [{"exc_type": kind}, *_]:
             return str(kind)
@@ -104,7 +104,7 @@ def _describe_field(value: Any) -> str:
 
 
 class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):
-    """The memory service's log line for each part of the index."""
+    """The memory service's log line about indexing progress."""
 
     service: str
     chats_done: int
@@ -115,7 +115,7 @@ _INDEXING = msgspec.json.Decoder(_Indexing)
 
 
 def describe_progress(logs: LogReader) -> Iterator[str]:
-    """Return the progress since the last call, as sentences."""
+    """Yield sentences about the progress since the last call."""
     for _, line in logs.read_lines():
         with suppress(msgspec.MsgspecError):  # any other line
             progress = _INDEXING.decode(line)

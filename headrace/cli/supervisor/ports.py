@@ -1,4 +1,4 @@
-"""Reserve the listening ports before any process starts."""
+"""Reserves the listening ports before any process starts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class CannotStart(click.ClickException):
 
 @contextmanager
 def reserve_port(option: str, port: int) -> Generator[int]:
-    """Keep the port, or for 0 any free one, for a process of ours that is going to listen there.
+    """Reserve a port, or any free one for 0, on which one of our processes will listen.
 
-    A taken port may be another suite's facade, which would answer as ready. Our socket never listens, so that another
-    with SO_REUSEADDR may do so, while the kernel gives the port to nobody who takes any.
+    A taken port may belong to another suite's facade, which would answer as ready. Our socket never listens, so
+    a process with SO_REUSEADDR can still bind the port, while the kernel does not hand it out as a free port.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

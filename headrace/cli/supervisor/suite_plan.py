@@ -1,4 +1,4 @@
-"""The processes of `headrace up`: commands and environments."""
+"""The processes of `headrace up`: their commands and environments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headrace.cli.supervisor.child_environment import select_environment
 from headrace.cli.supervisor.ports import CannotStart
 
 WIRED = ("_LISTEN", "_ADDRESS", "_ADVERTISE")
-"""Endings of the settings by which services find each other."""
+"""Suffixes of the settings by which services find each other."""
 
 REPLACEMENTS = {"HEADRACE_ORCHESTRATOR_LISTEN": "--grpc-port", "HEADRACE_MEMORY_LISTEN": "--memory-port"}
 
 JOINED = ("facade", "orchestrator", "llm_gateway", "memory")
-"""Services that may share a process; the commands of tools are apart."""
+"""Services that may share a process; tools stays apart because it runs commands."""
 
 REPLICATED = JOINED[:3]
-"""Services that each replica has; the chats belong to one process, and so do the workspaces."""
+"""Services in each replica; chats and workspaces each belong to a single process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ProcessSpec:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     is_replica: bool = False
-    """Whether there are others of its kind, which stop together with it."""
+    """Whether it is one of several replicas, which stop together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +39,16 @@ class SuitePlan:
     config_dir: Path
     data_dir: Path
     run_dir: Path
-    """The sockets' folder, with a short name: a socket's path has at most 107 bytes."""
+    """Folder of the Unix sockets; its path must be short because a socket's path has at most 107 bytes."""
     http_port: int
     grpc_port: int
     memory_port: int
     simulator_port: int | None
-    """The simulated provider's port; None without one."""
+    """Port of the simulated provider; None if there is none."""
     is_one_process: bool
-    """Whether all services but tools, whose commands are apart, share a process."""
+    """Whether all services except tools, which runs commands, share a process."""
     replicas: int = 1
-    """Processes that share the work; with more than one, memory has a process of its own."""
+    """Number of processes that share the work; with more than one, memory runs in its own process."""
 
     @property
     def url(self) -> str:
@@ -56,13 +56,13 @@ class SuitePlan:
 
     @property
     def entrances(self) -> Mapping[str, int | Path]:
-        """The port or socket of each process that serves HTTP, by the process's name; "" where there is one."""
+        """Return port or socket of each process that serves HTTP, by process name; "" if there is only one."""
         if self.replicas == 1:
             return {"": self.http_port}
         return {f"suite-{number}": self._make_http_socket(number) for number in self._numbers}
 
     def build_processes(self) -> list[ProcessSpec]:
-        """Return the processes in the order to stop them in: callers first."""
+        """Return the processes in the order in which to stop them: callers first."""
         shared = self._build_shared_settings()
         gateways = ",".join(self._make_address("llm_gateway", number) for number in self._numbers)
         replicas = [self._build_replica(number, shared) for number in self._numbers]
@@ -96,11 +96,11 @@ class SuitePlan:
         return processes
 
     def _build_replica(self, number: int, shared: Mapping[str, str]) -> list[ProcessSpec]:
-        """Return what each replica has, in the order of REPLICATED."""
+        """Return the services of a replica, in the order of REPLICATED."""
         orchestrator, gateway = (self._make_address(name, number) for name in ("orchestrator", "llm_gateway"))
         peers = {"MEMORY_ADDRESS": self._make_address("memory"), "TOOLS_ADDRESS": self._make_address("tools")}
         facade_settings: dict[str, str] = {}
-        # Sockets and ports change from start to start; the one orchestrator of this suite does not.
+        # Sockets and ports differ from start to start, but a single orchestrator keeps this name.
         advertise = "orchestrator"
         gateway_settings: dict[str, str] = {}
         if self.replicas > 1:
@@ -146,14 +146,14 @@ class SuitePlan:
 
     def _build_shared_settings(self) -> dict[str, str]:
         shared = {"HEADRACE_CONFIG_DIR": str(self.config_dir), "HEADRACE_DATA_DIR": str(self.data_dir)}
-        # The services know each other by this token; all other callers of their ports are clients.
+        # The token identifies services to each other; all other callers of their ports are clients.
         shared["HEADRACE_INTERNAL_TOKEN"] = os.environ.get("HEADRACE_INTERNAL_TOKEN") or secrets.token_urlsafe(32)
         if self.simulator_port is not None:
             shared["SIMULATOR_URL"] = f"http://127.0.0.1:{self.simulator_port}/v1"
         return shared
 
     def _build_web_settings(self) -> dict[str, str]:
-        """Make the simulator the web, unless a search endpoint is configured."""
+        """Return the settings that let the simulator play the web; empty if a search endpoint is configured."""
         if self.simulator_port is None or os.environ.get("HEADRACE_TOOLS_SEARCH_URL"):
             return {}
         host = f"127.0.0.1:{self.simulator_port}"
@@ -162,7 +162,7 @@ class SuitePlan:
 
 
 def _join_services(name: str, services: Iterable[ProcessSpec]) -> ProcessSpec:
-    """Return one process for the services, which are all that may share one."""
+    """Return one process for all of these services."""
     environment: dict[str, str] = {"HEADRACE_TRANSPORT": "local"}
     for service in services:
         environment |= service.environment
@@ -181,20 +181,20 @@ def _join_replica(services: Iterable[ProcessSpec], number: int) -> ProcessSpec:
 
 
 def place_metrics(address: str, number: int) -> str:
-    """Return where replica `number` serves its metrics: the first one at `address`, each other at the port behind."""
+    """Return the metrics address of replica `number`: replica 1 uses `address`, each further one the next port."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) + number - 1}" if port.isdecimal() and int(port) else address
 
 
 def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[str, str]) -> list[str]:
-    """Return a warning for each setting in `env` that the suite replaces by its own."""
+    """Return a warning for each setting in `env` that the suite overrides."""
     given = {name: env[name] for name in sorted(env) if name.startswith("HEADRACE_") and name.endswith(WIRED)}
     effective: dict[str, set[str]] = {}
     for process in processes:
         for name in given.keys() & process.environment.keys():
             effective.setdefault(name, set()).add(process.environment[name])
     return [
-        f"warning: {name} is not used here, where the services find each other by sockets of their own: "
+        f"warning: {name} is not used here, because the services connect over private sockets: "
         + (f"use {REPLACEMENTS[name]}" if name in REPLACEMENTS else "start the services one by one to use it")
         for name, value in given.items()
         if value not in effective.get(name, {value})
@@ -205,7 +205,7 @@ GATEWAYS = "HEADRACE_LLM_GATEWAY_REPLICAS"
 
 
 def check_replicas(plan: SuitePlan, env: Mapping[str, str]) -> None:
-    """Raise CannotStart for a plan or setting with which several replicas cannot work."""
+    """Raise CannotStart if the plan or a setting does not work with several replicas."""
     if plan.replicas == 1:
         return
     if not plan.is_one_process:
@@ -223,6 +223,6 @@ def check_replicas(plan: SuitePlan, env: Mapping[str, str]) -> None:
 
 
 def _list_metrics(process: ProcessSpec) -> list[str]:
-    """Return where the process serves metrics, without any free port."""
+    """Return the addresses at which the process serves metrics, without those on any free port."""
     given = (address for name, address in process.environment.items() if name.endswith("_METRICS_LISTEN"))
     return [address for address in given if address and not address.endswith(":0")]

@@ -21,10 +21,10 @@ from headrace.cli.supervisor.ports import CannotStart
 from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
 
 START_TIMEOUT_S = 60.0
-"""Time without progress after which a start is given up; a slow machine needs about five seconds."""
+"""Time without progress after which the start is given up; a slow machine needs about five seconds."""
 
 PROGRESS_CPU_S = 3.0
-"""CPU time of one process that is progress, too: a service that only waits uses less than 1 % of a processor."""
+"""CPU time of a process that also counts as progress; a service that only waits uses less than 1 % of a CPU."""
 
 POLL_S = 0.1
 
@@ -47,7 +47,7 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
         show_text(warning)
     children = [ChildProcess(spec, logs_dir, is_verbose=is_verbose, report=show_text) for spec in specs]
     logs = [logs_dir / f"{child.name}.log" for child in children]
-    # With --verbose the errors are on the terminal already.
+    # With --verbose, errors are already on the terminal.
     errors, reader = ErrorReports([] if is_verbose else logs), LogReader(logs)
     stopped = asyncio.Event()
     code = COMPLETED
@@ -69,7 +69,7 @@ async def run_suite(plan: SuitePlan, question: Question | None, *, is_verbose: b
 
 
 async def _stop_in_order(children: list[ChildProcess]) -> None:
-    """Stop one process after another, but replicas together: one that goes on would be handed the others' runs."""
+    """Stop the processes one by one, but replicas together: a remaining replica would take over the others' runs."""
     for _, some in groupby(children, key=lambda child: "" if child.is_replica else child.name):
         await asyncio.gather(*(child.stop() for child in some))
 
@@ -77,7 +77,7 @@ async def _stop_in_order(children: list[ChildProcess]) -> None:
 async def _wait_until_ready(
     plan: SuitePlan, children: list[ChildProcess], logs: LogReader, errors: ErrorReports, stopped: asyncio.Event
 ) -> bool:
-    """Wait until all services are ready, for as long as they come closer to it; False if stopped before."""
+    """Wait until all services are ready, as long as they make progress; return False if stopped before."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT_S
     readiness: dict[str, bool] = {}
@@ -104,8 +104,8 @@ async def _wait_until_ready(
 
 
 async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Event) -> int:
-    """Stay up until stopped, or until the question is answered."""
-    # Standard output belongs to the answer when there will be one.
+    """Serve until stopped, or until the question is answered; return the exit code."""
+    # If there is a question, standard output is reserved for the answer.
     ready = f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}  memory 127.0.0.1:{plan.memory_port}"
     show_text(ready, on_stdout=question is None)
     if question is None:
@@ -122,8 +122,8 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
 
 
 async def _ask(plan: SuitePlan, question: Question) -> int:
-    """Return the run's exit code."""
-    # Loaded for a question alone; `up` without one stays small.
+    """Ask the question and return the exit code of its run."""
+    # Imported only for a question, so that `up` without one stays small.
     from headrace.cli.conversation.conversation import Conversation
     from headrace.cli.conversation.input_lines import InputLines
 
@@ -136,11 +136,11 @@ async def _ask(plan: SuitePlan, question: Question) -> int:
 
 @contextmanager
 def _handle_signals(children: list[ChildProcess], stopped: asyncio.Event) -> Generator[None]:
-    """Set `stopped` at SIGTERM, Ctrl-C or a terminal that goes away; kill the children at a second of the first two."""
+    """Set `stopped` at SIGTERM, Ctrl-C or the terminal's hang-up; a second SIGTERM or Ctrl-C kills the children."""
 
     def stop(number: signal.Signals) -> None:
         if stopped.is_set() and number == signal.SIGHUP:
-            return  # the kernel and the shell each say so
+            return  # sent by both the kernel and the shell
         if stopped.is_set():
             for child in children:
                 child.kill()
@@ -172,9 +172,9 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 async def fetch_readiness(entrances: Mapping[str, int | Path]) -> dict[str, bool]:
-    """Return by service whether it is ready, with the name of its process before it where there are several.
+    """Return the readiness by service, prefixed by the process name if there are several processes.
 
-    A facade that does not answer is not ready; nothing is said of the services behind it.
+    If a facade does not answer, only the facade is reported as not ready, and nothing about the services it calls.
     """
     answers = await asyncio.gather(*(_ask_facade(entrance) for entrance in entrances.values()))
     return {
@@ -185,7 +185,7 @@ async def fetch_readiness(entrances: Mapping[str, int | Path]) -> dict[str, bool
 
 
 async def _ask_facade(entrance: int | Path) -> dict[str, bool]:
-    """Return nothing while the facade at this port or socket does not answer."""
+    """Return the readiness that the facade at this port or socket reports; empty if it does not answer."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             if isinstance(entrance, Path):
@@ -198,5 +198,5 @@ async def _ask_facade(entrance: int | Path) -> dict[str, bool]:
             finally:
                 writer.close()
         return _ENVELOPE.decode(answer.partition(b"\r\n\r\n")[2]).data
-    except (OSError, TimeoutError, msgspec.MsgspecError):  # cut while the facade ends, too
+    except (OSError, TimeoutError, msgspec.MsgspecError):  # includes an answer cut off by shutdown
         return {}

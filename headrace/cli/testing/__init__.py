@@ -1,1 +1,1 @@
-"""Commands about recorded runs, and evaluations: each of the module of that name."""
+"""Commands for recorded runs and evaluations; each is in the module of the same name."""

@@ -1,4 +1,4 @@
-"""headrace eval: agents asked the cases of a suite, and what they did checked."""
+"""headrace eval: runs the cases of a suite with its agents and checks the results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _file = click.Path(dir_okay=False, path_type=Path)
 
 @click.command("eval")
 @url_option
-@click.option("--journal", type=_file, help="File that keeps each result; without it the suite's name with `.journal`.")
-@click.option("--again", is_flag=True, help="Make all runs anew, also those that the journal has.")
+@click.option("--journal", type=_file, help="Journal of results. [default: SUITE_FILE.journal]")
+@click.option("--again", is_flag=True, help="Repeat all runs, including those in the journal.")
 @click.option("--junit", type=_file, help="Write the results as JUnit XML.")
 @click.option("--jsonl", type=_file, help="Write the results as JSON lines.")
-@click.option("--html", type=_file, help="Write the results as one page that opens offline.")
+@click.option("--html", type=_file, help="Write the results as a self-contained HTML page.")
 @click.argument("suite_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def eval(
     url: str,
@@ -41,10 +41,10 @@ def eval(
     html: Path | None,
     suite_file: Path,
 ) -> None:
-    """Evaluate agents by the suite SUITE_FILE against a running Headrace.
+    """Evaluate agents with the suite SUITE_FILE against a running Headrace.
 
-    Ended in its middle, it goes on where it was. Exit codes: 0 the thresholds of the suite are met, 1 they are not,
-    2 the suite is wrong, 3 no server.
+    An interrupted evaluation continues where it stopped. Exit codes: 0 the suite's thresholds are met, 1 they
+    are not, 2 the suite is invalid, 3 no server.
     """
     path = journal or suite_file.with_name(f"{suite_file.name}.journal")
     _check_places(path, junit, jsonl, html)
@@ -65,7 +65,7 @@ def eval(
 
 
 def _check_places(*paths: Path | None) -> None:
-    """Raise UsageError where a file could not be written; the runs before it cost time and money."""
+    """Raise UsageError if a file cannot be written, before the runs cost time and money."""
     for path in filter(None, paths):
         place = path if path.exists() else path.parent
         if not os.access(place, os.W_OK):

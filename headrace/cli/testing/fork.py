@@ -1,4 +1,4 @@
-"""headrace fork: a recorded run that goes on differently."""
+"""headrace fork: continues a recorded run differently."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @url_option
-@click.option("--from", "step", required=True, type=click.IntRange(1), help="Step to make anew: the n-th model call.")
-@click.option("--agent", help="Key of the agent that goes on; without it the recorded one, as its file is now.")
-@click.option("--agent-version", type=click.IntRange(1), help="Version of the agent; without it the one in force.")
+@click.option("--from", "step", required=True, type=click.IntRange(1), help="Step to repeat: the n-th model call.")
+@click.option("--agent", help="Key of the agent that continues. Default: the recorded one, as it is now.")
+@click.option("--agent-version", type=click.IntRange(1), help="Version of the agent. Default: the one in force.")
 @click.option("--model", metavar="MODEL", help="Another model, as PROVIDER/NAME or a name of the agent's provider.")
 @click.option("--prompt", type=_FILE, help="File with another system prompt.")
 @click.option(
@@ -45,7 +45,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "results",
     multiple=True,
     metavar="CALL=TEXT",
-    help="Another result of an earlier call, by its id or its tool's name; may be given several times.",
+    help="Replace the result of an earlier call, by id or tool name. Repeatable.",
 )
 @click.argument("cassette", type=_FILE)
 def fork(
@@ -58,11 +58,11 @@ def fork(
     results: tuple[str, ...],
     cassette: Path,
 ) -> None:
-    """Let the recorded run CASSETTE go on live from a step, in a new chat, and show both side by side.
+    """Continue the recorded run CASSETTE live from a step, in a new chat, and show both runs side by side.
 
-    What was said before the step is told as it was; from there the agent works as it is now, or as the options say
-    (--model and --prompt need the scope `publish`). Runs with a plan cannot be forked. Exit codes: 0 the fork is
-    complete, 1 it is not, 2 wrong usage, 3 no server.
+    Messages before the step are taken from the recording. From there on, the agent works as currently
+    configured, or according to the options (--model and --prompt need the scope `publish`). Runs with a plan
+    cannot be forked. Exit codes: 0 the fork completed, 1 it did not, 2 wrong usage, 3 no server.
     """
     try:
         recorded = read_cassette(read_regular_file(cassette, FILE_BYTES_MAX).splitlines())

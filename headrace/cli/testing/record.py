@@ -1,4 +1,4 @@
-"""headrace record: a recorded run as a cassette."""
+"""headrace record: downloads a recorded run as a cassette."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.v1 import agent_pb2
 def record(url: str, run_id: str) -> None:
     """Write the recording of the ended run RUN_ID, as a cassette for `headrace replay`.
 
-    A run is recorded when its query says `record: true` (`headrace ask --record`), or its agent's file.
+    A run is recorded if its query (`headrace ask --record`) or its agent's file sets `record: true`.
     """
 
     request = agent_pb2.GetCassetteRequest(run_id=run_id)

@@ -1,1 +1,1 @@
-"""A2A 1.0: published agents for other agents, as JSON-RPC and HTTP+JSON."""
+"""A2A 1.0: serves published agents to other agents over JSON-RPC, HTTP+JSON and gRPC."""

@@ -23,7 +23,7 @@ async def serving_a2a(
     keys: StoredKeys | None,
     record_refused: Record,
 ) -> AsyncGenerator[str]:
-    """Serve inside the block, where there are settings, and yield the first address; empty: not served.
+    """Serve A2A over gRPC inside the block and yield the first address, or an empty string without settings.
 
     Raises:
         OSError: An address cannot be bound.
@@ -31,7 +31,8 @@ async def serving_a2a(
     if settings is None:
         yield ""
         return
-    # A server of gRPC with its metrics: most facades have no use for it.
+    # Imported here: the gRPC server and its metrics are slow to load, and most facades do not serve A2A over
+    # gRPC.
     from services.facade.a2a.grpc_service import make_grpc_service
     from services.runtime.rpc.server import serving_grpc
 

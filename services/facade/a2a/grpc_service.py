@@ -1,4 +1,4 @@
-"""A2A over gRPC: the operations of the other two bindings, for the agent that a request's `tenant` names."""
+"""A2A over gRPC: the same operations as the HTTP bindings; the request's `tenant` is the agent key."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ _A2aServicer: Any = a2a_pb2_grpc.A2AServiceServicer
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 STATUS_DETAILS = "grpc-status-details-bin"
-"""Named here: the module around our own RPCs counts them, which a facade does not."""
+"""Defined here because importing the constant would also register the gRPC metrics, which a facade does not
+report.
+"""
 
 
 def make_grpc_service(published: PublishedAgents, operations: Operations) -> GrpcService:
@@ -85,7 +87,7 @@ class _A2aService(_A2aServicer):
     async def GetExtendedAgentCard(self, request: Message, context: Context) -> Message:
         return await self._answer("GetExtendedAgentCard", request, a2a_pb2.AgentCard, context)
 
-    # Coroutines that send by the call's sink, with no turn of a task for each event.
+    # Coroutines that write to the call's sink, so that an event costs no task switch.
 
     async def SendStreamingMessage(self, request: Message, context: Context) -> int:
         return await self._follow("SendStreamingMessage", request, context, 0)
@@ -95,11 +97,13 @@ class _A2aService(_A2aServicer):
             known_seq = parse_cursor(_find(context, LAST_EVENT_ID))
         except A2aError as error:
             await _abort(context, error)
-            raise  # which it has
+            raise  # unreachable: _abort has raised
         return await self._follow("SubscribeToTask", request, context, known_seq)
 
     async def _find_agent(self, tenant: str) -> agent_pb2.Agent:
-        """Return the agent of a key; without one the only agent that is published, as clients may know no tenants."""
+        """Return the agent with this key; without a key, the only published agent, since some clients cannot
+        send a tenant.
+        """
         agents = () if tenant else await self._published.list_agents()
         return agents[0] if len(agents) == 1 else await self._published.get_agent(tenant)
 
@@ -154,13 +158,16 @@ class _ProtoEvents:
 
 
 def _find(context: Context, header: str) -> str | None:
-    """Return a service parameter, which A2A's metadata has as HTTP has its headers."""
+    """Return a service parameter, which the gRPC binding sends as metadata and the HTTP bindings as a header."""
     name = header.lower()
     return next((str(value) for key, value in context.invocation_metadata() or () if key == name), None)
 
 
 async def _abort(context: Context, error: A2aError | HeadraceError) -> None:
-    """End the call with the protocol's error; return where it has no word for ours, which is then told as ours."""
+    """Abort the call with the A2A error.
+
+    Returns only for an internal error: the caller then raises the original exception for the interceptor to report.
+    """
     told = convert_error(error) if isinstance(error, HeadraceError) else error
     if told.kind.code == INTERNAL_CODE:
         return

@@ -1,4 +1,4 @@
-"""A2A's Message as a query, or as the answer to a task that waits."""
+"""Parses A2A's Message into a query, or into the answer to a waiting task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 _DONE, _REFUSED = {"done": True}, {"cancelled": True}
 _VISITED = {"done": _DONE, "yes": _DONE, "no": _REFUSED, "reject": _REFUSED, "cancel": _REFUSED}
-"""Of somebody who was sent to an address."""
+"""Replies accepted after the user was sent to a URL."""
 
 _WORDS = {"approve": True, "approved": True, "yes": True, "reject": False, "rejected": False, "no": False}
 
@@ -33,21 +33,21 @@ class SentMessage:
     message_id: str
     text: str
     data: list[Any]
-    """Values of its data parts."""
+    """Values of the data parts."""
 
     context_id: str
     task_id: str
     returns_immediately: bool
     push: PushConfig | None = None
     attachments: Sequence[Attachment] = ()
-    """Its files, which are not in the chat yet."""
+    """Files to upload; they are not in the chat yet."""
 
     references: Sequence[common_pb2.Reference] = ()
-    """The same, once they are."""
+    """References to the same files after the upload."""
 
 
 def parse_message(params: dict[str, Any]) -> SentMessage:
-    """Parse SendMessageRequest; A2aError names the field and the rule."""
+    """Parse a SendMessageRequest; A2aError names the field and the rule."""
     message, configuration = params.get("message"), params.get("configuration") or {}
     if not isinstance(message, dict) or not isinstance(configuration, dict):
         raise A2aError(BAD_PARAMS, "message: must be an object")
@@ -75,7 +75,7 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
 
 
 def _read_parts(parts: Any) -> tuple[list[str], list[Any], list[Attachment]]:
-    """Return texts, in which files leave their names, values of data, and files."""
+    """Return the texts (each file appears as its name in brackets), the data values, and the files."""
     if not isinstance(parts, list) or not parts:
         raise A2aError(BAD_PARAMS, "message.parts: must be a list that is not empty")
     texts: list[str] = []
@@ -106,7 +106,7 @@ def _read_parts(parts: Any) -> tuple[list[str], list[Any], list[Attachment]]:
 
 
 def _read_file(part: dict[str, Any], name: str) -> Attachment:
-    # Protobuf's JSON has bytes in either alphabet, with or without padding.
+    # Protobuf's JSON allows both base64 alphabets, with or without padding.
     encoded = part["raw"].translate(_URL_SAFE).rstrip("=")
     filename, media_type = (
         value if isinstance(value := part.get(key), str) else "" for key in ("filename", "mediaType")
@@ -123,9 +123,9 @@ def is_uuid(value: Any) -> bool:
 
 
 def find_context(agent_key: str, sent: SentMessage) -> str:
-    """Return the chat of a message: its context's, or a new one, which is the same when the message comes again.
+    """Return the message's context id, or a chat id derived from the message, so that a retry finds the same chat.
 
-    The words count, too: what a client says under an id that it uses for everything is no repetition.
+    The derived id covers the text too: some clients reuse one message id for different messages.
     """
     if sent.context_id:
         return sent.context_id
@@ -152,7 +152,7 @@ def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:
 
 
 def answer_gate(run_id: str, gates: dict[str, agent_pb2.GateOpen], sent: SentMessage) -> Answer:
-    """Return the answer to the gate that the message names in its data (`gateId`), else to the first that is open."""
+    """Return the answer to the gate named by `gateId` in the message's data, or else to the first open gate."""
     given = sent.data[0] if sent.data else None
     gate_id = given.get("gateId") if isinstance(given, dict) else None
     gate = gates.get(gate_id) if isinstance(gate_id, str) else next(iter(gates.values()))
@@ -169,7 +169,7 @@ def answer_gate(run_id: str, gates: dict[str, agent_pb2.GateOpen], sent: SentMes
 
 
 def _read_text(gate: agent_pb2.GateOpen, text: str) -> Any:
-    """Return what a message's words mean to a gate; None: nothing."""
+    """Return the text as a gate answer, or None if an approval gate cannot interpret it."""
     word = text.strip().lower()
     if gate.kind == APPROVAL:
         return _WORDS.get(word)

@@ -1,4 +1,4 @@
-"""A2A's operations by their names, whichever binding they came by."""
+"""Dispatches A2A operations by name, independent of the binding."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Operations:
     async def answer_call(
         self, agent_key: str, method: str, params: dict[str, Any], base_url: str = ""
     ) -> dict[str, Any]:
-        """Carry out an operation that does not stream; its result is the message's JSON form. `base_url` is that of the
-        files it names.
+        """Run a unary operation and return the result message in protobuf's JSON form.
+
+        `base_url` is the prefix of the URLs of files in the result.
         """
         match method:
             case "SendMessage":
@@ -66,11 +67,11 @@ class Operations:
                 return await self._push.list_all(task_id)
 
     async def follow_task(self, agent_key: str, method: str, params: dict[str, Any], view: TaskView) -> None:
-        """Carry out an operation of STREAMING: `view` has the task's events, to its end or until it waits."""
+        """Run one of the STREAMING operations; `view` receives the task's events until it ends or waits."""
         if method == "SubscribeToTask":
             await self._tasks.subscribe(agent_key, params.get("id"), view)
         else:
-            # To wait or not is a matter of answers: a stream tells what comes.
+            # returnImmediately concerns unary replies only; a stream always delivers events as they come.
             sent = replace(parse_message(params), returns_immediately=False)
             await self._tasks.send_message(agent_key, sent, view)
         if not view.is_over:

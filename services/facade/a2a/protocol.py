@@ -1,6 +1,6 @@
-"""A2A's words: versions, errors, and its two forms over HTTP, JSON-RPC and HTTP+JSON.
+"""A2A's versions, errors and cursors, and its two HTTP bindings, JSON-RPC and HTTP+JSON.
 
-The objects are those of lf.a2a.v1 in protobuf's JSON form.
+Objects are the messages of lf.a2a.v1 in protobuf's JSON form.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ VERSION = "1.0"
 _WORD_BREAK = re.compile(r"(?<=[a-z])_([a-z])")
 
 MEDIA_TYPES = ("application/json", "application/a2a+json")
-"""Of requests; JSON-RPC has the first, HTTP+JSON the second, and clients send either."""
+"""Accepted request types; the specification gives the first to JSON-RPC and the second to HTTP+JSON, but
+clients mix them.
+"""
 
 VERSION_HEADER = "A2A-Version"
 EXTENSIONS_HEADER = "A2A-Extensions"
 
 CURSOR = "urn:headrace:cursor:1"
-"""The extension: streamed events have cursors, and a subscription with Last-Event-ID continues after one.
+"""URI of our extension: streamed events carry cursors, and a subscription with Last-Event-ID resumes after one.
 
-It has one method, of JSON-RPC: SubscribeToContext {contextId} streams the events of all tasks of a context, also of
-those that begin later; the cursors are the context's.
+It adds one JSON-RPC method: SubscribeToContext {contextId} streams the events of all tasks of a context,
+including tasks that start later. Its cursors are valid for the whole context.
 """
 
 LAST_EVENT_ID = "Last-Event-ID"
@@ -44,11 +46,11 @@ DOMAIN = "a2a-protocol.org"
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
     code: int
-    """JSON-RPC's."""
+    """JSON-RPC error code."""
     status: int
-    """HTTP's."""
+    """HTTP status."""
     name: str
-    """google.rpc.Code's."""
+    """Name in google.rpc.Code."""
     reason: str
 
 
@@ -77,7 +79,7 @@ class A2aError(Exception):
 
 
 def convert_error(error: HeadraceError) -> A2aError:
-    """Return our error as the protocol has it; one that it has no word for keeps our reason."""
+    """Return the A2A error for one of ours; without an A2A equivalent, it is an internal error with our reason."""
     metadata = {"reason": error.reason, "retriable": str(error.retriable).lower()} | dict(error.metadata)
     if isinstance(error, NotFound):
         return A2aError(NO_TASK, error.message, metadata)
@@ -102,7 +104,7 @@ def find_kind(reason: str) -> ErrorKind:
 
 
 def parse_cursor(given: str | None) -> int:
-    """Return the sequence number behind which a subscription goes on; 0: from the beginning."""
+    """Return the sequence number after which a subscription resumes; 0 means from the beginning."""
     text = given or "0"
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise A2aError(BAD_PARAMS, f"{LAST_EVENT_ID}: must be the id of an event of this task")
@@ -110,25 +112,25 @@ def parse_cursor(given: str | None) -> int:
 
 
 def parse_context_cursor(given: str | None) -> ChatCursor:
-    """Return the cursor of a context after which a subscription continues."""
+    """Return the cursor after which a subscription to a context resumes."""
     if (cursor := ChatCursor.parse(given or "")) is None:
         raise A2aError(BAD_PARAMS, f"{LAST_EVENT_ID}: must be the id of an event of this context, such as '12.34'")
     return cursor
 
 
 def asks_for_cursors(given: str | None) -> bool:
-    """Whether the caller has activated the extension, by the value of A2A-Extensions."""
+    """Return whether the A2A-Extensions header activates the cursor extension."""
     return CURSOR in [uri.strip() for uri in (given or "").split(",")]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operation, whichever form it came in."""
+    """One operation, independent of the HTTP binding."""
 
     method: str
     params: dict[str, Any]
     id: Any = None
-    """JSON-RPC's."""
+    """JSON-RPC request id."""
 
     is_rpc: bool = False
 
@@ -150,7 +152,7 @@ class Call:
 
 
 def parse_rpc(body: bytes) -> Call:
-    """Parse a JSON-RPC request; A2aError says what is wrong with it."""
+    """Parse a JSON-RPC request; A2aError names the problem."""
     given = parse_object(body)
     method, params = given.get("method"), given.get("params", {})
     if given.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(given.get("id"), (str, int)):
@@ -161,7 +163,7 @@ def parse_rpc(body: bytes) -> Call:
 
 
 def use_json_names(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's fields by their JSON names; readers of protobuf's JSON take those of the proto, too."""
+    """Return the request with JSON field names; protobuf's JSON parsers accept proto field names as well."""
     named = {_WORD_BREAK.sub(lambda found: found[1].upper(), key): value for key, value in given.items()}
     for field in ("message", "configuration", "taskPushNotificationConfig"):
         if isinstance(named.get(field), dict):
@@ -175,14 +177,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
     try:
         given = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as error:
-        raise A2aError(PARSE_ERROR, f"the body is no JSON: {error.msg}") from None
+        raise A2aError(PARSE_ERROR, f"the body is not JSON: {error.msg}") from None
     if not isinstance(given, dict) or measure_json_depth(given) > JSON_DEPTH_MAX:
         raise A2aError(BAD_REQUEST, f"the body must be an object, nested {JSON_DEPTH_MAX} levels at most")
     return given
 
 
 async def read_json(request: web.Request) -> bytes:
-    """Read a request's body; A2aError if it is not said to be JSON."""
+    """Read a request's body; A2aError if its Content-Type is not JSON."""
     if not has_type(request, MEDIA_TYPES):
         raise A2aError(NO_CONTENT_TYPE, f"Content-Type: must be {' or '.join(MEDIA_TYPES)}")
     return await read_body(request, types=MEDIA_TYPES)
@@ -191,7 +193,7 @@ async def read_json(request: web.Request) -> bytes:
 def check_version(given: str | None) -> None:
     version = given or VERSION
     if version.split(".")[0] != VERSION.split(".")[0]:
-        raise A2aError(NO_VERSION, f"A2A {version[:16]} is not spoken here; {VERSION} is")
+        raise A2aError(NO_VERSION, f"A2A {version[:16]} is not supported; use {VERSION}")
 
 
 def _json_response(body: bytes, status: int = 200) -> web.Response:

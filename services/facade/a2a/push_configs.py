@@ -1,4 +1,4 @@
-"""Push notifications of tasks: configs as memory's webhooks of single runs, which delivers to them."""
+"""Push notification configs of tasks, stored as run webhooks in the memory service, which delivers the events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PushConfig:
 
 
 def parse_push_config(given: Any, name: str = "") -> PushConfig:
-    """Parse TaskPushNotificationConfig, the field `name` of its request; A2aError names field and rule."""
+    """Parse a TaskPushNotificationConfig from the request field `name`; A2aError names the field and the rule."""
     before = f"{name}." if name else ""
     if not isinstance(given, dict):
         raise A2aError(BAD_PARAMS, f"{name}: must be an object")
@@ -50,11 +50,11 @@ class PushConfigs:
         self._webhooks: Any = webhook_pb2_grpc.WebhookServiceStub(memory)
 
     async def check(self, config: PushConfig) -> None:
-        """Raise what storing the config would be refused with, but for what concerns its task."""
+        """Raise the error that storing the config would raise, except for errors about its task."""
         await self._put("", config)
 
     async def put(self, task_id: str, config: PushConfig) -> dict[str, Any]:
-        """Store a task's config, in the place of one of its id; return it without its secrets."""
+        """Store a task's config, replacing one with the same id, and return it without its secrets."""
         return _describe((await self._put(task_id, config)).webhook)
 
     async def _put(self, task_id: str, config: PushConfig) -> webhook_pb2.PutRunWebhookResponse:
@@ -78,7 +78,7 @@ class PushConfigs:
         return {"configs": [_describe(one) for one in await self._list(task_id)], "nextPageToken": ""}
 
     async def delete(self, task_id: str, config_id: Any) -> dict[str, Any]:
-        """Delete a config; one that is not there is as good as deleted."""
+        """Delete a config; deleting a missing one succeeds."""
         if not isinstance(config_id, str) or not config_id:
             raise A2aError(BAD_PARAMS, "id: must be that of a config")
         request = webhook_pb2.DeleteRunWebhookRequest(run_id=task_id, config_id=config_id)

@@ -1,4 +1,4 @@
-"""HTTP+JSON's paths as operations."""
+"""Maps HTTP+JSON paths to operations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OF_PUSH = {
     ("GET", True): "GetTaskPushNotificationConfig",
     ("DELETE", True): "DeleteTaskPushNotificationConfig",
 }
-"""By whether the path names a config."""
+"""Operation by HTTP method and by whether the path names a config."""
 
 _TASK_PATH = re.compile(r"tasks/([^/:]+)(:[a-z]+)?")
 _PUSH_PATH = re.compile(r"tasks/([^/:]+)/pushNotificationConfigs(?:/([^/]+))?/?")
 
 
 async def read_rest_call(request: web.Request) -> Call:
-    """Read the operation that a request of HTTP+JSON names."""
+    """Return the operation that an HTTP+JSON request names."""
     operation = request.match_info["operation"]
     params: dict[str, Any] = {}
     if found := _PUSH_PATH.fullmatch(operation):

@@ -1,4 +1,4 @@
-"""The routes of A2A: JSON-RPC at /a2a/{agent}, HTTP+JSON below it."""
+"""A2A's HTTP routes: JSON-RPC at /a2a/{agent}, HTTP+JSON below it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from services.runtime.rpc.push_stream import Watches
 FACE = "a2a"
 
 CARD_CACHE = "private, max-age=60"
-"""Cards are shown to those who may see them, and change with their agents' files."""
+"""Caches are private because visibility depends on the caller; cards change with their agents' files."""
 
 _HOST = re.compile(r"([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]+\])(:\d{1,5})?", re.ASCII)
 
@@ -61,8 +61,10 @@ def add_routes(
     *,
     grpc_address: str,
 ) -> None:
-    """Serve A2A over HTTP; `grpc_address` is host:port of the gRPC binding, :port where it is at the card's own host,
-    and empty where there is none.
+    """Add A2A's HTTP routes.
+
+    `grpc_address` is the address of the gRPC binding as host:port; `:port` means the host of the card's own
+    URL, and an empty string means that there is no gRPC binding.
     """
     followed = FollowedChats(peers["orchestrator"], FaceRuns(peers["orchestrator"]), watches)
     handlers = _A2aHandlers(published, Operations.from_peers(peers), followed, timeouts, grpc_address)
@@ -70,7 +72,7 @@ def add_routes(
     router.add_get("/a2a", handlers.list_cards)
     router.add_get("/a2a/{agent}/.well-known/agent-card.json", handlers.get_card)
     router.add_post("/a2a/{agent}", handlers.answer_rpc)
-    router.add_post("/a2a/{agent}/", handlers.answer_rpc)  # as clients post that join paths to a base
+    router.add_post("/a2a/{agent}/", handlers.answer_rpc)  # some clients append a slash to the base URL
     router.add_route("*", "/a2a/{agent}/{operation:.+}", handlers.answer_rest)
 
 
@@ -137,7 +139,7 @@ class _A2aHandlers:
             )
         except (A2aError, HeadraceError, grpc.aio.AioRpcError) as error:
             if has_begun(request):
-                raise  # it was told in the stream
+                raise  # the stream has reported it
             return call.refuse(convert_failure(error))
 
     async def _stream(self, request: web.Request, agent_key: str, call: Call) -> web.StreamResponse:
@@ -186,16 +188,16 @@ def _find_host(request: web.Request) -> str:
 
 
 class JsonEvents:
-    """An event sink; where the caller wants cursors, updates have them in their metadata, beside the frame's id."""
+    """Writes a task's events as SSE frames; with cursors on, each update's metadata repeats the frame's id."""
 
     def __init__(self, writer: FrameWriter, call: Call, *, has_cursors: bool, n: str = "") -> None:
-        """`n` is what names the task in a context that is followed."""
+        """`n` is the task's number in a followed context; empty when one task is streamed."""
         self._n = f"{n}.".encode() if n else b""
         self._writer = writer
         self._head, self._tail = call.encode_result({"": 0}).split(b'{"":0}')
         self._has_cursors = has_cursors
         self._piece_head = b""
-        """What stands before the text of each piece, which only text and cursor change."""
+        """JSON before the text of each piece; only text and cursor differ between pieces."""
 
     def send_event(self, event: dict[str, Any], seq: int) -> bool:
         if self._has_cursors:
@@ -224,12 +226,14 @@ class JsonEvents:
 MODES = ["text/plain", "application/json"]
 
 FILE_MODES = ["image/png", "image/jpeg", "image/gif", "image/webp", "audio/wav", "audio/mpeg", "application/pdf"]
-"""What models can be shown; any other file is one of the chat's."""
+"""Types that models accept as input; any other file is stored in the chat."""
 
 
 def build_card(agent: agent_pb2.Agent, url: str, grpc_address: str = "") -> dict[str, Any]:
-    """Return the card of an agent whose JSON-RPC is at `url`, below which HTTP+JSON has its paths; its gRPC is at
-    `grpc_address`, where all agents are, each by its key as `tenant`.
+    """Return an agent's card.
+
+    `url` is the JSON-RPC endpoint and the prefix of the HTTP+JSON paths. `grpc_address` serves all agents; a
+    caller selects one by sending its key as `tenant`.
     """
     interfaces: list[dict[str, Any]] = [
         {"url": url, "protocolBinding": binding, "protocolVersion": VERSION} for binding in ("JSONRPC", "HTTP+JSON")

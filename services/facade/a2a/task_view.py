@@ -1,7 +1,7 @@
-"""A run as a task: its events as the task's, and the task as it stands.
+"""Presents a run as an A2A task: its events as task events, and its current state as a Task.
 
-The answer is one artifact, which deltas append to. What turns out to be a remark, since a call follows it, and what is
-lost is replaced by the next piece.
+The answer is one artifact, to which deltas append. The next piece replaces text that was lost, or that became a
+remark because a tool call followed it.
 """
 
 from __future__ import annotations
@@ -43,28 +43,33 @@ STATES: dict[str, str] = {
     State.FAILED: "TASK_STATE_FAILED",
 }
 AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
-"""Of a task that waits, where what it waits for is an authorization."""
+"""State of a task that waits for an authorization."""
 
 LIVE = frozenset(LIVE_STATES)
 
 
 class EventSink(Protocol):
-    """A reader of a task's events, in a binding's form; `seq` is an event's cursor."""
+    """Receives a task's events and encodes them for a binding; `seq` is an event's cursor."""
 
     def send_event(self, event: dict[str, Any], seq: int) -> bool:
-        """Send a StreamResponse in protobuf's JSON form; False if `wait_until_drained` is due."""
+        """Send a StreamResponse in protobuf's JSON form; return False when the caller must await
+        `wait_until_drained`.
+        """
         ...
 
     def send_piece(self, ids: dict[str, str], text: str, seq: int, *, append: bool) -> bool:
-        """Send a piece of the answer of the task that `ids` names; False if `wait_until_drained` is due."""
+        """Send a piece of the answer of the task in `ids`; return False when the caller must await
+        `wait_until_drained`.
+        """
         ...
 
     async def wait_until_drained(self) -> None: ...
 
 
 class TaskView:
-    """Takes a run's events; `sink` gets the task's, of which those up to `known_seq` are left out. Files are below
-    `base_url`.
+    """Consumes a run's events and sends the task's events to `sink`, without those up to `known_seq`.
+
+    `base_url` is the prefix of file URLs.
     """
 
     def __init__(self, sink: EventSink | None = None, known_seq: int = 0, *, base_url: str = "") -> None:
@@ -74,12 +79,12 @@ class TaskView:
         self.fold = Fold()
         self.answered: frozenset[str] = frozenset()
         self.has_begun = False
-        """Whether the task itself has been sent."""
+        """Whether the task object has been sent."""
         self.stays_while_waiting = False
-        """Whether the reader is told of each wait, and reads on."""
+        """Whether the reader keeps following after each wait, of which it gets a status update."""
         self.timestamp_ms = 0
         self._is_text_open = False
-        """Whether the next piece is appended."""
+        """Whether the next piece appends to the artifact."""
         self._has_piece = False
 
     @property
@@ -88,7 +93,7 @@ class TaskView:
 
     @property
     def gates(self) -> dict[str, agent_pb2.GateOpen]:
-        """The open gates that the reader does not answer."""
+        """Open gates that this request does not answer."""
         return {key: gate.open for key, gate in self.fold.gates.items() if key not in self.answered}
 
     @property
@@ -96,7 +101,9 @@ class TaskView:
         return bool(self.fold.gates) and bool(self.gates) and not self.stays_while_waiting
 
     def adopt(self, seen: TaskView, answered: frozenset[str]) -> None:
-        """Go on where another view of the run has ended, whose gates are `answered`."""
+        """Continue from the end of another view of the run, of which this request has answered the gates in
+        `answered`.
+        """
         self.fold, self._known_seq = seen.fold, seen.fold.last_seq
         self.timestamp_ms = seen.timestamp_ms
         self.answered = answered
@@ -110,7 +117,7 @@ class TaskView:
         self.timestamp_ms = delta.timestamp
         is_ready = True
         for change in self.fold.apply(delta):
-            # Nearly all are these.
+            # The hot path: nearly all changes are text.
             if type(change) is not TextAdded:
                 is_ready = self._take_change(change, delta.seq) and is_ready
             elif change.block.is_answer and self._sink is not None and delta.seq > self._known_seq:
@@ -121,7 +128,7 @@ class TaskView:
         return is_ready
 
     def recall(self, delta: agent_pb2.AgentDelta) -> bool:
-        """Take an event that the reader has."""
+        """Consume an event that the reader already has, without sending anything."""
         sink, self._sink = self._sink, None
         self.take(delta)
         self._sink = sink
@@ -132,7 +139,7 @@ class TaskView:
             case RunBegun():
                 return self.send_task(seq)
             case BlockBegun(is_again=True, block=Block(kind="content")):
-                self._is_text_open = False  # it is told again, to a reader that fell behind
+                self._is_text_open = False  # a slow reader gets the block again from its start
             case BlockBegun(block=block) if block.is_call and block.scope == RUN:
                 self._is_text_open = False
             case BlocksLost(scope=scope) if scope == RUN:
@@ -167,7 +174,7 @@ class TaskView:
         return {"taskId": self.fold.run_id, "contextId": self.fold.chat_id}
 
     def send_task(self, seq: int) -> bool:
-        """Send the task, the first of its events."""
+        """Send the task, which is the first event of its stream."""
         if self._sink is None or self.has_begun:
             return True
         self.has_begun = True
@@ -196,7 +203,7 @@ class TaskView:
     def build_status(self) -> dict[str, Any]:
         end = self.fold.end.WhichOneof("payload") if self.fold.end is not None else None
         state = STATES[STATES_BY_EVENT.get(end or "", State.WAITING if self.gates else State.RUNNING)]
-        # A message without a gateId answers the first gate, so that one says what is waited for.
+        # A message without a gateId answers the first gate, so the state describes that one.
         if end is None and self.gates and asks_for_authorization(next(iter(self.gates.values()))):
             state = AUTH_REQUIRED
         status: dict[str, Any] = {"state": state, "timestamp": format_time(self.timestamp_ms)}
@@ -212,7 +219,7 @@ class TaskView:
     def _ask(self, gate: agent_pb2.GateOpen) -> list[dict[str, Any]]:
         arguments = self.fold.get_arguments(gate.tool_id)
         data: dict[str, Any] = {"gateId": gate.gate_id, "kind": gate.kind, "toolName": gate.tool_name}
-        data |= {"arguments": make_visible(arguments), "expiresAt": gate.expires_at}  # JSON text: its value is the same
+        data |= {"arguments": make_visible(arguments), "expiresAt": gate.expires_at}  # escapes keep JSON's value
         if gate.kind == APPROVAL:
             data |= {"answers": ["approve", "reject"], "risk": gate.risk}
         elif gate.result_schema:
@@ -229,7 +236,7 @@ class TaskView:
 
 
 def asks_for_authorization(gate: agent_pb2.GateOpen) -> bool:
-    """Return whether a gate waits for a credential, or for what the user does at an authorization server."""
+    """Return whether a gate waits for a credential or for the user to authorize at another server."""
     return gate.kind == CREDENTIAL or gate.ask.authorizes
 
 
@@ -242,10 +249,13 @@ def _name_answer(gate: agent_pb2.GateOpen) -> str:
 
 
 class ContextSink:
-    """Takes the events of a chat's runs after `cursor`, whose run comes from its beginning; each run is a task."""
+    """Consumes the events of a chat's runs after `cursor`, presenting each run as a task.
+
+    The run in which the cursor lies is replayed from its beginning.
+    """
 
     def __init__(self, make_events: Callable[[str], EventSink], cursor: ChatCursor, base_url: str) -> None:
-        """`make_events` opens the events of a task by what names it in its context."""
+        """`make_events` opens the event sink of a task, given the task's number in the context."""
         self._make_events = make_events
         self._known = cursor
         self._base_url = base_url

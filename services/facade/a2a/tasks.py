@@ -1,4 +1,4 @@
-"""A2A's operations on tasks, which are runs of one agent."""
+"""A2A's operations on tasks, which are the runs of one agent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from services.runtime.clock import format_time
 PAGE, PAGE_MAX = 50, 100
 
 CHATS_MAX = 20
-"""Chats whose tasks are listed where no context is named, the newest."""
+"""Number of newest chats searched by ListTasks without a context."""
 
 
 class Tasks:
@@ -41,8 +41,10 @@ class Tasks:
         self._push = push
 
     async def send_message(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:
-        """Start a run, or answer the one that waits, and follow it to its end or until it waits (again); of a message
-        that `returns_immediately`, until there is a task."""
+        """Start a run or answer a waiting one, and follow it until it ends or waits.
+
+        If the message `returns_immediately`, follow it only until the task exists.
+        """
         if sent.task_id:
             await self._answer(agent_key, sent, view)
             if sent.returns_immediately or view.is_waiting:
@@ -72,7 +74,7 @@ class Tasks:
         if sent.push is not None:
             await self._push.put(run.run_id, sent.push)
         answered = await self._runs.answer_run([answer])
-        # The view goes on where the look has ended: what came before is the earlier message's.
+        # The view continues where this look ended; earlier events belong to the earlier message.
         view.adopt(seen, answered)
 
     async def _follow(self, open_call: Callable[[], Any], view: TaskView, sent: SentMessage) -> None:
@@ -87,7 +89,7 @@ class Tasks:
             await configuring.finish()
 
     async def subscribe(self, agent_key: str, task_id: Any, view: TaskView) -> None:
-        """Follow a task to its end, past what it waits for: others may answer that."""
+        """Follow a task to its end, also while it waits, since another client may answer."""
         run = await self.find_run(agent_key, task_id)
         if run.state not in LIVE:
             raise A2aError(UNSUPPORTED, f"the task has ended ({run.state}); GetTask has it")
@@ -107,7 +109,7 @@ class Tasks:
         return view.build_task() if view.fold.run_id else _summarize(await self.find_run(agent_key, task_id))
 
     async def list_tasks(self, agent_key: str, params: dict[str, Any], base_url: str) -> dict[str, Any]:
-        """Return a page of the tasks of a context, or of the caller's newest contexts; the newest first."""
+        """Return one page of tasks, newest first, from a context or from the caller's newest contexts."""
         size = params.get("pageSize") or PAGE
         if not isinstance(size, int) or not 1 <= size <= PAGE_MAX:
             raise A2aError(BAD_PARAMS, f"pageSize: must be 1 to {PAGE_MAX}")
@@ -125,7 +127,7 @@ class Tasks:
         return {"tasks": tasks, "nextPageToken": next_token, "pageSize": size, "totalSize": len(found)}
 
     async def _find_runs(self, agent_key: str, params: dict[str, Any]) -> list[agent_pb2.Run]:
-        """Return the runs that ListTasks asks for, the last changed first."""
+        """Return the runs that match a ListTasks request, the most recently changed first."""
         context_id, after_ms = params.get("contextId") or "", _read_time(params.get("statusTimestampAfter"))
         if not isinstance(context_id, str):
             raise A2aError(BAD_PARAMS, "contextId: must be one that this server has given")
@@ -145,7 +147,7 @@ class Tasks:
         return await self._runs.get_run(task_id, [agent_key])
 
     async def _build_task(self, run: agent_pb2.Run, base_url: str) -> dict[str, Any]:
-        """Return a task as it stands; one at work has no artifact yet that will stay."""
+        """Return a task in its current state; while it is working, without artifacts, which may still change."""
         if run.state in (State.QUEUED, State.RUNNING):
             return _summarize(run)
         view = TaskView(base_url=base_url)
@@ -154,7 +156,7 @@ class Tasks:
 
 
 class _PushedRun:
-    """Passes a run's events to another taker, and has its push notifications configured once it is there."""
+    """Forwards a run's events to another taker and stores the push config as soon as the run's id is known."""
 
     def __init__(self, view: TaskView, taker: RunTaker, configure: Callable[[str], Awaitable[object]]) -> None:
         self._view, self._taker, self._configure = view, taker, configure
@@ -176,13 +178,13 @@ class _PushedRun:
         return is_ready
 
     async def finish(self) -> None:
-        """Wait until it is configured, also where the caller has left; raises what was wrong with it."""
+        """Wait until the config is stored, even if the caller has left; raises the error of storing it."""
         if self._configuring is not None:
             await self._configuring
 
 
 def _read_time(given: Any) -> float:
-    """Return a Timestamp of protobuf's JSON in Unix milliseconds; one that is not given is before all."""
+    """Return a Timestamp in protobuf's JSON form as Unix milliseconds; 0 if none is given."""
     if given is None:
         return 0
     try:
@@ -190,7 +192,7 @@ def _read_time(given: Any) -> float:
     except (TypeError, ValueError):
         at = None
     if at is None or at.tzinfo is None:
-        raise A2aError(BAD_PARAMS, "statusTimestampAfter: must be a time, as 2026-11-26T12:00:00Z")
+        raise A2aError(BAD_PARAMS, "statusTimestampAfter: must be a time such as 2026-11-26T12:00:00Z")
     return at.timestamp() * 1000
 
 

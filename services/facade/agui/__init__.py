@@ -1,1 +1,1 @@
-"""AG-UI 1.0: published agents for the frontends that speak it."""
+"""AG-UI 1.0: serves published agents to AG-UI frontends."""

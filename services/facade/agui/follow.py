@@ -1,4 +1,4 @@
-"""Events of a run, or of a thread's runs, on their way to one AG-UI client, each written as it comes."""
+"""Streams the events of a run, or of all runs of a thread, to one AG-UI client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.facade.faces.run_pipe import pipe_run
 from services.facade.responses.frame_writer import FrameWriter
 
 RETRY_S = 15.0
-"""Time for which memory is not asked again that has not given the state."""
+"""How long a failed load of the session state is not retried."""
 
 
 class _StateRefresh:
@@ -35,11 +35,11 @@ class _StateRefresh:
         return self._encoder.is_state_due and not self._encoder.is_over and self._now() >= self._retry_at_s
 
     async def send_state(self) -> None:
-        """Tell what has changed; a state that cannot be had now is told another time."""
+        """Send the change of the session state; after a failed load, retry only after RETRY_S."""
         try:
             state = await self._states.load_state(self._chat_id)
         except (HeadraceError, grpc.aio.AioRpcError):
-            self._retry_at_s = self._now() + RETRY_S  # the events behind it wait for the answer, each time
+            self._retry_at_s = self._now() + RETRY_S  # each attempt delays the events that follow
             return
         self._encoder.is_state_due = False
         if state is not None and (change := self._view.describe_change(state)) is not None:
@@ -48,7 +48,7 @@ class _StateRefresh:
 
 
 class _RunSink:
-    """Takes a run's events, until the run ends or waits."""
+    """Consumes a run's events until the run ends or waits."""
 
     def __init__(self, encoder: RunEncoder, writer: FrameWriter, refresh: _StateRefresh) -> None:
         self._encoder = encoder
@@ -76,7 +76,7 @@ class _RunSink:
 
 
 async def follow_run(call: Any, encoder: RunEncoder, writer: FrameWriter, states: ChatStates, chat_id: str) -> None:
-    """Write the run's events to its end, or until it waits.
+    """Write the run's events until it ends or waits.
 
     Raises:
         Interrupted: The events ended before the run.
@@ -87,7 +87,9 @@ async def follow_run(call: Any, encoder: RunEncoder, writer: FrameWriter, states
 
 
 class ThreadSink:
-    """Takes the events of a chat's runs; the run of the segment's cursor comes from its beginning."""
+    """Consumes the events of a chat's runs; the run in which the segment's cursor lies is replayed from its
+    beginning.
+    """
 
     def __init__(self, segment: Segment, writer: FrameWriter, states: ChatStates, chat_id: str) -> None:
         self._segment = segment
@@ -119,13 +121,13 @@ class ThreadSink:
 
 
 class StateView:
-    """What a reader has of the state."""
+    """The session state as the reader last received it."""
 
     def __init__(self) -> None:
         self._shown: dict[str, Any] | None = None
 
     def describe_change(self, state: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return the kind and the fields of the event that brings the reader to `state`; None when it is there."""
+        """Return kind and fields of the event that updates the reader to `state`; None if nothing has changed."""
         before, self._shown = self._shown, state
         if before is None:
             return ("STATE_SNAPSHOT", {"snapshot": state}) if state else None
@@ -141,5 +143,5 @@ class StateView:
 
 
 def _point_to(name: str) -> str:
-    """Return the JSON Pointer of a member (RFC 6901); `add` replaces one that is there."""
+    """Return the JSON Pointer of a member (RFC 6901); for an existing member, `add` replaces it."""
     return "/" + name.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""What a run has said, as AG-UI's messages: for snapshots, which take back what was lost."""
+"""A run's output as AG-UI messages, used in the snapshots that retract lost text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Message:
     block: Block
     kind: MessageKind
     id: str
-    """As the client has it."""
+    """Id that the client knows."""
 
     head: bytes
-    """A frame of a piece, up to the piece."""
+    """Frame of a piece, up to the text of the piece."""
 
     @property
     def result_id(self) -> str:
@@ -26,7 +26,7 @@ class Message:
 
     @property
     def is_own(self) -> bool:
-        """Whether a call is one of a function of the caller, for whose result the run waits."""
+        """Whether this is a call of one of the caller's functions; the run waits for the caller's result."""
         return self.block.tool_api == CLIENT
 
     @property
@@ -34,7 +34,7 @@ class Message:
         return self.block.text or self.block.params
 
     def build(self) -> list[dict[str, Any]]:
-        """Return the message, and behind a call that has one its result."""
+        """Return the message, followed by the result if it is a call that has one."""
         block = self.block
         owner = {"subagentRunId": block.scope[0]} if block.scope[0] else {}
         if self.kind != "call":

@@ -1,4 +1,4 @@
-"""Plans, tasks and sub-agents: an activity, steps, and AG-UI's own sub-agents."""
+"""Encodes plans, tasks and sub-agents as AG-UI's activities, steps and sub-agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Progress:
         self._plans: dict[str, list[dict[str, Any]]] = {}
 
     def encode(self, kind: str, delta: agent_pb2.AgentDelta) -> bytes:
-        """Return the events; none for one of another subject."""
+        """Return the frames of an event; empty for events of other kinds."""
         payload = getattr(delta, kind)
         match kind:
             case "plan_create" | "plan_update":

@@ -1,4 +1,4 @@
-"""What the reader of a stream has open, which must not be opened again and must be closed before the end."""
+"""Tracks the items open at a stream's reader: none may be opened twice, and all must be closed before the end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Reader:
     def __init__(self) -> None:
         self.open_ids: dict[str, MessageKind] = {}
         self.cursor_tail = b""
-        """The cursor's part behind the seq."""
+        """Part of the cursor after the sequence number."""
         self._steps: dict[str, tuple[str, str]] = {}
-        """Owner and name by task."""
+        """Owner and name by task id."""
         self._subagents: dict[str, bytes] = {}
-        """Opening frames by id."""
+        """Opening frames by sub-agent id."""
         self._past_subagents: set[str] = set()
 
     def adopt_cursor(self, cursor: Cursor) -> None:
@@ -43,7 +43,7 @@ class Reader:
                 )
 
     def close_message(self, message_id: str) -> bytes:
-        """Return the end of a message or call; nothing when it is not open."""
+        """Return the end event of a message or call; empty if it is not open."""
         kind = self.open_ids.pop(message_id, None)
         self._note_open()
         match kind:
@@ -76,7 +76,7 @@ class Reader:
         return encode_frame(kind, stepName=name, subagentRunId=owner or None)
 
     def open_subagent(self, subagent_id: str, name: str, goal: str, parent_id: str) -> bytes:
-        """Return the event; none for one that is known, as a run that was taken over tells it once more."""
+        """Return the start event; empty for a known sub-agent, since a run repeats the event after a takeover."""
         if subagent_id in self._subagents or subagent_id in self._past_subagents:
             return b""
         has_parent = parent_id in self._subagents or parent_id in self._past_subagents
@@ -99,13 +99,13 @@ class Reader:
         return encode_frame("SUBAGENT_FINISHED", subagentRunId=subagent_id, result=summary or None)
 
     def reopen(self) -> bytes:
-        """Return the openings of what goes on in a new segment of the run; all else is closed there."""
+        """Return the start events of steps and sub-agents that continue in a new segment of the run."""
         self._past_subagents.clear()
         steps = [self._encode_step("STEP_STARTED", task_id) for task_id in self._steps]
         return b"".join([*self._subagents.values(), *steps])
 
     def close_all(self, *, is_suspended: bool) -> bytes:
-        """Close what is open, the inner before the outer."""
+        """Close all open items, inner ones first."""
         closed = [self.close_message(message_id) for message_id in list(self.open_ids)]
         closed += [self.close_step(task_id) for task_id in list(self._steps)]
         outcome = {"type": "suspended"} if is_suspended else None

@@ -1,4 +1,4 @@
-"""The request of POST /agui/{agent}: AG-UI's RunAgentInput."""
+"""Parses the request of POST /agui/{agent}, AG-UI's RunAgentInput."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from services.runtime.auth import identity
 from services.runtime.auth.access import find_keyed_chat
 
 THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
-"""Namespace of chats whose threads have a name that is no UUID."""
+"""Namespace of chat ids for threads with ids other than UUIDs."""
 
 NAME_CHARS_MAX = 256
 
 MEDIA_PARTS = ("image", "audio", "video", "document")
 
 ROLES = frozenset({"developer", "system", "assistant", "user", "tool"})
-"""Roles of messages that models see; activities and reasoning are left out."""
+"""Roles of messages sent to models; activities and reasoning are left out."""
 
 
 class _Source(msgspec.Struct, rename="camel"):
@@ -110,21 +110,21 @@ class RunRequest:
     chat_id: str
     segment: Segment
     query: agent_pb2.QueryRequest | None
-    """None when the request answers a run that waits."""
+    """None when the request answers a waiting run."""
 
     conversation: Conversation
     answers: Sequence[Answer] = ()
 
     has_context: bool = False
-    """Whether the query's history ends with a message of what the frontend knows now."""
+    """Whether the query's history ends with a message that holds the frontend's current context."""
 
     def list_attachments(self, *, is_new: bool) -> Sequence[Attachment]:
-        """Return what the query's own message brings, and where the chat `is_new` what those before it do."""
+        """Return the attachments of the query's own message; if the chat `is_new`, also those of earlier messages."""
         said = self.conversation if is_new else replace(self.conversation, history=[])
         return said.list_attachments()
 
     def make_query(self, references: Sequence[common_pb2.Reference], *, is_new: bool) -> agent_pb2.QueryRequest:
-        """Return the query; without what was said before, unless the chat `is_new`: else its log has that."""
+        """Return the query; unless the chat `is_new`, without the earlier messages, which its log already has."""
         assert self.query is not None, "there is one, or the request has answers"
         query = agent_pb2.QueryRequest(references=references)
         query.MergeFrom(self.query)
@@ -134,9 +134,9 @@ class RunRequest:
 
 
 def parse_segment(body: bytes, cursor: Cursor | None) -> Segment:
-    """Parse the request of a reader of a thread; a bad one raises InvalidRequest.
+    """Parse the request of a thread's reader; a bad one raises InvalidRequest.
 
-    Messages that were cut in the middle are left out: they come again.
+    Messages that were interrupted halfway are left out, since the stream sends them again.
     """
     given, raw = _parse_input(body)
     is_open = cursor.open_ids if cursor else {}
@@ -144,7 +144,7 @@ def parse_segment(body: bytes, cursor: Cursor | None) -> Segment:
 
 
 def _parse_input(body: bytes) -> tuple[_Body, list[dict[str, Any]]]:
-    """Return a RunAgentInput, and its messages as they were sent."""
+    """Return a RunAgentInput and its messages as sent."""
     given = parse_body(body, _Body)
     for name, value in (("threadId", given.thread_id), ("runId", given.run_id)):
         if not 0 < len(value) <= NAME_CHARS_MAX:
@@ -153,7 +153,7 @@ def _parse_input(body: bytes) -> tuple[_Body, list[dict[str, Any]]]:
 
 
 def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> RunRequest:
-    """Parse a request; a bad one raises InvalidRequest."""
+    """Parse a run request; a bad one raises InvalidRequest."""
     given, raw = _parse_input(body)
     segment = Segment(given.thread_id, given.run_id, raw, cursor=cursor)
     chat_id, name = find_chat(given.thread_id)
@@ -169,7 +169,8 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
             is_refused = entry.status == "cancelled"
             answers.append(make_answer(gate, entry.payload, f"resume[{at}].payload", is_refused=is_refused))
             seq = max(seq, gate.last_seq)
-        # Functions of the same turn may come with them; a result that came before changes nothing.
+        # The request may also carry results of functions from the same turn; a result sent earlier changes
+        # nothing.
         run_id = answers[0].run_id
         answers += [_make_result(result) for result in list_results(entries) if result.call.run_id == run_id]
         return _make_answering(chat_id, segment, answers, seq)
@@ -184,7 +185,9 @@ def parse_run_request(body: bytes, agent_key: str, cursor: Cursor | None) -> Run
 
 
 def find_chat(thread_id: str) -> tuple[str, str]:
-    """Return the thread's chat, and its name: without one the thread itself, where that is a UUID."""
+    """Return the thread's chat id and chat name; the name is empty if the thread id is a UUID, which is then
+    the chat id.
+    """
     try:
         return str(uuid.UUID(thread_id)), ""
     except ValueError:
@@ -193,7 +196,7 @@ def find_chat(thread_id: str) -> tuple[str, str]:
 
 
 def find_older_chat_id(thread_id: str) -> str:
-    """Return the id that a named thread's chat had before 2026-11-29, when it was one of the whole tenant."""
+    """Return the id that a named thread's chat had before 2026-11-29, when the whole tenant shared it."""
     return str(uuid.uuid5(THREADS, f"{identity.current_tenant()}/{thread_id}"))
 
 
@@ -220,7 +223,7 @@ def _read_message(message: _Message, name: str) -> EarlierMessage:
 
 
 def _read_content(content: Any, name: str, *, takes_media: bool) -> tuple[str, list[Attachment]]:
-    """Return the text, in which attachments leave their names, and the attachments."""
+    """Return the text, with each attachment's name in brackets, and the attachments."""
     if content is None or isinstance(content, str):
         return content or "", []
     try:
@@ -243,7 +246,7 @@ def _read_content(content: Any, name: str, *, takes_media: bool) -> tuple[str, l
 def _read_media(part: _Part, name: str) -> Attachment:
     if part.source is None or part.source.type != "data":
         kind = part.source.type[:32] if part.source else "nothing"
-        rule = f"must have data in base64, not {kind!r}: this server fetches nothing that a caller names"
+        rule = f"must have data in base64, not {kind!r}: this server fetches no URLs"
         raise InvalidRequest.of(f"{name}.source", rule)
     data = decode_base64(part.source.value, f"{name}.source.value")
     known: dict[str, Any] = part.metadata if isinstance(part.metadata, dict) else {}

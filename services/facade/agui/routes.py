@@ -1,4 +1,4 @@
-"""The routes of AG-UI."""
+"""AG-UI's HTTP routes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _AguiHandlers:
         return _json_response(_describe_agent(await self._published.get_agent(request.match_info["agent"])))
 
     async def run_agent(self, request: web.Request) -> web.StreamResponse:
-        """Start a run, answer one that waits, or, with the cursor of an event, go on with its stream."""
+        """Start a run or answer a waiting one; with Last-Event-ID, resume its stream after that event."""
         agent = await self._published.get_agent(request.match_info["agent"])
         given = read_single_header(request, LAST_EVENT_ID)
         cursor = parse_cursor(given) if given else None
@@ -96,7 +96,7 @@ class _AguiHandlers:
             raise run_request.conversation.rename_field(error) from error
 
     async def follow_thread(self, request: web.Request) -> web.StreamResponse:
-        """Send the events of all runs of a thread, also of those that begin later; with a cursor, those after it."""
+        """Send the events of all runs of a thread, including later ones; with a cursor, only those after it."""
         agent = await self._published.get_agent(request.match_info["agent"])
         given = read_single_header(request, LAST_EVENT_ID)
         cursor = parse_cursor(given) if given else None
@@ -113,7 +113,9 @@ class _AguiHandlers:
         return await send_stream(writer, following, encode_failure, tells_breaks=True)
 
     async def _find_older_chat(self, run_request: RunRequest) -> RunRequest:
-        """Go on in the chat that the thread had before threads were a user's own, where that is the caller's."""
+        """Continue in the chat that the thread had before threads were private to a user, if the caller owns
+        that chat.
+        """
         query = run_request.query
         if query is None or not query.HasField("chat_key"):
             return run_request
@@ -125,7 +127,9 @@ class _AguiHandlers:
         return replace(run_request, chat_id=older)
 
     async def _make_query(self, run_request: RunRequest, *, is_known: bool) -> agent_pb2.QueryRequest:
-        """Return the query, its files uploaded; one that `is_known` attaches to its run, which has them."""
+        """Return the query with its files uploaded; a query that `is_known` attaches to its run and uploads
+        nothing.
+        """
         history = run_request.conversation.history
         is_new = not history or await self._states.load_state(run_request.chat_id) is None
         attachments = [] if is_known else run_request.list_attachments(is_new=is_new)
@@ -134,7 +138,9 @@ class _AguiHandlers:
 
 
 def encode_failure(failure: common_pb2.Failure) -> bytes:
-    """Return the error of a stream that breaks, without an id: the run may go on, and its reader may come back."""
+    """Return the error frame of a broken stream; it has no id because the run may continue and its reader may
+    reconnect.
+    """
     return encode_frame("RUN_ERROR", message=failure.message, code=failure.code)
 
 

@@ -1,7 +1,7 @@
-"""A run's events as AG-UI's.
+"""Encodes a run's events as AG-UI events.
 
-What its reader has already is followed in silence, so a stream may begin anywhere. Messages that are told again from
-their beginning, or that were lost, are put right by a MESSAGES_SNAPSHOT.
+Events that the reader already has are consumed in silence, so that a stream may start anywhere. A
+MESSAGES_SNAPSHOT corrects messages that were lost or are sent again from their beginning.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BLOCK_EVENTS = frozenset(
     for kind in ("content", "reasoning", "tool", "action")
     for part in ("start", "delta", "args", "param", "end", "result", "snapshot")
 ) | {"attempt_reset"}
-"""Events that are told as changes of blocks, or not at all."""
+"""Events encoded as changes of blocks, or not at all."""
 
 ORCHESTRATOR = "orchestrator"
 """Type of the tools that change the session state."""
@@ -50,7 +50,7 @@ _HEADS = {"text": "TEXT_MESSAGE_CONTENT", "reasoning": "REASONING_MESSAGE_CONTEN
 
 class RunEncoder:
     def __init__(self, segment: Segment, run_id: str = "") -> None:
-        """`run_id` is the run's, where it is known before its events."""
+        """`run_id` is the run's id, if it is known before its events."""
         self._segment = segment
         self._run_id = run_id
         self._id_head = f"{segment.n}.".encode() if segment.n else b""
@@ -63,21 +63,23 @@ class RunEncoder:
         self._progress = Progress(self._reader)
         self._fold = Fold()
         self._messages: dict[str, Message] = {}
-        """By our id of the block or call, in order of beginning."""
+        """Messages by our block or call id, in order of their start."""
         self.seq = 0
         self.is_over = False
         self.is_state_due = False
-        """Whether a tool has run that may have changed the session state."""
+        """Whether a tool that may have changed the session state has run since the state was last sent."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing will come before somebody answers, unless another branch of the run works on in silence."""
+        """Whether the run waits for an answer and no message is open; another branch may still be working
+        silently.
+        """
         if not (self._fold.gates or self._fold.client_calls):
             return False
         return bool(self._list_gates() or self._list_calls()) and not self._reader.open_ids
 
     def encode(self, delta: Delta) -> bytes:
-        """Return the frames of an event, of which the last has an id; perhaps none."""
+        """Return the frames of an event, the last one with an id; empty if the reader gets nothing."""
         kind = delta.WhichOneof("payload")
         self.seq = seq = delta.seq
         begun = self.begin() if self._is_silent and seq > self._silent_to else b""
@@ -95,7 +97,7 @@ class RunEncoder:
         return add_id(begun + frames, self._id_head, seq, self._reader.cursor_tail)
 
     def begin(self) -> bytes:
-        """End the silence: tell what the reader needs before it goes on."""
+        """End the silence: return the frames that the reader needs before further events."""
         if not self._is_silent:
             return b""
         self._is_silent = False
@@ -107,7 +109,7 @@ class RunEncoder:
         return self._encode_snapshot() if self._segment.cursor.open_ids else b""
 
     def end_waiting(self) -> bytes:
-        """End the stream of a run that waits."""
+        """Return the last frames of the stream of a waiting run."""
         begun, self.is_over = self.begin(), True
         outcome = build_outcome(self._list_gates(), self._list_calls(), self._run_id, self.seq)
         closed = self._reader.close_all(is_suspended=True)
@@ -122,14 +124,14 @@ class RunEncoder:
         return [(gate, self._find_call_id(gate.open.tool_id)) for gate in gates]
 
     def _list_calls(self) -> list[str]:
-        """Return the client's ids of its functions that the run waits for."""
+        """Return the client's ids of the function calls that the run waits for."""
         return [self._find_call_id(key) for key in self._fold.client_calls if key not in self._segment.answered]
 
     def _find_call_id(self, tool_id: str) -> str:
         return self._messages[tool_id].id if tool_id in self._messages else tool_id
 
     def _encode_change(self, changes: Changes) -> bytes:
-        """Return the events of what has changed of blocks."""
+        """Return the events of a change of blocks."""
         match changes:
             case (BlockBegun(block=block), *rest):
                 return self._open(block) + (self._close(block) if rest else b"")
@@ -166,7 +168,7 @@ class RunEncoder:
         if message.id in self._known_ids:
             return b""
         if not self._is_silent and message.id in self._reader.open_ids:
-            return self._encode_snapshot()  # its reader has a part of it
+            return self._encode_snapshot()  # the reader has a part of it
         opened = self._reader.open_message(message)
         return opened + (b"%b%b}\n\n" % (message.head, orjson.dumps(message.text)) if message.text else b"")
 
@@ -176,7 +178,8 @@ class RunEncoder:
         if kind == "call":
             message_id = f"{block.id}.{self._run_id[:8]}"
         if block.tool_api == CLIENT:
-            # The client keeps its id however the run tells the call later: a past one has the number of its end.
+            # Keep the id that the client received: in a replay, a finished call has the sequence number of its
+            # end.
             told = self._told_calls.get((self._run_id, block.id))
             message_id = told or str(CallId(self._run_id, block.id, block.seq))
         field = "toolCallId" if kind == "call" else "messageId"
@@ -190,7 +193,7 @@ class RunEncoder:
         message = self._messages[block.id]
         if message.is_own:
             return b""
-        # In the silence the reader is told nothing, and behind it the state as a whole.
+        # After the silence the reader gets the whole state, so changes during it need no refresh.
         self.is_state_due = self.is_state_due or (block.tool_type == ORCHESTRATOR and not self._is_silent)
         if message.result_id in self._known_ids:
             return b""
@@ -204,7 +207,7 @@ class RunEncoder:
         )
 
     def _drop(self, lost: Sequence[Block]) -> bytes:
-        """Take back what was lost, also what the reader alone still knows of."""
+        """Retract lost blocks, including those that only the reader still knows."""
         closed = [self._close(block) for block in lost]
         for block in lost:
             del self._messages[block.id]
@@ -230,7 +233,7 @@ class RunEncoder:
         )
 
     def _encode_question(self) -> bytes:
-        """Return what a followed run was asked, unless its reader has asked it: whose request begins a run says it."""
+        """Return the user's message of a followed run; empty if this reader sent it."""
         message_id = f"{self._segment.client_run_id}_question"
         if not self._segment.n or message_id in self._known_ids:
             return b""
@@ -266,7 +269,9 @@ class RunEncoder:
 
 
 def _is_shown(block: Block) -> bool:
-    """Whether a block is the run's answer or a sub-agent's; what a planner or a task says is reasoning."""
+    """Return whether a block is the answer of the run or of a sub-agent; text of planners and tasks counts as
+    reasoning.
+    """
     return block.kind == "content" and (block.is_answer or bool(block.scope[0]))
 
 

@@ -1,10 +1,10 @@
-"""One stream of a run: where it begins, and what its reader has already.
+"""One stream of a run: its start, and its reader's position.
 
-Cursors: the ids of events, which say what their reader has.
+A cursor is the id of an event and encodes everything that its reader has: `seq`, followed by the messages and
+calls open at the reader, each after a semicolon. Later events cannot tell which were open, because a replay
+sends finished blocks whole. Events without an id belong to the next event with one.
 
-`seq`, and behind it, after semicolons, the messages and calls that are open at the reader: they cannot be told from the
-run's later events, as a block that has ended comes whole then. Events without an id belong to the next one with one.
-In a followed thread the run comes first: `n.seq` is AgentService.Follow's cursor.
+In a followed thread, the cursor starts with the run: `n.seq` is the cursor of AgentService.Follow.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CURSOR = re.compile(r"(?:(\d{1,18})\.)?(\d{1,15})((?:;[trc][^;]+)*)", re.ASCII)
 class Cursor:
     seq: int
     open_ids: Mapping[str, MessageKind] = field(default_factory=dict[str, MessageKind])
-    """Messages and calls that have begun and not ended."""
+    """Messages and calls that have started and not ended."""
 
     n: str = ""
-    """What names the run in its chat; empty in the stream of one run."""
+    """Number of the run in its chat; empty in the stream of a single run."""
 
 
 def parse_cursor(text: str) -> Cursor:
-    """Parse a header's value; a foreign one raises InvalidRequest."""
+    """Parse the header's value; raise InvalidRequest for a value that we did not issue."""
     found = _CURSOR.fullmatch(text) if len(text) <= CHARS_MAX else None
     if found is None:
         raise InvalidRequest.of(LAST_EVENT_ID, "must be the id of an event of this run")
@@ -50,34 +50,34 @@ def parse_cursor(text: str) -> Cursor:
 
 
 def encode_open_ids(open_ids: Mapping[str, MessageKind]) -> bytes:
-    """Return the part behind the seq."""
+    """Return the part of a cursor after the sequence number."""
     return "".join(f";{_LETTERS[kind]}{quote(name, safe='')}" for name, kind in open_ids.items()).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run that waits ends its stream, so a run may have several, each a run to the client."""
+    """One of the streams of a run; a wait ends a stream, and the client sees each stream as a run."""
 
     thread_id: str
     client_run_id: str
     messages: Sequence[dict[str, Any]]
-    """The request's, as they were sent."""
+    """Messages of the request, as sent."""
 
     start_seq: int = 0
-    """The last event that an earlier segment has told."""
+    """Sequence number of the last event in an earlier segment."""
 
     cursor: Cursor | None = None
-    """What the reader has of this segment; None when it has just asked for it."""
+    """Reader's position in this segment; None for a new request."""
 
     n: str = ""
-    """What names the run in a thread that is followed; empty where one run is."""
+    """Number of the run in a followed thread; empty in the stream of a single run."""
 
     answered: frozenset[str] = field(default_factory=frozenset[str])
     """Gates and calls that the request answers."""
 
     @property
     def is_continued(self) -> bool:
-        """Whether the run has begun in another segment."""
+        """Whether the run started in an earlier segment."""
         return self.start_seq > 0
 
     @property
@@ -85,13 +85,13 @@ class Segment:
         return self.cursor.seq if self.cursor else self.start_seq
 
     def list_known_ids(self) -> frozenset[str]:
-        """Return the ids of the request's messages and calls, which the client has."""
+        """Return the ids of the request's messages, calls and results, all known to the client."""
         calls = [call.get("id", "") for message in self.messages for call in message.get("toolCalls") or ()]
         answered = [message["toolCallId"] for message in self.messages if "toolCallId" in message]
         results = [f"{call_id}_result" for call_id in answered]
         return frozenset([*(message["id"] for message in self.messages), *calls, *answered, *results])
 
     def map_told_calls(self) -> dict[tuple[str, str], str]:
-        """Return the client's ids of calls of its functions that it was told, by run and call."""
+        """Return the client's ids of its function calls, by run id and call id."""
         told = [*self.list_known_ids(), *(self.cursor.open_ids if self.cursor else ())]
         return {(call.run_id, call.tool_id): text for text in told if (call := parse_call_id(text)) is not None}

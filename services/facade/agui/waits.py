@@ -1,7 +1,7 @@
-"""What a run waits for: gates, which are interrupts, and functions of the caller.
+"""Encodes a run's waits: gates as interrupts, and pending calls of the caller's functions.
 
-A stream ends when its run waits. The ids of both say which run that is and how far its reader has come, so nothing is
-kept in between and any facade takes the answer.
+A stream ends when its run waits. The ids of interrupts and calls contain the run id and the reader's position,
+so the facade keeps no state, and any replica accepts the answer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ APPROVAL_SCHEMA = {
 
 
 def build_outcome(gates: Sequence[tuple[Gate, str]], call_ids: Sequence[str], run_id: str, seq: int) -> dict[str, Any]:
-    """Return how a segment ends whose run waits: at gates, each with the client's id of its call, or for functions of
-    the caller.
+    """Return the outcome of a segment that ends because the run waits.
+
+    The run waits either at `gates`, each with the client's id of its call, or for the caller's functions in `call_ids`.
     """
     if not gates:
         return {"type": "success", "pendingToolCallIds": [*call_ids]}

@@ -1,7 +1,7 @@
-"""Serves the console's files at `/` and `/console/`, read once at start.
+"""Serves the console's files at `/` and `/console/`, read once at startup.
 
-The page shows text of models and tools, so its policy allows scripts and styles from here alone and no markup from
-strings (Trusted Types). Tool views are separate pages in a frame without an origin.
+The page shows text from models and tools, so its policy allows only our own scripts and styles and no markup
+from strings (Trusted Types). Tool views are separate pages in a frame without an origin.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ FRAME_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""A view may run scripts and talk to the page around it, but reaches no server, ours included."""
+"""A view may run scripts and talk to the page around it, but it cannot reach any server, including this one."""
 
 NO_CONNECTIONS = "()"
-"""Connection-Allowlist of a view: what its policy does not rule, WebRTC and connections made ahead of a refused
-navigation, would carry text to whoever listens. https://wicg.github.io/connection-allowlists/ (Chromium 152)"""
+"""Connection-Allowlist of a view. It closes two channels that the policy does not cover, WebRTC and connections
+that browsers open ahead of a refused navigation. https://wicg.github.io/connection-allowlists/ (Chromium 152)
+"""
 
 FRAME = "frame.html"
 
@@ -57,7 +58,7 @@ def _make_handler(name: str, body: bytes) -> FileHandler:
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
-        "Cache-Control": "no-cache",  # asked for again each time with its ETag: modules of one version belong together
+        "Cache-Control": "no-cache",  # revalidated by ETag: modules must match
     }
     if name == FRAME:
         headers["Connection-Allowlist"] = NO_CONNECTIONS

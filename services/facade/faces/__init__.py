@@ -1,1 +1,1 @@
-"""What the faces of other programs' protocols share."""
+"""Code shared by the protocol adapters (OpenAI, A2A, AG-UI, MCP)."""

@@ -1,7 +1,7 @@
-"""Function-call ids, which say where the result belongs: call_ and run, call and number of the last event received.
+"""Function-call ids, which encode run id, call id and the last event received: "call_" and these three parts.
 
-Any facade can thus find the run and continue behind that event. They have the 40 characters that OpenAI takes in a
-request, so that a caller may go on with another provider, unless a run has ten million events.
+Any replica can therefore find the run and continue after that event. Up to ten million events, an id has at
+most the 40 characters that OpenAI accepts, so a caller may continue the conversation with another provider.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 _CALL_ID = re.compile(r"call_([\w-]{22})([\w-]{6})(\d{1,15})", re.ASCII)
 _LONG_CALL_ID = re.compile(r"call_([0-9a-f]{32})_([0-9a-f]{8})_(\d{1,15})", re.ASCII)
-"""The form of earlier versions, whose callers may still answer."""
+"""Format of earlier versions; callers may still send such ids."""
 
 _FRONTEND = "t_"
 
@@ -32,7 +32,7 @@ class CallId:
 
 
 def parse_call_id(text: str) -> CallId | None:
-    """Parse a call id; None when no facade made it."""
+    """Parse a call id; None if no facade issued it."""
     if (found := _LONG_CALL_ID.fullmatch(text)) is not None:
         run, call, seq = found.groups()
     elif (found := _CALL_ID.fullmatch(text)) is not None:

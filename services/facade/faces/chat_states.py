@@ -1,4 +1,4 @@
-"""The session state of a chat, and what else faces ask of one."""
+"""Session state, ownership and end cursor of a chat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ChatStates:
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
 
     async def owns_chat(self, chat_id: str) -> bool:
-        """Return whether the chat is there, and the caller's own."""
+        """Return whether the chat exists and belongs to the caller."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id, without_events=True)
         try:
             reply = await call_peer(self._memory.GetChat, request, TIMEOUT_S)
@@ -29,7 +29,7 @@ class ChatStates:
         return reply.access == "own"
 
     async def find_end(self, chat_id: str) -> str:
-        """Return the cursor after the chat's last event; empty if the chat is not there."""
+        """Return the cursor after the chat's last event; empty if there is no such chat."""
         request = memory_pb2.GetChatRequest(chat_id=chat_id)
         try:
             reply = await call_peer(self._memory.GetChat, request, TIMEOUT_S)
@@ -38,7 +38,7 @@ class ChatStates:
         return reply.cursor
 
     async def load_state(self, chat_id: str) -> dict[str, Any] | None:
-        """Return a chat's state; None if the chat is not there, or not the caller's."""
+        """Return a chat's state; None if there is no such chat or it is not the caller's."""
         request = memory_pb2.GetStateRequest(chat_id=chat_id)
         try:
             reply = await call_peer(self._memory.GetState, request, TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What a person says to a gate in another program's form, as a submit has it."""
+"""Converts a user's answer to a gate, in another protocol's form, into a Submit payload."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _GATE_ID = re.compile(r"([0-9a-f]{32})\.(\d{1,15})\.([at])\.(.{1,256})", re.ASCI
 
 @dataclass(frozen=True, slots=True)
 class GateRef:
-    """A gate's name for other programs, which says whose it is: any facade finds its run."""
+    """A gate's id for other programs; it contains the run id, so any replica can find the run."""
 
     run_id: str
     last_seq: int
-    """The last event that its reader was told."""
+    """Sequence number of the last event that the reader received."""
 
     gate_id: str
     is_approval: bool
@@ -34,7 +34,7 @@ class GateRef:
 
 
 def parse_gate_ref(text: str) -> GateRef | None:
-    """Parse a gate's name; None when no facade made it."""
+    """Parse a gate reference; None if no facade issued it."""
     found = _GATE_ID.fullmatch(text)
     if found is None:
         return None
@@ -44,7 +44,7 @@ def parse_gate_ref(text: str) -> GateRef | None:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person or the caller says to a run that waits."""
+    """An answer to a waiting run, from a user or from the calling program."""
 
     run_id: str
     gate_id: str
@@ -54,9 +54,10 @@ class Answer:
 
 
 def make_answer(gate: GateRef, given: Any, name: str, *, is_refused: bool) -> Answer:
-    """Return a submit's answer: an approval's decision, or what was given; refused forms say that they are cancelled.
+    """Return the Submit answer for a gate; a refusal rejects an approval, or marks a form as cancelled.
 
-    Decisions may be {"decision": …}, {"approved": true} or true itself; `name` is the field that has it, for errors.
+    An approval's decision may be {"decision": …}, {"approved": true} or just true. `name` is the request field,
+    for errors.
     """
     if gate.is_approval:
         payload = {"decision": "reject"} if is_refused else _read_decision(given, name)
@@ -66,7 +67,7 @@ def make_answer(gate: GateRef, given: Any, name: str, *, is_refused: bool) -> An
 
 
 def parse_text(text: Any) -> Any:
-    """Return what is given as JSON text, or else as text: an answer of one field."""
+    """Return the value of JSON text; other text becomes the single field of an answer."""
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError):

@@ -1,4 +1,4 @@
-"""A run's events, passed on as they come until the run ends or waits."""
+"""Forwards a run's events until the run ends or waits."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from services.facade.responses.sse import CALL_END_TIMEOUT_S
 from services.runtime.rpc.push_stream import push_messages
 
 TURN_QUIET_S = 0.25
-"""Silence after which a run that waits is left; longer than a model pauses between two calls of an answer."""
+"""Silence after which to stop following a waiting run; longer than a model pauses between two calls of an answer."""
 
 
 class RunTaker(Protocol):
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, or its reader has all that it wants."""
+        """Whether the run has ended or the reader needs no more events."""
         ...
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing more is to be expected before somebody answers."""
+        """Whether no events are expected until the run gets an answer."""
         ...
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
-        """Take an event; False if `wait_until_ready` is due."""
+        """Consume an event; return False when the caller must await `wait_until_ready`."""
         ...
 
     async def wait_until_ready(self) -> None: ...
@@ -48,7 +48,7 @@ class RunReader(Protocol):
 
 
 class UntilBegun:
-    """Has a reader follow a run until it has begun; the run continues by itself."""
+    """Follows a run for a reader until it has started; the run then continues without a reader."""
 
     is_waiting = False
 
@@ -63,7 +63,7 @@ class UntilBegun:
 
 
 class UntilOver(UntilBegun):
-    """Has a reader follow a run to its end, whatever it waits for."""
+    """Follows a run for a reader to its end, also while it waits."""
 
     @property
     def is_over(self) -> bool:
@@ -71,13 +71,13 @@ class UntilOver(UntilBegun):
 
 
 class UntilQuiet(UntilOver):
-    """Has a reader follow a run to its end, or until it says nothing for a moment."""
+    """Follows a run for a reader until it ends or is silent for a moment."""
 
     is_waiting = True
 
 
 async def pipe_run(call: grpc.aio.UnaryStreamCall[Any, bytes], taker: RunTaker) -> None:
-    """Pass on the events of `call`, which is cancelled in every case, to the run's end or until it waits.
+    """Forward the events of `call` until the run ends or waits; the call is cancelled in every case.
 
     Raises:
         Interrupted: The events ended before the run.
@@ -93,8 +93,8 @@ async def pipe_run(call: grpc.aio.UnaryStreamCall[Any, bytes], taker: RunTaker) 
         delta = agent_pb2.AgentDelta.FromString(message)
         is_ready = taker.take(delta)
         if taker.is_over:
-            # Leaving before the call of a run that has ended has ended itself would count as a cancellation in logs and
-            # metrics; one that goes on is left.
+            # Logs and metrics would count it as a cancellation if we left before the call of an ended run has
+            # ended. A call whose run continues is left at once.
             has_ended = delta.WhichOneof("payload") in TERMINAL
             ending.reschedule(now() + (CALL_END_TIMEOUT_S if has_ended else 0.0))
         elif taker.is_waiting:

@@ -1,4 +1,4 @@
-"""The RPCs behind the faces: the agents that a face shows, and their runs, to start, attach, answer and cancel."""
+"""The RPCs used by all protocol adapters: list published agents; start, attach to, answer and cancel runs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from services.runtime.rpc import call_ids
 from services.runtime.rpc.push_stream import Watches
 
 LOOK_TIMEOUT_S = 2.0
-"""Longest read of a run that has not ended, for its state as it stands."""
+"""Maximum time to read a live run's events for its current state."""
 
 RUNS_PAGE = 200
-"""As many as ListRuns gives at once; it begins with the oldest."""
+"""Page size of ListRuns, which returns the oldest runs first."""
 
 VOTED = "voted"
-"""Status of an approval that was counted, and is not the last one."""
+"""Status of an approval that was counted but needs further votes."""
 
 CANCEL_TIMEOUT_S = 2.0
-"""Nobody waits for this answer: the caller has left."""
+"""Short because no caller waits: it has left."""
 
 
 def make_unread_error(run_id: str) -> Overloaded:
-    """Return the error of a run that has ended, and whose events take too long."""
+    """Return the error for an ended run, if reading its events takes too long."""
     return Overloaded("the run's events could not be read in time; try again", runId=run_id)
 
 
@@ -48,16 +48,18 @@ class FaceRuns:
         self._attach: Any = orchestrator.unary_stream(f"{path}Attach", agent_pb2.AttachRequest.SerializeToString)
 
     def start_run(self, query: agent_pb2.QueryRequest) -> Any:
-        """Return the call, whose messages are AgentDeltas as bytes."""
+        """Start a run and return the call, which streams AgentDeltas as bytes."""
         return self._query(query, metadata=call_ids.forward_metadata())
 
     def attach_run(self, run_id: str, last_seq: int = 0) -> Any:
-        """Return the call, whose messages are AgentDeltas as bytes."""
+        """Attach to a run and return the call, which streams AgentDeltas as bytes."""
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
         return self._attach(request, metadata=call_ids.forward_metadata())
 
     async def get_run(self, run_id: str, agent_keys: Collection[str] | None = None) -> agent_pb2.Run:
-        """Return a run of one of the agents, or of any; that of another one is not found."""
+        """Return a run of one of the agents, or of any agent if `agent_keys` is None; NotFound for other
+        agents' runs.
+        """
         request = agent_pb2.GetRunRequest(run_id=run_id)
         reply = await call_peer(self._agents.GetRun, request)
         if agent_keys is not None and reply.run.agent_key not in agent_keys:
@@ -65,10 +67,10 @@ class FaceRuns:
         return reply.run
 
     async def look(self, run: agent_pb2.Run, reader: RunReader, taker: RunTaker) -> None:
-        """Have `reader` read a run that has ended, or else `taker` what there is of one that has not.
+        """Read an ended run into `reader`, or the events so far of a live run into `taker`.
 
         Raises:
-            Overloaded: The events of a run that has ended take too long.
+            Overloaded: Reading the events of an ended run takes too long.
         """
         if run.state in LIVE_STATES:
             with suppress(TimeoutError, Interrupted):
@@ -82,7 +84,7 @@ class FaceRuns:
             raise make_unread_error(run.run_id) from None
 
     async def list_runs(self, chat_id: str) -> list[agent_pb2.Run]:
-        """Return a chat's runs, the newest first; none of a chat that is not there, or not the caller's."""
+        """Return a chat's runs, newest first; empty if there is no such chat or it is not the caller's."""
         runs: list[agent_pb2.Run] = []
         request = agent_pb2.ListRunsRequest(chat_id=chat_id, page_size=RUNS_PAGE)
         with suppress(NotFound):
@@ -95,8 +97,10 @@ class FaceRuns:
         return []
 
     async def answer_run(self, answers: Sequence[Answer]) -> frozenset[str]:
-        """Give a run its answers; one that comes twice or too late changes nothing. Return the gates that are answered,
-        without those that want further approvals."""
+        """Submit the answers to a run and return the ids of the gates that are answered.
+
+        A repeated or late answer changes nothing. A gate that needs further approvals is not returned.
+        """
         answered: set[str] = set()
         for answer in answers:
             submit = agent_pb2.SubmitRequest(run_id=answer.run_id, payload=answer.payload)
@@ -113,7 +117,7 @@ class FaceRuns:
         await call_peer(self._agents.Cancel, agent_pb2.CancelRequest(run_id=run_id))
 
     async def abandon_run(self, run_id: str) -> None:
-        """Cancel a run whose caller has left; it may have ended, or its service be away."""
+        """Cancel a run after its caller has left; ignore errors, for example if the run has ended."""
         request = agent_pb2.CancelRequest(run_id=run_id)
         with suppress(HeadraceError, grpc.aio.AioRpcError):
             await call_peer(self._agents.Cancel, request, CANCEL_TIMEOUT_S)
@@ -121,7 +125,7 @@ class FaceRuns:
 
 class PublishedAgents:
     def __init__(self, orchestrator: grpc.aio.Channel, face: str, published_faces: frozenset[str]) -> None:
-        """`published_faces` are those that show all agents, whatever their files say."""
+        """`published_faces` are the protocols that publish all agents, regardless of their files."""
         # Any: the stubs' types know the RPCs of synchronous channels too.
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
         self._face = face
@@ -132,7 +136,7 @@ class PublishedAgents:
         return [agent for agent in reply.agents if self._shows_all or self._face in agent.publish]
 
     async def get_agent(self, key: str) -> agent_pb2.Agent:
-        """Return an agent; one that is not published is not found, in the words of one that is not there."""
+        """Return a published agent; an unpublished agent and a missing one cause the same NotFound."""
         found = next((agent for agent in await self.list_agents() if agent.key == key), None)
         if found is None:
             raise NotFound(f"no agent {key[:128]!r} is published here", field="agentKey")
@@ -153,9 +157,9 @@ class FollowedChats:
         agent_keys: Collection[str] | None,
         take: Callable[[agent_pb2.FollowDelta], Awaitable[bool]],
     ) -> None:
-        """Pass on what runs of these agents, or of all, do after `cursor`, and what is between runs.
+        """Pass events of these agents' runs, or of all runs, after `cursor` to `take`, including events between runs.
 
-        It ends when `take` returns False or the facade stops. Raises what AgentService.Follow does.
+        Ends when `take` returns False or the facade stops. Raises the errors of AgentService.Follow.
         """
         request = agent_pb2.FollowRequest(chat_id=chat_id, cursor=cursor)
         run_id, is_shown = "", True

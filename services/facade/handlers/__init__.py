@@ -1,1 +1,1 @@
-"""The handlers of the contract's routes: each turns an HTTP request into an RPC."""
+"""The handlers of the contract's routes; each translates an HTTP request into an RPC."""

@@ -1,4 +1,4 @@
-"""Liveness of the facade (/healthz), its own readiness (/readyz), and that of all services behind it (/readyz?all)."""
+"""Liveness of the facade (/healthz), its readiness (/readyz), and the readiness of all services (/readyz?all)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from services.runtime.rpc.health import check_peers
 
 
 async def serve_healthz(_: web.Request) -> web.StreamResponse:
-    """Answer 200 without asking another service."""
+    """Answer 200 without calling another service."""
     return envelope.wrap_data({"status": "live"})
 
 
 def make_readyz_handler(
     peers: Mapping[str, grpc.aio.Channel],
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Make the handler that answers 200, with `all` when each peer and its own peers are ready, else 503.
+    """Return the /readyz handler; with `all` it answers 503 unless each peer and the peer's own peers are ready.
 
-    Without `all` no peer counts: a facade that left its load balancer with every peer's trouble would take away what
-    does not need that peer, and clients would get refused connections in the place of errors.
+    Without `all`, peers do not count: a facade that left its load balancer because one peer fails would also
+    stop the routes that do not need this peer, and clients would see refused connections instead of errors.
     """
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""POST /hooks/{schedule_id}: what another system posts, passed on with its proof."""
+"""POST /hooks/{schedule_id}: forwards another system's webhook, with its signature, to the schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.runtime.auth.identity import acting_as
 PAYLOAD_BYTES_MAX = 65_536
 
 BODY_TIMEOUT_S = 10.0
-"""Timeout of the body, which anybody may send."""
+"""Timeout of reading the body, which callers may send without a credential."""
 
 
 def make_hook_handler(
@@ -33,7 +33,7 @@ def make_hook_handler(
             signature=_read_header(request, "Webhook-Signature"),
             payload=await read_body(request.clone(client_max_size=PAYLOAD_BYTES_MAX), timeout_s=BODY_TIMEOUT_S),
         )
-        with acting_as(None):  # nobody's: who has signed it is the schedule's user
+        with acting_as(None):  # no caller identity: the signature authenticates it
             reply = await call_peer(rpc, message)
         return envelope.wrap_response(reply, route.response_body)
 
@@ -45,5 +45,5 @@ def _read_header(request: web.Request, name: str) -> str:
 
 
 def _clean_text(text: str) -> str:
-    """Return the text, or an empty one, which proves nothing, for what no valid one has in it."""
+    """Return the text, or an empty string if it is not ASCII: no valid header is, and an empty one proves nothing."""
     return text if text.isascii() else ""

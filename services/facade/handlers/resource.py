@@ -1,10 +1,10 @@
 """GET and HEAD /api/resource: streams a file of a workspace.
 
-A file may have been written to run in our origin. Only types that no browser runs are shown in place; all others are
-attachments, and nosniff fixes the type.
+A file may contain code written to run in our origin. Only types that browsers do not execute are displayed
+inline; all others are sent as attachments, and nosniff fixes the type.
 
-GET /api/data/export sends an archive that is made meanwhile. Its size is not known before, so that a client finds a cut
-by the connection, which is broken then, or by the manifest that is missing.
+GET /api/data/export streams an archive while it is made, so its size is not known in advance. A client
+recognises a truncated archive by the broken connection or the missing manifest.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Piece: TypeAlias = tools_pb2.ReadFileResponse | data_pb2.ExportDataResponse
 TEXT_TYPES = frozenset({"text/plain", "text/csv", "text/markdown", "text/tab-separated-values", "application/json"})
 
 INLINE_TYPES = TEXT_TYPES | {"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"}
-"""Types that a browser may show in place; HTML, SVG and XML are not among them."""
+"""Types that a browser may display inline; HTML, SVG and XML are not among them."""
 
 SANDBOX_POLICY = "default-src 'none'; sandbox"
-"""Content-Security-Policy of all files but PDF, whose viewer it would stop."""
+"""Content-Security-Policy of all files except PDF, because it would stop the PDF viewer."""
 
 
 def make_file_handler(
@@ -74,7 +74,7 @@ def _parse_request(request: web.Request) -> tools_pb2.ReadFileRequest:
         query_string.parse_parameters(request.rel_url.raw_query_string), tools_pb2.ReadFileRequest.DESCRIPTOR
     )
     if asked.offset or asked.length:
-        raise InvalidRequest.of("offset", "is said by the header Range")
+        raise InvalidRequest.of("offset", "must be absent; use the Range header")
     return asked
 
 
@@ -109,13 +109,14 @@ async def write_pieces(
     pieces: AsyncIterator[Piece],
     timeouts: StreamTimeouts,
 ) -> None:
-    """Write `first` and what follows to the end; a body that is cut breaks the connection."""
+    """Write `first` and the remaining pieces; on a failure, abort the connection."""
     try:
         await _write_piece(response, first.data, timeouts)
         async for piece in pieces:
             await _write_piece(response, piece.data, timeouts)
     except Exception:
-        # Fewer bytes than announced: on a connection that goes on, the next answer would be taken for the rest.
+        # Fewer bytes than announced: on a kept-alive connection, the client would take the next answer for the
+        # rest.
         if request.transport is not None:
             request.transport.abort()
         raise
@@ -138,7 +139,7 @@ def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
         "Content-Disposition": f"{shown}; filename*=UTF-8''{name}",
         "X-Content-Type-Options": "nosniff",
         "Accept-Ranges": "bytes",
-        "Cache-Control": "private, no-cache",  # kept, and asked for again each time with its ETag
+        "Cache-Control": "private, no-cache",  # cached, and revalidated by ETag
         "ETag": _format_etag(info),
         "Last-Modified": format_datetime(datetime.fromtimestamp(info.modified_at // 1000, UTC), usegmt=True),
     }
@@ -168,7 +169,7 @@ def make_archive_handler(
         parameters = query_string.parse_parameters(request.rel_url.raw_query_string)
         wanted = query_string.decode_parameters(parameters, data_pb2.ExportDataRequest.DESCRIPTOR)
         async with reading(rpc(wanted, metadata=call_ids.forward_metadata())) as pieces:
-            first = await anext(pieces)  # a refusal comes before any header
+            first = await anext(pieces)  # an RPC error comes before any header
             response = web.StreamResponse(headers=ARCHIVE_HEADERS)
             await response.prepare(request)
             await write_pieces(request, response, first, pieces, timeouts)

@@ -1,4 +1,4 @@
-"""One HTTP request as one RPC."""
+"""Maps one HTTP request to one RPC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from services.runtime.rpc.push_stream import Watches
 LAST_EVENT_ID = "Last-Event-ID"
 
 RESUMED_BY = {"last_seq": "lastSeq", "cursor": "cursor"}
-"""Parameters that the header replaces, by their fields."""
+"""Request parameter that Last-Event-ID overrides, by field."""
 
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -98,19 +98,19 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
     in_path = [(kind.fields_by_name[name].json_name, value) for name, value in request.match_info.items()]
     if route.has_body:
         if parameters:
-            raise InvalidRequest.of(parameters[0][0], "belongs into the JSON body")
+            raise InvalidRequest.of(parameters[0][0], "belongs in the JSON body")
         message = json_body.decode_body(await read_body(request), kind)
         message.MergeFrom(query_string.decode_parameters(in_path, kind))
         return message
     resumed = next((name for field, name in RESUMED_BY.items() if field in kind.fields_by_name), None)
     if resumed and (last_id := read_single_header(request, LAST_EVENT_ID)):
-        # The header wins, since a browser reconnects with the old URL.
+        # The header takes precedence because a browser reconnects with the old URL.
         parameters = [(name, value) for name, value in parameters if name != resumed] + [(resumed, last_id)]
     return query_string.decode_parameters(in_path + parameters, kind)
 
 
 CHAT_ID = "X-Chat-Id"
-"""Header with the file's chat, for whoever reads only the reference in the answer's `data`."""
+"""Header with the file's chat, for clients that read only the reference in the answer's `data`."""
 
 
 def make_upload_handler(

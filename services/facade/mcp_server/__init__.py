@@ -1,1 +1,1 @@
-"""MCP: published agents as tools, for the programs that have models call tools."""
+"""MCP: serves published agents as tools."""

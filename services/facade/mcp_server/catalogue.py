@@ -1,4 +1,4 @@
-"""What clients are offered: agents as tools, their questions as prompts."""
+"""The offer to MCP clients: agents as tools, and their suggested questions as prompts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ OUTPUT: dict[str, Any] = {
 
 
 def build_tools(agents: Sequence[agent_pb2.Agent], *, may_be_tasks: bool) -> list[dict[str, Any]]:
-    """Return the tools; where their calls `may_be_tasks`, as 2025-11-25 has them, they say so."""
+    """Return the tools; with `may_be_tasks`, declare that calls may run as tasks (2025-11-25)."""
     execution = {"execution": {"taskSupport": "optional"}} if may_be_tasks else {}
     return [
         {
@@ -72,18 +72,18 @@ def build_tools(agents: Sequence[agent_pb2.Agent], *, may_be_tasks: bool) -> lis
 
 
 def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryRequest, list[Attachment]]:
-    """Return the query of a call, and the files that are to be uploaded for it.
+    """Return the query of a tool call, and its files to upload.
 
     Raises:
         McpError: Names the argument and the rule.
-        InvalidRequest: Names the file that cannot be taken.
+        InvalidRequest: Names a file that is not acceptable.
     """
     given = arguments if isinstance(arguments, dict) else {}
     message, chat_id = given.get("message"), given.get("chatId")
     if not isinstance(message, str) or not message:
         raise McpError(BAD_PARAMS, "message: must be text that is not empty")
     if unknown := given.keys() - INPUT["properties"].keys():
-        raise McpError(BAD_PARAMS, f"{min(unknown)[:64]}: is no argument of this tool")
+        raise McpError(BAD_PARAMS, f"{min(unknown)[:64]}: is not an argument of this tool")
     if chat_id is not None and not (isinstance(chat_id, str) and is_uuid(chat_id.lower())):
         raise McpError(BAD_PARAMS, "chatId: must be the chatId of an earlier result")
     files = given.get("files", [])
@@ -101,7 +101,7 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
 def _read_file(file: dict[str, Any], field: str) -> Attachment:
     known: dict[str, Any] = INPUT["properties"]["files"]["items"]["properties"]
     if unknown := file.keys() - known.keys():
-        raise McpError(BAD_PARAMS, f"{field}.{min(unknown)[:64]}: is no field of a file")
+        raise McpError(BAD_PARAMS, f"{field}.{min(unknown)[:64]}: is not a field of a file")
     if wrong := next((name for name, value in file.items() if not isinstance(value, str)), None):
         raise McpError(BAD_PARAMS, f"{field}.{wrong}: must be text")
     if not file.get("name"):

@@ -1,4 +1,4 @@
-"""Gates as elicitations: a form of plain fields, as MCP's clients show them."""
+"""Presents gates as elicitations: forms with flat fields, which MCP clients can display."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ANY_ANSWER = {
     "properties": {"answer": {"type": "string", "title": "Answer", "description": "Text, or JSON"}},
     "required": ["answer"],
 }
-"""For an answer that no form of plain fields has."""
+"""Form for an answer that cannot be expressed in flat fields."""
 
 
 def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any]:
-    """Return the parameters of elicitation/create; `arguments` are the call's."""
+    """Return the parameters of elicitation/create for a gate; `arguments` are those of the tool call."""
     if gate.kind == CREDENTIAL:
-        # A form must not ask for a secret: programs are told where it is to be supplied.
+        # A form must not ask for a secret, so it says where to supply the credential.
         message = f"{gate.tool_name}: {gate.reason}. Supply it in the console's inbox, or go on without it."
         return {"mode": "form", "message": message, "requestedSchema": _offer_reject("Go on without it")}
     if gate.kind == APPROVAL and len(arguments) > SHOWN_CHARS_MAX:

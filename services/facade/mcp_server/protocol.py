@@ -1,7 +1,8 @@
-"""JSON-RPC and MCP's versions: one request a POST, no state between two of them.
+"""JSON-RPC and MCP's versions: one request per POST, no state between requests.
 
-Versions up to 2025-11-25 begin with a handshake; what the client can do stands in the session id that it is given. From
-2026-07-28 on each request says both itself. https://modelcontextprotocol.io/specification/2026-07-28
+Versions up to 2025-11-25 start with a handshake, and the session id encodes the client's capabilities. From
+2026-07-28 on, each request carries version and capabilities.
+https://modelcontextprotocol.io/specification/2026-07-28
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META_SERVER = "io.modelcontextprotocol/serverInfo"
 
 TASKS = "io.modelcontextprotocol/tasks"
-"""The extension of tasks, which 2025-11-25 has as a part of the protocol."""
+"""The tasks extension, which is part of the protocol in 2025-11-25."""
 
 PARSE_ERROR, BAD_REQUEST, NO_METHOD, BAD_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 NO_RESOURCE, HEADER_MISMATCH, NO_CAPABILITY, BAD_VERSION = -32002, -32020, -32021, -32022
@@ -45,7 +46,7 @@ STATUS = {
     BAD_VERSION: 400,
     NO_METHOD: 404,
 }
-"""HTTP statuses of errors in MODERN; earlier versions have 200."""
+"""HTTP statuses of errors in MODERN; earlier versions answer 200."""
 
 _NAMED = {
     "tools/call": "name",
@@ -66,20 +67,20 @@ class McpError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request, a notification, or the answer to a request of ours."""
+    """A request, a notification, or a response to a request of ours."""
 
     method: str
-    """Empty for an answer."""
+    """Empty for a response."""
 
     id: str | int | None = None
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     result: dict[str, Any] = field(default_factory=dict[str, Any])
     is_modern: bool = False
     can_elicit: bool = False
-    """Whether the client can ask its user."""
+    """Whether the client can ask its user for input."""
 
     knows_tasks: bool = False
-    """Whether the client declares the extension of tasks, or speaks the version that has them."""
+    """Whether the client declares the tasks extension or uses the version that includes it."""
 
     @property
     def progress_token(self) -> str | int | None:
@@ -87,11 +88,11 @@ class Message:
 
 
 def decode_body(body: bytes) -> dict[str, Any]:
-    """Return the JSON-RPC message that the body of a POST is, its id checked; McpError says what is wrong with it."""
+    """Return the JSON-RPC message in a POST body, with its id checked; McpError names the problem."""
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise McpError(PARSE_ERROR, f"the body is no JSON: {error.msg}") from None
+        raise McpError(PARSE_ERROR, f"the body is not JSON: {error.msg}") from None
     if not isinstance(given, dict) or given.get("jsonrpc") != "2.0" or measure_json_depth(given) > JSON_DEPTH_MAX:
         raise McpError(BAD_REQUEST, "the body must be one JSON-RPC 2.0 message")
     if not isinstance(given.get("id", ""), (str, int)):
@@ -100,7 +101,7 @@ def decode_body(body: bytes) -> dict[str, Any]:
 
 
 def parse_message(request: web.Request, given: dict[str, Any]) -> Message:
-    """Parse what `decode_body` has returned; McpError says what is wrong with it."""
+    """Parse the result of `decode_body`; McpError names the problem."""
     method, params = given.get("method", ""), given.get("params") or {}
     if not isinstance(method, str) or not isinstance(params, dict) or not isinstance(params.get("_meta", {}), dict):
         raise McpError(BAD_REQUEST, "method must be text, and params and params._meta must be objects")
@@ -142,7 +143,7 @@ def _check_modern(request: web.Request, method: str, params: dict[str, Any], met
 
 
 def _decode_header(value: str) -> str:
-    """Decode a value that no header can have: =?base64?…?=; what is no base64 stays as it is."""
+    """Decode the form =?base64?…?= of a value that a header cannot hold; return any other value unchanged."""
     if value.startswith("=?base64?") and value.endswith("?="):
         with suppress(ValueError):
             return base64.b64decode(value[9:-2]).decode(errors="replace")
@@ -171,7 +172,7 @@ def build_error(message_id: str | int | None, error: McpError) -> bytes:
 
 
 def convert_error(error: HeadraceError) -> McpError:
-    """Return our error as the protocol has it; our reason stands in its data."""
+    """Return the MCP error for one of ours, with our reason in its data."""
     code = BAD_PARAMS if isinstance(error, (InvalidRequest, NotFound)) else OTHER
     data = {"reason": error.reason, "retriable": error.retriable, "details": error.metadata}
     return McpError(code, error.message, data)

@@ -1,10 +1,10 @@
-"""Chats with published agents, and their files, as resources: headrace://chats/{chatId}, with ?cursor= only what came
-after it, and …/files/{path}.
+"""Chats with published agents, and their files, as resources.
 
-subscriptions/listen: tells the client which of the chats that it names have news, until it leaves.
+URIs are headrace://chats/{chatId}, …?cursor= for the events after a cursor, and …/files/{path}.
+subscriptions/listen notifies the client when one of its chats has news.
 
-https://modelcontextprotocol.io/specification/2026-07-28. Earlier versions have resources/subscribe, whose notifications
-want a stream of the whole session; sessions have no state here, so their clients read with a cursor now and then.
+https://modelcontextprotocol.io/specification/2026-07-28. Notifications of the earlier resources/subscribe need
+a stream for the whole session. Sessions have no state here, so clients of earlier versions poll with a cursor.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from services.runtime.rpc import call_ids
 PAGE = 50
 
 EVENTS_MAX = 2000
-"""Events that one read gives; the rest is there for the next."""
+"""Maximum number of events in one read; the next read returns the rest."""
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
-"""Largest file that is read whole; larger ones are at GET /api/resource."""
+"""Maximum size of a file read as a resource; GET /api/resource serves larger ones."""
 
 NOT_HERE = "no such chat with an agent that is published here, or no such file in it"
 
@@ -63,7 +63,7 @@ class Resources:
         self._followed = followed
 
     async def list_resources(self, agent_keys: Collection[str], cursor: Any) -> dict[str, Any]:
-        """Return a page of the caller's own chats, the newest first."""
+        """Return a page of the caller's own chats, newest first."""
         if not isinstance(cursor or "", str):
             raise McpError(BAD_PARAMS, "cursor: must be text")
         request = memory_pb2.ListChatsRequest(page_size=PAGE, page_token=cursor or "")
@@ -82,7 +82,7 @@ class Resources:
         return {"resources": found} | ({"nextCursor": reply.next_page_token} if reply.next_page_token else {})
 
     async def read_resource(self, agent_keys: Collection[str], uri: Any, missing: int) -> dict[str, Any]:
-        """Return the contents of a resource; `missing` is the code for one that is not there."""
+        """Return the contents of a resource; `missing` is the error code if there is no such resource."""
         found = _URI.fullmatch(uri) if isinstance(uri, str) else None
         if found is None:
             text = f"uri: must be {RESOURCES}{{chatId}} or {RESOURCES}{{chatId}}/files/{{path}}"
@@ -100,18 +100,19 @@ class Resources:
             raise McpError(missing, NOT_HERE, {"uri": uri}) from None
 
     async def find_place(self, agent_keys: Collection[str], uri: Any) -> tuple[str, str]:
-        """Return the id of the chat that a URI names, and the cursor after what it has now. Raises McpError."""
+        """Return the id of the chat in a URI and its current end cursor; McpError if there is no such chat."""
         found = _URI.fullmatch(uri) if isinstance(uri, str) else None
         if found is None or found[2] is not None:
-            raise McpError(BAD_PARAMS, f"resourceSubscriptions: must be chats, as {RESOURCES}{{chatId}}")
+            raise McpError(BAD_PARAMS, f"resourceSubscriptions: must be chats, such as {RESOURCES}{{chatId}}")
         try:
             return found[1], (await self._get_chat(found[1], agent_keys)).cursor
         except NotFound:
             raise McpError(BAD_PARAMS, NOT_HERE, {"uri": uri}) from None
 
     async def _read_news(self, chat: memory_pb2.GetChatResponse, cursor: str, agent_keys: Collection[str]) -> str:
-        """Return what the chat has after the cursor, as JSON: its events, each as AgentService.Follow sends it, and the
-        cursor to read on from."""
+        """Return the chat's events after the cursor as JSON, in the form of AgentService.Follow, and the next
+        cursor.
+        """
         events, end = list[bytes](), ChatCursor.read(chat.cursor)
 
         async def take(followed: agent_pb2.FollowDelta) -> bool:
@@ -154,10 +155,10 @@ class Resources:
 META_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 CHATS_MAX = 16
-"""Chats of one subscription."""
+"""Maximum number of chats in one subscription."""
 
 PAUSE_S = 0.5
-"""Least time between two notifications about a chat, which may stream."""
+"""Minimum time between two notifications about a chat, which may be streaming."""
 
 
 class Subscription:
@@ -167,7 +168,7 @@ class Subscription:
         self._writer = writer
 
     async def tell_changes(self, resources: Resources, agent_keys: Collection[str]) -> None:
-        """Acknowledge the chats, then tell of each whenever it has news, until the facade stops."""
+        """Acknowledge the chats, then notify the client of news in each until the facade stops."""
         wanted = self._message.params.get("notifications")
         uris: Any = wanted.get("resourceSubscriptions", []) if isinstance(wanted, dict) else None
         if not isinstance(uris, list) or len(uris) > CHATS_MAX:

@@ -1,4 +1,4 @@
-"""The route of MCP: streamable HTTP at /mcp."""
+"""MCP's HTTP route: streamable HTTP at /mcp."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def add_routes(
     tasks = Tasks(peers["memory"], runs)
     handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, followed, timeouts)
     application.router.add_post("/mcp", handlers.answer)
-    # No DELETE: a session is what its id says, so none can be ended; clients take 405 as that.
+    # No DELETE: a session exists only as its id, so there is nothing to end; clients interpret 405 as that.
 
 
 class _McpHandlers:
@@ -93,9 +93,9 @@ class _McpHandlers:
         self._followed = followed
         self._timeouts = timeouts
         self._calls: dict[tuple[str, ...], list[ToolCall]] = {}
-        """Calls that go on here, for a cancel, by tenant, user, session and request; as many as there are requests.
+        """Running calls on this facade, so that a client can cancel them, by tenant, user, session and request id.
 
-        Clients of a user that leave their sessions out may have the same.
+        Requests of one user without a session id may share a key.
         """
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -107,7 +107,7 @@ class _McpHandlers:
             return await self._answer(request, message)
         except (McpError, HeadraceError, grpc.aio.AioRpcError) as error:
             if has_begun(request):
-                raise  # it was told in the stream
+                raise  # the stream has reported it
             failure = _convert_failure(error)
         is_early = message is None or message.is_modern
         status = STATUS.get(failure.code, 200) if is_early else 200
@@ -195,10 +195,10 @@ class _McpHandlers:
             if not self._calls[key]:
                 del self._calls[key]
             if call.run_id and not call.is_over and not call.is_waiting:
-                await self._runs.abandon_run(call.run_id)  # nobody else could find it
+                await self._runs.abandon_run(call.run_id)  # no other client could find it
 
     async def _follow_task(self, request: web.Request, message: Message) -> web.StreamResponse:
-        """Answer tasks/result: ask what the task waits for, and give what its call would have been given."""
+        """Answer tasks/result: elicit the task's open gates, then return the result of its tool call."""
         check_method(message)
         run = await self._tasks.find_run(message, await self._list_keys())
         view, writer = await self._tasks.look(run), FrameWriter(request, self._timeouts)
@@ -222,12 +222,12 @@ class _McpHandlers:
         return await send_stream(writer, telling, _make_encoder(message), tells_breaks=True)
 
     async def _open_run(self, agent: agent_pb2.Agent, message: Message, view: RunView) -> Any:
-        """Start a run, or answer the one that an earlier request has begun."""
+        """Start a run, or answer the run that an earlier request started, and return its stream."""
         run_id, given = message.params.get("requestState"), message.params.get("inputResponses") or {}
         if run_id is None:
             return self._runs.start_run(await self._make_query(agent, message))
         if not isinstance(run_id, str) or not isinstance(given, dict):
-            raise McpError(BAD_PARAMS, "requestState and inputResponses: must be what the last result asked for")
+            raise McpError(BAD_PARAMS, "requestState and inputResponses: must be those of the last result")
         await self._runs.get_run(run_id, [agent.key])
         answers = []
         for name, response in given.items():
@@ -240,7 +240,7 @@ class _McpHandlers:
         return self._runs.attach_run(run_id)
 
     async def _make_query(self, agent: agent_pb2.Agent, message: Message) -> agent_pb2.QueryRequest:
-        """Return the query of a call, its files uploaded."""
+        """Return the query of a call, with its files uploaded."""
         query, attachments = read_query(agent, message.params.get("arguments"))
         if attachments:
             query.chat_id, references = await self._uploads.store_attachments(attachments, query.chat_id)
@@ -248,7 +248,7 @@ class _McpHandlers:
         return query
 
     async def _take_response(self, message: Message) -> web.StreamResponse:
-        """Take the answer to an elicitation, whose call goes on in its own stream, at this facade or another."""
+        """Submit the answer to an elicitation; the call continues in its own stream, perhaps on another replica."""
         ref = parse_gate_ref(str(message.id))
         if ref is not None:
             await self._runs.get_run(ref.run_id, await self._list_keys())

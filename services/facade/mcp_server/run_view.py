@@ -1,4 +1,4 @@
-"""A run as its call's client is told of it: its answer, the files it has made, and what it waits for."""
+"""Presents a run to the MCP client: its answer, its files and its open gates."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RESOURCES = "headrace://chats/"
 
 
 class RunView:
-    """Takes a run's events in order; one that attaches begins with none."""
+    """Consumes a run's events in order."""
 
     def __init__(self) -> None:
         self.fold = Fold()
         self.answered: frozenset[str] = frozenset()
-        """Gates that the request answers."""
+        """Gates that this request answers."""
 
     @property
     def is_over(self) -> bool:
@@ -29,7 +29,7 @@ class RunView:
 
     @property
     def gates(self) -> list[agent_pb2.GateOpen]:
-        """The open gates that the request does not answer."""
+        """Return the open gates that the request does not answer."""
         return [gate.open for gate_id, gate in self.fold.gates.items() if gate_id not in self.answered]
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:
@@ -42,7 +42,7 @@ class RunView:
         return build_elicitation(gate, self.fold.get_arguments(gate.tool_id))
 
     def build_input_requests(self) -> dict[str, Any]:
-        """Return what the open gates ask for; the name of each stays for as long as its run does."""
+        """Return the open gates as input requests; a gate keeps its name for the life of the run."""
         return {
             self.make_name(gate): {"method": "elicitation/create", "params": self.build_elicitation(gate)}
             for gate in self.gates
@@ -52,7 +52,7 @@ class RunView:
         return str(GateRef(self.fold.run_id, 0, gate.gate_id, gate.kind == APPROVAL))
 
     def build_result(self) -> dict[str, Any]:
-        """Return the result of the call whose run has ended or waits."""
+        """Return the result of the call of a run that has ended or waits."""
         if self.fold.end is None:
             asked = self.build_input_requests()
             return {"resultType": "input_required", "inputRequests": asked, "requestState": self.fold.run_id}

@@ -1,7 +1,8 @@
-"""Tasks: runs that their clients come back to, by an id that is the run's.
+"""Tasks: runs to which a client returns by id; the task id is the run id.
 
-From 2026-07-28 on an extension (https://modelcontextprotocol.github.io/ext-tasks/specification/2026-07-28/tasks), in
-2025-11-25 a part of the protocol. Nothing is kept here: a task is what its run is, at any facade and after any kill.
+Since 2026-07-28 tasks are an extension
+(https://modelcontextprotocol.github.io/ext-tasks/specification/2026-07-28/tasks); in 2025-11-25 they are part
+of the protocol. The facade keeps no state: a task is its run, on any replica and after any crash.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from services.runtime.clock import format_time
 POLL_INTERVAL_MS = 1000
 
 CHATS_PAGE = 20
-"""Chats whose runs are a page of tasks, the last changed first."""
+"""Number of chats per page of tasks, most recently changed first; a page lists all runs of its chats."""
 
 RUNS_MAX = 50
-"""Tasks of a chat that are listed, the newest."""
+"""Maximum number of tasks listed per chat, newest first."""
 
 RELATED = "io.modelcontextprotocol/related-task"
 
@@ -51,14 +52,14 @@ class Tasks:
         self._runs = runs
 
     async def create_task(self, message: Message, query: agent_pb2.QueryRequest) -> dict[str, Any]:
-        """Begin a run; it is on disk, and goes on by itself, when this returns."""
+        """Start a run and return its task once the run is on disk and continues without the client."""
         view = RunView()
         await pipe_run(self._runs.start_run(query), UntilBegun(view))
         task = _build_task(message, await self._runs.get_run(view.fold.run_id, [query.agent_key]))
         return {"resultType": "task"} | task if message.is_modern else {"task": task}
 
     async def answer(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
-        """Answer one of the methods of tasks, but tasks/result."""
+        """Answer any tasks/ method except tasks/result."""
         check_method(message)
         match message.method:
             case "tasks/list":
@@ -80,7 +81,7 @@ class Tasks:
         raise McpError(BAD_PARAMS, "taskId: no task has this id")
 
     async def look(self, run: agent_pb2.Run) -> RunView:
-        """Read an ended run whole, and one that goes on up to what there is."""
+        """Return a view of the whole run if it has ended, or of its events so far."""
         view = RunView()
         await self._runs.look(run, view, UntilQuiet(view))
         return view
@@ -102,7 +103,7 @@ class Tasks:
         return task | ({"inputRequests": view.build_input_requests()} if message.is_modern else {})
 
     async def _update(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:
-        """Answer what the task waits for; names that it has not, or no more, change nothing."""
+        """Submit answers to the task's gates; unknown or closed gates are ignored."""
         run = await self.find_run(message, agent_keys)
         given = message.params.get("inputResponses")
         if not isinstance(given, dict):
@@ -146,7 +147,7 @@ class Tasks:
 
 
 def check_method(message: Message) -> None:
-    """Raise McpError where the client's version has not this method, or the client has not declared it."""
+    """Raise McpError if the client's version lacks this method or the client has not declared the extension."""
     methods = _EXTENSION_METHODS if message.is_modern else _CORE_METHODS
     if message.method not in methods or not (message.is_modern or message.knows_tasks):
         raise McpError(NO_METHOD, f"no method {message.method[:64]!r} in this version")
@@ -156,7 +157,7 @@ def check_method(message: Message) -> None:
 
 
 def is_task_wanted(message: Message) -> bool:
-    """Whether a call is answered by a task: of clients of the extension each, of earlier ones where it says so."""
+    """Return whether to answer a call with a task: always with the extension, in 2025-11-25 only on request."""
     return message.knows_tasks and (message.is_modern or message.params.get("task") is not None)
 
 
@@ -169,6 +170,6 @@ def _build_task(message: Message, run: agent_pb2.Run) -> dict[str, Any]:
     if run.HasField("error"):
         task["statusMessage"] = f"{run.error.code}: {run.error.message}"
     task |= {"createdAt": format_time(run.created_at), "lastUpdatedAt": format_time(run.updated_at)}
-    # Tasks are there for as long as their chats.
+    # Tasks live as long as their chats.
     ttl, interval = ("ttlMs", "pollIntervalMs") if message.is_modern else ("ttl", "pollInterval")
     return task | {ttl: None, interval: POLL_INTERVAL_MS}

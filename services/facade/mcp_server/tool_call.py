@@ -1,4 +1,4 @@
-"""One call of an agent: a run from its query, or from the answers it waited for, to its result."""
+"""One tool call of an agent: follows a run from its start, or from its last wait, to its result."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from services.facade.mcp_server.run_view import RunView
 from services.facade.responses.frame_writer import FrameWriter
 
 PROGRESS_S = 15.0
-"""Time without news after which the client is told that the run goes on: SDKs give up after 60 s, or less."""
+"""Silence after which the client gets a progress notification; SDKs time out after 60 s or less."""
 
 
 class ToolCall:
-    """Takes a run's events: tells progress, and asks the client's user where it can."""
+    """Consumes a run's events; sends progress, and elicits answers from the user if the client supports it."""
 
     def __init__(
         self, message: Message, writer: FrameWriter, view: RunView, meta: dict[str, Any] | None = None
     ) -> None:
-        """`meta` is the `_meta` of what the client is asked."""
+        """`meta` is the `_meta` of requests to the client."""
         self._message = message
         self._writer = writer
         self._view = view
@@ -41,7 +41,7 @@ class ToolCall:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the call is to end with what the client is to ask for."""
+        """Whether the call must end and return its open gates for the client to answer."""
         view = self._view
         return bool(view.fold.gates and view.gates) and self._message.is_modern and self._message.can_elicit
 
@@ -51,7 +51,7 @@ class ToolCall:
 
     @asynccontextmanager
     async def tell_time(self) -> AsyncGenerator[None]:
-        """Tell progress inside the block, also while the model thinks."""
+        """Send progress notifications while inside the block, also while the model is silent."""
         telling = asyncio.create_task(self._tell_time())
         try:
             yield
@@ -69,7 +69,7 @@ class ToolCall:
         self._view.fold.apply(delta)
         match delta.WhichOneof("payload"):
             case "content_delta" | "reasoning_delta" | "tool_args":
-                return True  # nearly all are these
+                return True  # nearly all events
             case "gate_open" if delta.gate_open.gate_id not in self._view.answered:
                 return self.ask(delta.gate_open)
             case "tool_start":
@@ -85,7 +85,7 @@ class ToolCall:
         return True
 
     def ask(self, gate: agent_pb2.GateOpen) -> bool:
-        """Ask the client's user in the call's stream, where the version has that."""
+        """Elicit an answer in the call's stream, if the protocol version supports that."""
         if self._message.is_modern:
             return True
         if not self._message.can_elicit:

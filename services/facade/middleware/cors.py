@@ -1,7 +1,7 @@
 """Cross-origin requests: only pages of the configured origins may call this facade.
 
-Origins are compared whole. Credentials are never allowed: a session's cookie is for the console's own pages.
-https://fetch.spec.whatwg.org/#http-cors-protocol
+Origins are compared whole. Credentials are never allowed, because the session cookie is only for the console's
+pages. https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ METHODS = "GET, HEAD, POST, DELETE"
 EXPOSED = (
     f"{REQUEST_ID}, X-Chat-Id, Retry-After, Content-Disposition, Content-Range, ETag, Mcp-Session-Id, X-Should-Retry"
 )
-"""Headers that pages may read; the last two are for clients of MCP and of OpenAI's API in them."""
+"""Headers that pages may read; the last two serve MCP and OpenAI clients in a browser."""
 
 MAX_AGE_S = 600
 
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
-"""Allowed origins may send any header."""
+"""Format of Access-Control-Request-Headers; allowed origins may send any header."""
 
 
 class Cors:
@@ -43,7 +43,7 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Add the CORS headers before an answer is sent."""
+        """Add the CORS headers to a response before it is sent."""
         response.headers.add("Vary", "Origin")
         if (origin := request.headers.get("Origin")) in self._origins:
             response.headers["Access-Control-Allow-Origin"] = origin

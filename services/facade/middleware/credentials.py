@@ -1,4 +1,4 @@
-"""Checks a request's credential, and makes its RPCs for that user."""
+"""Authenticates a request and runs its RPCs as that user."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ GUARDED = ("/api/", "/v1/", "/agui", "/mcp", "/a2a")
 
 class CredentialCheck:
     def __init__(self, authenticator: Authenticator, sessions: Sessions | None) -> None:
-        """`sessions` are those of people who have signed in; None where they do not."""
+        """`sessions` are those of signed-in users; None without sign-in."""
         self._authenticator = authenticator
         self._sessions = sessions
         self._turnstile = Turnstile()
 
     @web.middleware
     async def check_credentials(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Serve the request for the user that its credential names, when it is the tenant's turn.
+        """Authenticate the request, wait for the tenant's turn, and serve it as that user.
 
         Raises:
             Unauthenticated: The credential is missing or wrong.
-            CredentialEnded: It is of no use any more, or became so while the request was served; or a session that is
-                to be refreshed; or its user is suspended.
-            PermissionDenied: No credentials are wanted, and another user of this machine asks; or a page of another
-                origin uses a session.
+            CredentialEnded: The credential has ended, possibly during the request; a session must be refreshed; or the
+                user is suspended.
+            PermissionDenied: Without authentication, another user of this machine called; or a page of another origin
+                used a session.
             Overloaded: The credential cannot be checked now.
         """
         if not request.path.startswith(GUARDED):

@@ -1,7 +1,7 @@
-"""Refuses what pages of other origins, and pages under names that are not ours, ask this facade for.
+"""Refuses requests from pages of other origins, and requests under unknown host names.
 
-A browser lends its user's place in the network to every page it shows. Without credentials that place is all the facade
-goes by, so a name that somebody else has pointed at this address (DNS rebinding) must not be served either.
+A browser gives every page its user's position in the network. Without credentials the facade trusts that
+position, so it must also refuse foreign names that resolve to its address (DNS rebinding).
 https://www.w3.org/TR/fetch-metadata/
 """
 
@@ -17,18 +17,20 @@ from headrace.errors import PermissionDenied
 from services.facade.middleware.request_lifecycle import Handler
 
 OUR_SITE = frozenset({"same-origin", "none"})
-"""Sec-Fetch-Site of our own pages and of addresses that a person typed."""
+"""Sec-Fetch-Site values of our own pages and of typed addresses."""
 
 ANY_HOST = "*"
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]@/?#\\:\s]+)(?::\d*)?")
-"""A header Host: name or address, and perhaps a port."""
+"""Format of the Host header: a name or an address, with an optional port."""
 
 
 class PageGuard:
     def __init__(self, origins: frozenset[str], hosts: frozenset[str] | None) -> None:
-        """`hosts` are the names to be served beside loopback names and IP addresses; None where callers show
-        credentials, which a page of another origin does not have."""
+        """`hosts` are the allowed names in addition to loopback names and IP addresses.
+
+        None allows any name, because callers present credentials, which a page of another origin does not have.
+        """
         self._origins = origins
         self._hosts = hosts
 
@@ -37,7 +39,7 @@ class PageGuard:
         """Serve the request.
 
         Raises:
-            PermissionDenied: A page of another origin sent it, or it is for a name that is not served.
+            PermissionDenied: A page of another origin sent it, or its Host is not allowed.
         """
         host = request.headers.get("Host", "")
         if self._hosts is not None and not _is_served(host, self._hosts):
@@ -57,12 +59,13 @@ class PageGuard:
         origin = request.headers.get("Origin")
         if origin in self._origins:
             return False
-        # A proxy may change Host, so what the browser itself says counts first; it says so on trustworthy names alone.
+        # A proxy may change Host, so Sec-Fetch-Site takes precedence; browsers send it only on trustworthy
+        # origins.
         site = request.headers.get("Sec-Fetch-Site")
         if site is not None:
             is_link = request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
             return site not in OUR_SITE and (origin is not None or not is_link)
-        if self._hosts is None or request.method == "OPTIONS":  # one does nothing; its answer names who may ask
+        if self._hosts is None or request.method == "OPTIONS":  # a preflight has no effect
             return False
         return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
 

@@ -1,7 +1,7 @@
-"""The outermost middleware: ids in and out, errors to the envelope, one log line per request.
+"""The outermost middleware: request ids, errors in the envelope, one log line per request.
 
-Only this file catches every exception. An answer that has begun ends where it is; log line and metric have the status
-it would have had.
+Only this file catches every exception. After the headers are sent, a failing answer just ends; log line and
+metric record the status it would have had.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REQUEST_ID = "X-Request-Id"
 EVENTS = "text/event-stream"
 
 TELL_S = 1.0
-"""Longest wait for a client to take the last frame of a stream that its key's end has ended."""
+"""Maximum wait for the client to take the last frame of a stream ended because its credential has ended."""
 
 SERVER = "headrace"
 """Value of the Server header; the default reveals the library and its version."""
@@ -58,7 +58,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
         try:
             answer, status, reason = await _respond(request, handler)
         finally:
-            # Left by cancellation or a broken connection: the client has gone.
+            # This branch is left by cancellation or a broken connection when the client has gone.
             record_outcome(span, status, reason)
             metrics.REQUESTS.labels(route, status).inc()
             say = log.debug if route in PROBES else log.info
@@ -76,20 +76,20 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     request[_STARTED_RESPONSE] = response
-    if _ID not in request:  # refused before any middleware, for an expectation that is unknown
+    if _ID not in request:  # aiohttp refused the Expect header before any middleware
         request[_ID] = _adopt_ids(request)
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
-    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"  # no page of another origin shows what we answer
+    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"  # no page of another origin can embed our answers
 
 
 def has_begun(request: web.Request) -> bool:
-    """Whether the answer's headers were sent, so that its status is fixed."""
+    """Return whether the headers have been sent, so that the status is final."""
     return _STARTED_RESPONSE in request
 
 
 async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamResponse, int, str]:
-    """Return the answer, with a failure's status even after its headers."""
+    """Return the answer, its status and the failure's reason; the status is the failure's even after the headers."""
     try:
         read_single_header(request, REQUEST_ID)
         answer = await handler(request)
@@ -105,7 +105,7 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
     except ConnectionError:
         if not has_begun(request):
             raise
-        # aiohttp logs as an error of ours what leaves us here; it sees itself that the client has gone.
+        # aiohttp logs exceptions that leave this handler as our errors; it detects the disconnect itself.
         return request[_STARTED_RESPONSE], 499, "CANCELLED"
     except Exception:
         log.exception("http failed", method=request.method, route=_find_route(request))
@@ -114,7 +114,9 @@ async def _respond(request: web.Request, handler: Handler) -> tuple[web.StreamRe
 
 
 async def _tell_of_end(request: web.Request, error: HeadraceError | None, failure: web.Response) -> None:
-    """End a stream of events with the failure when the caller's key has ended, which is no event of its run."""
+    """Write a last frame to an event stream if the caller's credential has ended, which is not an event of the
+    run.
+    """
     begun = request.get(_STARTED_RESPONSE)
     if not isinstance(error, CredentialEnded) or begun is None or not isinstance(failure.body, bytes):
         return
@@ -125,7 +127,7 @@ async def _tell_of_end(request: web.Request, error: HeadraceError | None, failur
 
 
 def _adopt_ids(request: web.Request) -> str:
-    """Take the caller's ids, or make them."""
+    """Adopt the caller's request id and trace parent, or create new ones."""
     given = [(call_ids.REQUEST_ID, request.headers.get(REQUEST_ID, ""))]
     if _TRACEPARENT.fullmatch(traceparent := request.headers.get(call_ids.TRACEPARENT, "")):
         given.append((call_ids.TRACEPARENT, traceparent))
@@ -133,17 +135,17 @@ def _adopt_ids(request: web.Request) -> str:
 
 
 def _find_route(request: web.Request) -> str:
-    """Return the route's annotated path; an unknown path is not repeated in logs."""
+    """Return the route's annotated path; logs do not repeat unknown paths."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else "unknown"
 
 
 PROBES = ("/healthz", "/readyz")
-"""Paths polled every few seconds, which get no span and a log line only at DEBUG."""
+"""Paths polled every few seconds; they get no span, and a log line only at DEBUG."""
 
 
 def open_request_span(request: web.Request, route: str) -> AbstractContextManager[Span]:
-    """Open a span without the request's path, which may name a user's file."""
+    """Open a span without the request's path, which may contain a user's file name."""
     if route in PROBES:
         return spans.NO_SPAN
     attributes = {names.HTTP_METHOD: request.method, names.HTTP_ROUTE: route}

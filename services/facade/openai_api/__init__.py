@@ -1,1 +1,1 @@
-"""The OpenAI API: agents as models, for existing clients."""
+"""The OpenAI API: serves agents as models to existing clients."""

@@ -1,4 +1,6 @@
-"""The parts that the bodies of both APIs share; unknown fields are ignored, since OpenAI adds some every month."""
+"""Parts common to the request bodies of both APIs; unknown fields are ignored because OpenAI adds some every
+month.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class File(msgspec.Struct, kw_only=True):
 
 
 class Part(File, kw_only=True):
-    """A response has the fields of a file here, chat completions have them in `file`."""
+    """In a response, the file's fields are in the part; in a chat completion, they are in `file`."""
 
     type: str
     text: str = ""
@@ -52,7 +54,7 @@ class Function(msgspec.Struct):
     name: str = ""
     description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw()
-    """The raw JSON schema, kept as it was written."""
+    """The JSON schema as sent."""
 
 
 class _JsonSchema(msgspec.Struct):
@@ -63,7 +65,7 @@ class _JsonSchema(msgspec.Struct):
 
 
 class ResponseFormat(_JsonSchema):
-    """Chat completions have the schema in `json_schema`, responses have it here."""
+    """In a chat completion, the schema is in `json_schema`; in a response, it is in this object."""
 
     type: str = "text"
     json_schema: _JsonSchema | None = None
@@ -75,7 +77,7 @@ class AllowedTools(msgspec.Struct):
 
 
 class ToolChoice(msgspec.Struct):
-    """Chat completions have their parts in objects of their own, responses have them here."""
+    """In a chat completion, the parts are nested objects; in a response, they are in this object."""
 
     type: str
     name: str = ""
@@ -86,20 +88,20 @@ class ToolChoice(msgspec.Struct):
 
 
 def parse_body(body: bytes, kind: type[T]) -> T:
-    """Parse `body`; InvalidRequest names the broken rule and its place."""
-    check_json(body.decode(errors="replace"), BODY)  # msgspec has no limit of depth but the stack's
+    """Parse `body`; InvalidRequest names the field and the rule."""
+    check_json(body.decode(errors="replace"), BODY)  # msgspec limits the depth only by the stack
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        # The text is about types and paths alone.
+        # The message contains only types and paths.
         rule, _, path = str(error).partition(" - at `$")
-        raise InvalidRequest.of(path.strip("`.") or BODY, f"is not as the API has it: {rule}") from None
+        raise InvalidRequest.of(path.strip("`.") or BODY, f"does not match the API: {rule}") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest.of(BODY, f"must be valid JSON in UTF-8: {error}") from None
 
 
 def read_text(content: str | list[Part] | None, name: str) -> str:
-    """Return a message's text; pictures, files and sound raise InvalidRequest."""
+    """Return a message's text; images, files and audio raise InvalidRequest."""
     if content is None or isinstance(content, str):
         return content or ""
     for part in content:
@@ -109,7 +111,9 @@ def read_text(content: str | list[Part] | None, name: str) -> str:
 
 
 def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.OutputFormat | None:
-    """Return the form of the answer, None for any text; one without a schema raises InvalidRequest."""
+    """Return the answer's output format; None for free text. A JSON schema format without a schema raises
+    InvalidRequest.
+    """
     if given is None or given.type == "text":
         return None
     if given.type == "json_object":
@@ -127,9 +131,9 @@ def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.Ou
 def choose_tools(
     choice: str | ToolChoice | None, tools: Sequence[agent_pb2.ClientTool]
 ) -> tuple[str, Sequence[agent_pb2.ClientTool]]:
-    """Return the query's toolChoice and the caller's tools that are offered.
+    """Return the query's toolChoice and the offered subset of the caller's tools.
 
-    `none` is about the caller's tools: the agent may still use its own.
+    `none` affects only the caller's tools: the agent may still use its own.
 
     Raises:
         InvalidRequest: The choice names no function of the request.
@@ -161,7 +165,11 @@ def _read_tool_name(tool: Any) -> str:
 
 
 def make_client_tools(tools: Iterable[tuple[str, Function]]) -> list[agent_pb2.ClientTool]:
-    """Convert functions, each with its tool's type; another type, or one without a name, raises InvalidRequest."""
+    """Convert functions, each with its tool's type, to client tools.
+
+    Raises:
+        InvalidRequest: A tool is not a function or has no name.
+    """
     made = list[agent_pb2.ClientTool]()
     for at, (kind, function) in enumerate(tools):
         if kind != "function":

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: passed on to a provider's model."""
+"""POST /v1/embeddings: forwards the inputs to a provider's embedding model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from services.facade.requests.body import read_body
 TIMEOUT_S = 120.0
 
 INLINE_BYTES_MAX = 16 * 1024
-"""Vectors up to this size, 4,096 numbers, are written on the event loop, in some 2 ms."""
+"""Answers up to this size (4,096 numbers) are encoded on the event loop, in about 2 ms."""
 
 _INPUT_FIELD = re.compile(r"inputs\b")
 
@@ -44,7 +44,7 @@ class Embeddings:
         self._agents: Any = agent_pb2_grpc.AgentServiceStub(orchestrator)
 
     async def create_embeddings(self, request: web.Request) -> web.StreamResponse:
-        """Answer with one vector for each input; InvalidRequest names the request's own field."""
+        """Answer with one vector per input; InvalidRequest names the field of this request."""
         answer = await self._embed(parse_body(await read_body(request), _Body))
         return web.Response(body=answer, content_type="application/json", charset="utf-8")
 
@@ -96,5 +96,5 @@ def _encode_answer(reply: llm_pb2.EmbedResponse, encoding: str) -> bytes:
 
 
 def _write_decimals(vector: bytes) -> list[float]:
-    """Return the numbers in the nine digits that say a 32-bit float exactly."""
+    """Return the numbers with nine significant digits, which represent a 32-bit float exactly."""
     return [float(f"{number:.9g}") for (number,) in struct.iter_unpack("<f", vector)]

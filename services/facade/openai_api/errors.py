@@ -33,7 +33,7 @@ CODES = {
 }
 
 AGENT = "agentKey"
-"""Our name of the field that is OpenAI's `model`."""
+"""Our field name for OpenAI's `model`."""
 
 TYPES = {401: "authentication_error", 403: "permission_error", 409: "conflict_error", 429: "rate_limit_error"}
 
@@ -47,7 +47,7 @@ async def convert_failures(request: web.Request, handler: Handler) -> web.Stream
     error = failure["error"]
     if _is_from_behind(error["code"], error["details"]):
         answer.set_status(BAD_GATEWAY)
-        # OpenAI's clients repeat a 502 by themselves; here each time would be another run that ends the same way.
+        # OpenAI's clients retry a 502 automatically; each retry would start another run that ends the same way.
         answer.headers["x-should-retry"] = "false"
     answer.body = orjson.dumps({"error": build_error(answer.status, error["code"], failure["msg"], error["details"])})
     return answer
@@ -62,7 +62,7 @@ def raise_known_error(failure: common_pb2.Failure) -> None:
 
 
 def build_end_error(end: RunEnded) -> dict[str, Any] | None:
-    """Return the error of a run without an answer; None if it has one."""
+    """Return the error of a run that has no answer; None if it has one."""
     if end.failure is not None:
         return build_failure_error(end.failure)
     return build_error(499, "CANCELLED", "the run was cancelled", {}) if end.reason == State.CANCELLED else None
@@ -84,7 +84,7 @@ def map_code(reason: str, details: dict[str, Any]) -> str:
 
 
 def _is_from_behind(reason: str, details: dict[str, Any]) -> bool:
-    """Whether the fault is no caller's: a provider's, its model's, or that of our request to it."""
+    """Return whether the caller is not at fault, but the provider, its model, or our request to it."""
     return reason in FROM_BEHIND or (reason == "INVALID_REQUEST" and "provider" in details)
 
 

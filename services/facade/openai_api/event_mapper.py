@@ -1,7 +1,7 @@
-"""Maps what a run's events change to its text, reasoning and calls of the caller's functions.
+"""Maps a run's events to its text, its reasoning and calls of the caller's functions.
 
-The agent's own tools, plan and sub-agents are left out; what its planner says is reasoning. A function call is emitted
-once the run waits for its result, so that the calls of one answer stay together.
+The agent's own tools, plan and sub-agents are left out; a planner's text counts as reasoning. A function call
+is emitted once the run waits for its result, so that the calls of one answer stay together.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MODEL_EVENTS = frozenset(
         *("tool_start", "tool_args", "tool_end", "tool_snapshot"),
     }
 )
-"""What a model says, also as it is told later: behind a past call its result may come at once."""
+"""Output events of a model; in a replay, a past call's result may follow it immediately."""
 
 
 async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: frozenset[str]) -> AsyncGenerator[RunEvent]:
-    """Map a run's events; calls that are `answered`, by toolId, are left out.
+    """Map a run's events; leave out the calls with toolIds in `answered`.
 
     Raises:
         Interrupted: The events ended before the run.
@@ -41,7 +41,7 @@ async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: froz
     while True:
         calls = find_due_calls(fold, answered) if fold.client_calls else ()
         try:
-            # Nearly always no call is due, and a timeout takes longer than a delta.
+            # Nearly always no call is due, and a timeout costs more than a delta.
             if not calls:
                 delta = await anext(deltas, None)
             else:
@@ -64,10 +64,10 @@ async def map_events(deltas: AsyncIterator[agent_pb2.AgentDelta], answered: froz
 
 
 def find_due_calls(fold: Fold, answered: frozenset[str]) -> list[Block]:
-    """Return the calls that the run waits for; none while a model may still ask for more in their scopes.
+    """Return the calls that the run waits for; none while a model may add further calls in their scopes.
 
-    A call ends when the next one begins, the last one with its answer. So any open call of the answer, the agent's own
-    too, says that the model may still ask for more.
+    A call ends when the next one starts; the last one ends with the model's answer. An open call in a scope,
+    even of the agent's own tools, therefore means that further calls may follow.
     """
     calls = [call for call in fold.client_calls.values() if call.id not in answered]
     writing = {call.scope for call in fold.open_calls.values()}
@@ -75,7 +75,7 @@ def find_due_calls(fold: Fold, answered: frozenset[str]) -> list[Block]:
 
 
 def map_delta(fold: Fold, delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
-    """Yield what a delta changes that the caller is told of."""
+    """Yield the caller-visible changes of a delta."""
     for change in fold.apply(delta):
         match change:
             case TextAdded(block=block) | BlockBegun(block=block) | BlockEnded(block=block):

@@ -1,4 +1,4 @@
-"""A run's events for a caller of the OpenAI API, and the output that they make up; `seq` is that of the event."""
+"""A run's events for callers of the OpenAI API, and the output built from them; `seq` is the run event's number."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """The run waits for one of the caller's functions."""
+    """A call of one of the caller's functions, for which the run waits."""
 
     seq: int
-    """One less than the end's, so that a caller who received the end has all calls."""
+    """One less than that of the end, so that a caller who received the end has all calls."""
 
     tool_id: str
     name: str
@@ -40,14 +40,16 @@ class RunEnded:
     seq: int
 
     reason: str
-    """The reason of run.complete, or failed, cancelled, or calls when the run waits for its caller."""
+    """Finish reason of run.complete, or failed, cancelled, or calls if the run waits for its caller."""
 
     usage: common_pb2.Usage | None = None
-    """Tokens and cost of the whole run; zeros while it waits for its caller, whose sums are then right."""
+    """Tokens and cost of the whole run; zeros while it waits for its caller, so that the caller's sums are
+    correct.
+    """
 
     failure: common_pb2.Failure | None = None
     output: str = ""
-    """The answer as JSON, where it had to have a form."""
+    """The answer as JSON, if an output format was requested."""
 
 
 RunEvent: TypeAlias = RunStarted | BlockBegun | TextAdded | BlockEnded | BlocksLost | FunctionCall | RunEnded
@@ -56,12 +58,12 @@ TextKind: TypeAlias = Literal["text", "reasoning"]
 
 
 def get_kind(block: Block) -> TextKind:
-    """Return what a block is to the caller: what a planner says is reasoning, too."""
+    """Return the kind of a block for the caller; a planner's text counts as reasoning."""
     return "text" if block.is_answer else "reasoning"
 
 
 def make_empty(block: Block) -> Block:
-    """Return the block as it begins."""
+    """Return the block as it was at its start."""
     return replace(block, pieces=[], is_complete=False)
 
 

@@ -1,7 +1,7 @@
-"""A request of either API, whose conversation becomes one query.
+"""A request of either API, with its conversation as one query.
 
-The last message of the user is the query's; those before it are its history, unless a continued chat has them in its
-log, and those behind it its progress.
+The user's last message is the query's message. Earlier messages are its history, unless a continued chat
+already has them in its log; later ones are its progress.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 from services.runtime.rpc.field_rules import is_uuid
 
 INSTRUCTING = ("system", "developer")
-"""Roles whose texts hold wherever they stand."""
+"""Roles of instructions, which apply at any position."""
 
 _EARLIER_FIELD = re.compile(r"(?P<list>history|progress)\[(?P<at>\d+)\](?P<rest>.*)", re.DOTALL)
 _CAPITAL = re.compile(r"[A-Z]")
@@ -37,7 +37,7 @@ class EarlierCall:
 @dataclass(frozen=True, slots=True)
 class EarlierMessage:
     name: str
-    """The field that it is in, for errors."""
+    """Path of the message in the request, for errors."""
 
     role: str
     text: str
@@ -59,13 +59,13 @@ class EarlierMessage:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request's messages as a query has them."""
+    """A request's messages in the form of a query."""
 
     message: str = ""
-    """The query's; empty when the request has results for a run that waits."""
+    """Message of the query; empty if the request has results for a waiting run."""
 
     attachments: Sequence[Attachment] = ()
-    """Pictures, sounds and files of the query's message."""
+    """Images, audio and files of the query's message."""
 
     history: Sequence[EarlierMessage] = ()
     progress: Sequence[EarlierMessage] = ()
@@ -79,7 +79,7 @@ class Conversation:
         return attachments
 
     def rename_field(self, error: InvalidRequest) -> InvalidRequest:
-        """Return the error with the request's name of the query's field."""
+        """Return the error with the query's field renamed to the request's field."""
         found = _EARLIER_FIELD.fullmatch(error.metadata.get("field", ""))
         if found is None:
             return error
@@ -92,21 +92,23 @@ class Conversation:
 class ToolResult:
     call: CallId
     payload: str
-    """The result as JSON text."""
+    """Result as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
     model: str
-    """The agent's key."""
+    """Key of the agent."""
 
     conversation: Conversation = field(default_factory=Conversation)
 
     known: int = 0
-    """How many of the messages before the query a chat that goes on has already, from the first one on."""
+    """Number of leading history messages that an existing chat already has; they are dropped when the chat
+    continues.
+    """
 
     references: Sequence[common_pb2.Reference] = ()
-    """The conversation's attachments, once they are in the chat."""
+    """References to the conversation's attachments after their upload."""
 
     results: Sequence[ToolResult] = ()
 
@@ -117,33 +119,33 @@ class AgentRequest:
     parallel_tool_calls: bool | None = None
     output_format: common_pb2.OutputFormat | None = None
     chat_id: str = ""
-    """The chat to continue; empty for a new one."""
+    """Chat to continue; empty for a new one."""
 
     stream: bool = False
     background: bool = False
-    """Whether the run goes on when its caller leaves."""
+    """Whether the run continues when its caller disconnects."""
 
     include_usage: bool = False
-    """Whether a stream of chat completions ends with the usage."""
+    """Whether a chat completions stream ends with the usage."""
 
     previous_response_id: str = ""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def read_chat_id(chat_id: str, name: str) -> str:
-    """Return the chat that the field `name` says; InvalidRequest, of that field, if it cannot be one's id."""
+    """Return a valid chat id from the field `name`; InvalidRequest names the field if it is not a UUID."""
     if chat_id and not is_uuid(chat_id):
         raise InvalidRequest.of(name, "must be a UUID in lower case")
     return chat_id
 
 
 def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResult]:
-    """Return the results that end the conversation, for a run that waits; none when their calls are of other programs.
+    """Return the tool results at the end of the conversation, for a waiting run; empty if the calls are not ours.
 
-    `name` is the field with the messages.
+    `name` is the field of the messages.
 
     Raises:
-        InvalidRequest: They belong to several runs, or calls of the same answer have none.
+        InvalidRequest: The results belong to several runs, or some calls of the same answer have no result.
     """
     behind = _find_last_results(entries)
     results = list_results(entries)
@@ -159,7 +161,7 @@ def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResul
 
 
 def list_results(entries: Sequence[EarlierMessage]) -> list[ToolResult]:
-    """Return the results that end the conversation, of calls of runs here."""
+    """Return the tool results at the end of the conversation that belong to our runs."""
     calls = [(call_ids.parse_call_id(entry.call_id), entry.text) for entry in entries[_find_last_results(entries) :]]
     return [ToolResult(call, _to_json(text)) for call, text in calls if call is not None]
 
@@ -169,7 +171,7 @@ def _find_last_results(entries: Sequence[EarlierMessage]) -> int:
 
 
 def find_query(entries: Sequence[EarlierMessage]) -> int:
-    """Return the index of the user's last message, -1 without one."""
+    """Return the index of the user's last message, -1 if there is none."""
     return next((at for at in range(len(entries) - 1, -1, -1) if entries[at].role == "user"), -1)
 
 
@@ -177,12 +179,12 @@ def split_conversation(entries: Sequence[EarlierMessage], name: str) -> Conversa
     """Split the messages at the user's last one.
 
     Raises:
-        InvalidRequest: It does not end with the user's message, or with what was done about it.
+        InvalidRequest: The messages do not end with a message of the user, or with tool results after one.
     """
     spoken = [entry for entry in entries if entry.role not in INSTRUCTING]
     at = find_query(entries)
     if at < 0 or spoken[-1].role not in ("user", "tool"):
-        raise InvalidRequest.of(name, "must end with a message of the user, or with results of tool calls behind one")
+        raise InvalidRequest.of(name, "must end with a message of the user, or with tool results after one")
     last, behind = entries[at], entries[at + 1 :]
     if not last.text:
         raise InvalidRequest.of(last.name, "must have text, as the last message of the user")

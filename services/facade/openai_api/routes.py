@@ -1,4 +1,4 @@
-"""The routes of the OpenAI API."""
+"""The HTTP routes of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.rpc.push_stream import Watches
 
 LOOK_TIMEOUT_S = 1.0
-"""Longest read of a waiting run's events, or of a cancelled run's end."""
+"""Maximum time to read a waiting run's events, or to wait for a cancelled run's end."""
 
 BODY_BYTES_MAX = 36 * 1024 * 1024
-"""Largest body: 26 MiB of pictures, sounds and files in base64, and 1 MiB of text."""
+"""Maximum size of a body: 26 MiB of images, audio and files in base64, and 1 MiB of text."""
 
 
 def add_routes(
@@ -108,7 +108,7 @@ class _OpenAIHandlers:
         return _json_response(_build_model(await self._runs.get_agent(request.match_info["model"])))
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
-        """Start a run, or give results to the run that waits for them, or send what a client has missed."""
+        """Start a run, submit results to a waiting run, or resend chunks that the client has missed."""
         if LAST_EVENT_ID in request.headers or request.headers.get(RESUMABLE) == "true":
             return await self._follow_chat(request)
         agent_request = await self._read_request(request, parse_chat_request)
@@ -125,7 +125,7 @@ class _OpenAIHandlers:
         return _json_response(build_completion(agent_request, start, output, end))
 
     async def _follow_chat(self, request: web.Request) -> web.StreamResponse:
-        """Send chunks with ids: of the run that is asked for, or after the one that the client names."""
+        """Send chunks with ids, of a new run or after the chunk in Last-Event-ID."""
         given = read_single_header(request, LAST_EVENT_ID)
         place = Place.parse(given) if given else None
         if place is None:
@@ -169,7 +169,7 @@ class _OpenAIHandlers:
                 agent_request = replace(agent_request, chat_id=run.chat_id)
             conversation, known = agent_request.conversation, agent_request.known
             if known and (chat_id := agent_request.chat_id) and await self._states.load_state(chat_id) is not None:
-                # The log of its chat has these.
+                # The chat's log already has these.
                 conversation = replace(conversation, history=conversation.history[known:])
             chat_id, references = await self._uploads.store_attachments(
                 conversation.list_attachments(), agent_request.chat_id
@@ -177,7 +177,7 @@ class _OpenAIHandlers:
             return replace(agent_request, conversation=conversation, chat_id=chat_id, references=references)
 
     async def get_response(self, request: web.Request) -> web.StreamResponse:
-        """Answer with the current response, or its events after `starting_after`."""
+        """Answer with the current response, or stream its events after `starting_after`."""
         run_id = parse_response_id(request.match_info["id"])
         if request.query.get("stream") == "true":
             number = request.query.get("starting_after", "0")
@@ -190,7 +190,7 @@ class _OpenAIHandlers:
         return _json_response(await self._read_response(run_id))
 
     async def cancel_response(self, request: web.Request) -> web.StreamResponse:
-        """Cancel the run, and answer with its response."""
+        """Cancel the run and answer with its response."""
         run_id = parse_response_id(request.match_info["id"])
         await self._face_runs.cancel_run(run_id)
         return _json_response(await self._read_response(run_id, is_ending=True))
@@ -238,7 +238,7 @@ async def _read_to_end(events: AsyncIterator[RunEvent]) -> tuple[RunStarted, Out
 
 
 def _unknown_request() -> AgentRequest:
-    """Stand in for a request that is not kept."""
+    """Return a placeholder for the request, which is not stored."""
     return AgentRequest(model="")
 
 

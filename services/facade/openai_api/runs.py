@@ -1,4 +1,4 @@
-"""The runs behind the answers: start, resume, follow, and cancel when the caller leaves."""
+"""The runs of OpenAI requests: start, resume, follow, and cancel when the caller leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.runtime.rpc import call_ids
 
 
 class Runs:
-    """Runs is shared by all requests and holds no state of a run."""
+    """Shared by all requests; holds no state of a run."""
 
     def __init__(self, channel: grpc.aio.Channel, runs: FaceRuns) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
@@ -30,10 +30,10 @@ class Runs:
         self._runs = runs
 
     async def follow_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
-        """Carry out the request and yield its events, from RunStarted to RunEnded.
+        """Execute the request and yield its events, from RunStarted to RunEnded.
 
-        Closing it early cancels the run, which no other caller could find, unless it runs in the background. A run that
-        waits for its caller's functions keeps waiting.
+        Closing the generator early cancels the run, because no other caller could find it; a background run
+        continues, and a run that waits for its caller's functions keeps waiting.
         """
         run_id, is_over = "", request.background
         try:
@@ -44,7 +44,8 @@ class Runs:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         run_id = event.run_id
-                    # An answer that a stream cannot take back ends the stream, and not the run.
+                    # If a streamed answer had to be retracted, only the stream ends here; the run is still
+                    # alive.
                     is_end = isinstance(event, RunEnded) and event.failure is not TAKEN_BACK
                     is_over = is_over or is_end or isinstance(event, FunctionCall)
                     yield event
@@ -53,7 +54,9 @@ class Runs:
                 await self._runs.abandon_run(run_id)
 
     async def attach_run(self, run_id: str) -> AsyncGenerator[RunEvent]:
-        """Yield a live run's events from its beginning; NotFound if there is none. Closing it leaves the run alone."""
+        """Yield a live run's events from its beginning; NotFound if there is none. Closing the generator does
+        not cancel it.
+        """
         call = self._agents.Attach(agent_pb2.AttachRequest(run_id=run_id), metadata=call_ids.forward_metadata())
         async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
             async for event in events:
@@ -77,7 +80,8 @@ class Runs:
             tool_choice=request.tool_choice or None,
             parallel_tool_calls=request.parallel_tool_calls,
             output_format=request.output_format,
-            # A run that waits for its caller's functions outlives each of the requests that it is request by.
+            # A run that waits for its caller's functions spans several requests, so it must outlive each of
+            # them.
             on_disconnect="continue" if request.background or request.tools else "cancel",
             when_busy="reject",
         )
@@ -90,12 +94,12 @@ class Runs:
             raise request.conversation.rename_field(error) from error
 
     async def _resume_run(self, results: Sequence[ToolResult]) -> AsyncGenerator[RunEvent]:
-        """Give the run its results, and yield the later events. A repeated or late result changes nothing."""
+        """Submit the results and yield the run's later events; a repeated or late result changes nothing."""
         run_id = results[0].call.run_id
         run = await self._runs.get_run(run_id)
         last_seq = min(result.call.last_seq for result in results)
         await self._runs.answer_run([Answer(run_id, one.call.tool_id, False, one.payload) for one in results])
-        # Not before: until it has its results the run waits for them, whatever becomes of this request.
+        # Yielded only now: before it has its results, the run must keep waiting even if this request is closed.
         yield RunStarted(last_seq, run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         answered = frozenset(result.call.tool_id for result in results)
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)

@@ -1,7 +1,7 @@
-"""Answers of a form: what a caller who parses the text may be sent of it.
+"""Structured answers: filters the text that a caller may receive.
 
-Agents say things before they call their tools, and a wrong answer is taken back, which no stream of this API can do. So
-text is left out unless it begins as JSON does, and the end has the answer that the run gives.
+Agents write text before they call tools, and a wrong answer is retracted, which no stream of this API can
+express. Text is therefore left out unless it starts like JSON, and the end carries the run's final answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.facade.openai_api.events import RunEnded, RunEvent
 JSON_STARTS = ("{", "[")
 
 OUTPUT_ID = "output"
-"""Block of an answer that was not streamed."""
+"""Block id of an answer that was not streamed."""
 
 TAKEN_BACK = common_pb2.Failure(
     code=OutputMismatch.reason,
@@ -27,7 +27,7 @@ TAKEN_BACK = common_pb2.Failure(
 
 
 async def keep_output(events: AsyncIterator[RunEvent], *, is_stream: bool) -> AsyncGenerator[RunEvent]:
-    """Yield a run's events with no text but the answer's."""
+    """Yield a run's events without any text except the answer's."""
     gate = _OutputGate(is_stream=is_stream)
     async for event in events:
         for kept in gate.filter_event(event):
@@ -41,7 +41,7 @@ class _OutputGate:
         self._is_stream = is_stream
         self.is_broken = False
         self._held: dict[str, list[RunEvent]] = {}
-        """Events of text blocks that have not shown how they begin, or that hold other text."""
+        """Events of text blocks whose start is still undecided, or that contain other text."""
         self._sent: set[str] = set()
         self._last_held: list[RunEvent] = []
 
@@ -75,7 +75,7 @@ class _OutputGate:
         return [RunEnded(event.seq, State.FAILED, failure=TAKEN_BACK)]
 
     def _build_answer(self, end: RunEnded) -> list[RunEvent]:
-        """Return the answer as a block; none where it was streamed, or where the run has none."""
+        """Return the events of the answer as one block; empty if it was streamed or the run has none."""
         text = end.output or "".join(_list_texts(self._last_held))
         if self._sent or not text or end.reason in (State.FAILED, State.CANCELLED, "calls"):
             return []
@@ -86,7 +86,7 @@ class _OutputGate:
 
 
 def _begins_as_json(held: Sequence[RunEvent]) -> bool:
-    """Say how a block begins; its pieces are not joined, as this is asked with each of them."""
+    """Return whether a block starts like JSON; pieces are not joined because this is checked with each of them."""
     begin = next((text for text in map(str.lstrip, _list_texts(held)) if text), "")
     return begin.startswith(JSON_STARTS)
 

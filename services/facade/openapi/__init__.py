@@ -1,1 +1,1 @@
-"""GET /openapi.json: the HTTP contract as OpenAPI 3.1, made from the descriptors and their comments."""
+"""GET /openapi.json: the HTTP contract as OpenAPI 3.1, generated from the descriptors and their comments."""

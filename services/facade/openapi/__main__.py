@@ -1,4 +1,4 @@
-"""Prints the contract's document: `make build/openapi.json`."""
+"""Prints the contract's OpenAPI document: `make build/openapi.json`."""
 
 import sys
 

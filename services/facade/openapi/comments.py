@@ -1,4 +1,4 @@
-"""Comments of the protos, which `make gen` puts beside the stubs."""
+"""Comments of the protos, which `make gen` stores along with the stubs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 
 def find_comment(full_name: str) -> str:
-    """Return the comment on a message, field or RPC; empty when it has none."""
+    """Return the comment of a message, field or RPC; empty if it has none."""
     return _load_comments().get(full_name, "")
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made once."""
+"""The OpenAPI document, built once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_document() -> dict[str, Any]:
 
 
 def build_contract_document() -> dict[str, Any]:
-    """Build the document without the OpenAI API, which only the embedded facade has."""
+    """Build the document without the OpenAI API, which only the embedded facade serves."""
     found = build_document()
     found["paths"] = {path: item for path, item in found["paths"].items() if not path.startswith("/v1/")}
     del found["components"]["schemas"]["OpenAIError"]

@@ -1,4 +1,4 @@
-"""The routes as OpenAPI operations."""
+"""Converts the routes to OpenAPI operations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_paths(schemas: Schemas) -> dict[str, Any]:
 
 
 def _name_operation(route: Route) -> str:
-    """Return the RPC's name; an operator's, whose names other services have too, with the service before it."""
+    """Return the RPC's name; OperatorService's are prefixed because other services use the same names."""
     is_operators = route.rpc.containing_service.name == "OperatorService"
     return f"Operator{route.rpc.name}" if is_operators else route.rpc.name
 
@@ -92,7 +92,7 @@ def _build_form(schemas: Schemas) -> dict[str, Any]:
     fields = tools_pb2.UploadStart.DESCRIPTOR.fields
     properties: dict[str, Any] = {field.json_name: schemas.build_field(field, "in") for field in fields}
     properties["file"] = {"type": "string", "contentMediaType": "application/octet-stream"}
-    # The name is the file's own unless it is given.
+    # The file's own name is the default.
     required = ["file", *(field.json_name for field in fields if rules_of(field).required and field.name != "name")]
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}

@@ -1,4 +1,4 @@
-"""The responses of a route, with the failures that its RPC's comment names."""
+"""The responses of a route, including the failures named in its RPC's comment."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def build_success(route: Route, schemas: Schemas) -> dict[str, Any]:
             "event": {"const": "message"},
             "data": {"anyOf": [text, {"const": "[DONE]"}]},
         }
-        frame = {"type": "object", "properties": properties, "required": ["data"]}  # in the form of OpenAPI 3.2
+        frame = {"type": "object", "properties": properties, "required": ["data"]}  # as in OpenAPI 3.2
         content = {"text/event-stream": {"schema": frame}}
         if "stream" in route.rpc.input_type.fields_by_name:
             content["application/json"] = {"schema": wrap_data(ONE_ANSWER)}

@@ -1,6 +1,6 @@
-"""Messages as JSON schemas, by the rules of json_form.py and decode.py.
+"""Converts messages to JSON schemas, following json_form.py and decode.py.
 
-A type used in requests and answers has two: requests are strict, answers are complete.
+A type used in both requests and answers has two schemas: strict for requests, complete for answers.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""HTTP requests as protobuf messages: body, form with a file, query string, Range header."""
+"""Parses HTTP requests into protobuf messages: body, form with a file, query string, Range header."""

@@ -1,4 +1,4 @@
-"""Body and headers of a request, read within limits."""
+"""Reads body and headers of a request within limits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from aiohttp import web
 from headrace.errors import InvalidRequest, Overloaded
 
 BODY_TIMEOUT_S = 60.0
-"""Timeout of a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
+"""Timeout of reading a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
 
 JSON_TYPES = ("application/json",)
 
 LARGE_BODIES_MAX = 4
-"""Bodies above the usual limit that are held at a time."""
+"""Maximum number of bodies above the usual limit in memory at a time."""
 
 
 class LargeBodies:
-    """Bodies of up to `bytes_max`, of which LARGE_BODIES_MAX may be above the usual limit at a time."""
+    """Reads bodies of up to `bytes_max`, at most LARGE_BODIES_MAX above the usual limit at a time."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -28,11 +28,11 @@ class LargeBodies:
 
     @asynccontextmanager
     async def reading_body(self, request: web.Request) -> AsyncGenerator[bytes]:
-        """Read the JSON body, which is not to be kept beyond the block.
+        """Read the JSON body; the caller must not keep it beyond the block.
 
         Raises:
-            InvalidRequest: It is not said to be JSON.
-            Overloaded: Too many large bodies are held.
+            InvalidRequest: Its Content-Type is not JSON.
+            Overloaded: Too many large bodies are being read.
         """
         if (request.content_length or 0) <= request.client_max_size:
             yield await read_body(request)
@@ -49,15 +49,15 @@ class LargeBodies:
 async def read_body(
     request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S, types: Collection[str] = JSON_TYPES
 ) -> bytes:
-    """Read the JSON body, which is said to be of one of `types`.
+    """Read the JSON body; its Content-Type must be one of `types`.
 
     Raises:
-        InvalidRequest: It is not said to be JSON; a page of another origin may send any type that looks like a form's
-            or text's, or none, without asking first.
+        InvalidRequest: The Content-Type is not JSON. Pages of other origins may send form or text types, or none,
+            without a preflight, so those are refused.
     """
     if not has_type(request, types):
         raise InvalidRequest.of("Content-Type", "must be application/json")
-    check_size(request, request.client_max_size)  # aiohttp stops reading one that does not say how large it is
+    check_size(request, request.client_max_size)  # aiohttp limits a body of undeclared size
     try:
         async with asyncio.timeout(timeout_s):
             return await request.read()
@@ -73,7 +73,7 @@ def has_type(request: web.Request, types: Collection[str] = JSON_TYPES) -> bool:
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:
-    """Refuse unread a body that declares itself too large, or is compressed and may hide its size."""
+    """Refuse an unread body if it declares too large a size, or is compressed and may hide its size."""
     if (read_single_header(request, "Content-Encoding") or "identity").lower() != "identity":
         raise InvalidRequest.of("Content-Encoding", "must be absent; send the body uncompressed")
     if (read_single_header(request, "Transfer-Encoding") or "chunked").lower() != "chunked":
@@ -87,7 +87,7 @@ def make_too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
 
 
 def read_single_header(request: web.Request, name: str) -> str | None:
-    """Return a header that may not be repeated; None when it is absent."""
+    """Return a header that must not be repeated; None if it is absent."""
     values = request.headers.getall(name, [])
     if len(values) > 1:
         raise InvalidRequest.of(name, "must be given once")

@@ -1,4 +1,4 @@
-"""A form with a file, which is forwarded to UploadFile as a client stream, without holding it.
+"""Forwards a form with a file to UploadFile as a client stream, without buffering it.
 
 A form's parts come in any order, so the file's name and chat are sent last.
 """
@@ -21,13 +21,15 @@ from services.facade.requests.body import check_size
 from services.runtime.rpc import call_ids
 
 PIECE_BYTES = 256 * 1024
-"""Size of a message to UploadFile, which accepts 1 MiB."""
+"""Size of one UploadFile message; the RPC accepts up to 1 MiB."""
 
 BODY_BYTES_MAX = 51 * 1024 * 1024
-"""Size of the largest file of any type with its form; a larger declared body is refused unread."""
+"""Maximum size of a form: the largest file of any type plus the other parts. A larger declared body is refused
+unread.
+"""
 
 FIELD_BYTES_MAX = 4096
-"""Largest size of a part other than the file, which holds an id or a name."""
+"""Maximum size of any other part; it holds an id or a name."""
 
 TIMEOUT_S = 600.0
 """Timeout of a whole upload, as in the tools service."""
@@ -35,16 +37,16 @@ TIMEOUT_S = 600.0
 Call = grpc.aio.StreamUnaryCall[tools_pb2.UploadFileRequest, tools_pb2.UploadFileResponse]
 
 Fields: TypeAlias = list[tuple[str, str]]
-"""Names and texts of the other parts."""
+"""Names and texts of the parts other than the file."""
 
 MakeStart: TypeAlias = Callable[[str, Fields], tools_pb2.UploadStart]
-"""Takes the file's name as the form has it, perhaps empty or no UTF-8."""
+"""Builds the start message from the form's file name, which may be empty or not UTF-8, and the other fields."""
 
 
 async def upload_form(
     request: web.Request, rpc: Callable[..., Any], make_start: MakeStart
 ) -> tuple[tools_pb2.UploadFileResponse, Fields]:
-    """Upload the form's file by `rpc`, UploadFile; return the reply and the form's other fields."""
+    """Upload the form's file with `rpc` (UploadFile); return the reply and the form's other fields."""
     if request.content_type != "multipart/form-data":
         raise InvalidRequest.of("Content-Type", "must be multipart/form-data")
     check_size(request, BODY_BYTES_MAX)
@@ -58,11 +60,11 @@ async def upload_form(
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
     finally:
-        call.cancel()  # a caller who has gone in the middle must not look like the end of the file
+        call.cancel()  # a disconnect must not look like the end of the file
 
 
 async def _send_form(request: web.Request, call: Call, fields: Fields, make_start: MakeStart) -> None:
-    """Send the form's file and collect its `fields`; stop early when the call has ended with an error."""
+    """Send the form's file and collect its other `fields`; stop early if the call has failed."""
     name: str | None = None
     async for part in _read_parts(request):
         if part.name == "file":
@@ -82,7 +84,7 @@ async def _send_form(request: web.Request, call: Call, fields: Fields, make_star
 
 
 async def _send_file(part: BodyPartReader, call: Call) -> bool:
-    """Return whether the whole file was sent; False when the call ended first."""
+    """Send the file; return False if the call ended first."""
     while True:
         with _translate_form_errors():
             data = await part.read_chunk(PIECE_BYTES)
@@ -117,7 +119,7 @@ async def _read_field(part: BodyPartReader) -> str:
 
 
 def check_utf8(name: str) -> str:
-    """Refuse lone surrogates, which stand for bytes that are not UTF-8."""
+    """Return the name; refuse lone surrogates, which stand for bytes that are not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

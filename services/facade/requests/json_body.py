@@ -1,7 +1,7 @@
-"""JSON bodies as messages, strictly: an unknown field is an error that names field and rule.
+"""Decodes JSON bodies strictly: an unknown field raises an error that names the field and the rule.
 
-orjson checks UTF-8, syntax and depth, with line and column. A second pass makes raw slices level by level, so that
-JSON-valued fields keep their own text and large integers.
+orjson checks UTF-8, syntax and depth, and reports line and column. A second pass slices the raw text level by
+level, so that JSON-valued fields keep their own text and large integers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 BODY = "body"
 
 NAME_CHARS_MAX = 64
-"""Characters of an unknown field's name that an error repeats."""
+"""Maximum length of an unknown field's name in an error."""
 
 Converter: TypeAlias = Callable[[Any, str], Any]
-"""Converts a parsed JSON value to the field's; raises InvalidRequest with the given name."""
+"""Converts a parsed JSON value for a field; InvalidRequest uses the given name."""
 
 _F = FieldDescriptor
 INT_RANGES = {
@@ -60,14 +60,14 @@ def decode_body(body: bytes, descriptor: Descriptor) -> Message:
 
 @cache
 def map_fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
-    """Map names, aliases included, to fields."""
+    """Return the fields by name and alias."""
     names = {field.json_name: field for field in descriptor.fields}
     aliases = {rules_of(field).alias: field for field in descriptor.fields if rules_of(field).alias}
     return names | aliases
 
 
 def make_unknown_field(name: str, path: str, descriptor: Descriptor) -> InvalidRequest:
-    """Make the error, with the closest known name."""
+    """Return the error for an unknown field, with the closest known name."""
     close = difflib.get_close_matches(name[:NAME_CHARS_MAX], map_fields(descriptor), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return InvalidRequest.of(path + name[:NAME_CHARS_MAX], f"is not a field of this request{hint}")
@@ -129,7 +129,7 @@ def find_converter(field: FieldDescriptor) -> Converter:
     }[field.type]
 
     def convert(value: Any, name: str) -> Any:
-        # type() and not isinstance: True is an int, and a flag is no number.
+        # type() instead of isinstance: True is an int, but a flag is not a number.
         if type(value) not in kinds:
             raise InvalidRequest.of(name, rule)
         return value

@@ -1,4 +1,4 @@
-"""Query parameters as messages."""
+"""Decodes query parameters as messages."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _convert_value(field: FieldDescriptor, text: str, name: str) -> Any:
 
 
 def _parse_value(field: FieldDescriptor, text: str) -> Any:
-    """Parse `text` as JSON; other text stays as it is."""
+    """Return the parsed value of a boolean or number field; text that does not parse is returned unchanged."""
     if field.type == FieldDescriptor.TYPE_BOOL:
         return _WORDS.get(text, text)
-    # isascii: int() takes digits of other scripts. The length: int() takes long for long texts.
+    # isascii: int() accepts digits of other scripts. The length limit: int() is slow for long texts.
     if field.type in INT_RANGES and len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
         return int(text)
     if field.type == FieldDescriptor.TYPE_DOUBLE:

@@ -1,1 +1,1 @@
-"""Responses to HTTP clients: the JSON envelope, Server-Sent Events, a run as one JSON answer."""
+"""Responses to HTTP clients: JSON envelope, Server-Sent Events, and a run as one JSON answer."""

@@ -1,7 +1,7 @@
-"""The envelope of every answer but a stream: {"code":0,"msg":"success","data":…}, or a failure.
+"""The envelope of every answer except streams: {"code":0,"msg":"success","data":…}, or a failure.
 
-A failure has the HTTP status of its gRPC code, an empty `data`, and `error` {code, retriable, details}, whose code is
-that of `run.error`.
+A failure has the HTTP status of its gRPC code, an empty `data`, and `error` {code, retriable, details}; its
+code is the same as in `run.error`.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ SAFE_MESSAGES: dict[grpc.StatusCode, str] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "the request or its answer is too large",
     grpc.StatusCode.CANCELLED: "the request was cancelled",
 }
-"""Messages for statuses without a reason of ours, whose own text may reveal internals."""
+"""Messages for statuses without one of our reasons; their own text may reveal internals."""
 
 EARLIER_PHRASES = {
     413: "Request Entity Too Large",
     416: "Requested Range Not Satisfiable",
     422: "Unprocessable Entity",
 }
-"""Go's words, and Python's before 3.13: both facades say the same, whatever runs them."""
+"""Phrases of Go, and of Python before 3.13, so that both facades answer the same on any runtime."""
 
 RETRIABLE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
@@ -71,7 +71,7 @@ HTTP_ERRORS: dict[int, type[HeadraceError]] = {404: NotFound, 405: Unsupported}
 
 
 def wrap_response(response: Message, response_body: str) -> web.Response:
-    """Wrap an RPC's reply; the field `response_body` becomes `data`, the others stand before it."""
+    """Wrap an RPC's reply; the field `response_body` becomes `data`, preceded by the other fields."""
     if not response_body:
         return _json_response(b'{"code":0,"msg":"success","data":%b}' % encode(response))
     data, beside = split(response, response_body)
@@ -94,7 +94,7 @@ def wrap_error(error: HeadraceError) -> web.Response:
 
 
 def wrap_rpc_error(error: grpc.aio.AioRpcError) -> web.Response:
-    """Wrap a peer's status: our error if it is one, else a safe text for its code."""
+    """Wrap a peer's error: our own error if it is one, otherwise a safe text for its status code."""
     if known := from_rpc_error(error):
         return wrap_error(known)
     safe = describe_error(error)
@@ -148,7 +148,7 @@ def build_failure(
     body = {"code": status, "msg": message, "data": data or {}, "error": error}
     answer = _json_response(orjson.dumps(body), status)
     if retry_after_s is not None:
-        # Whole seconds are all that HTTP has; rounded up, so that nobody comes too early.
+        # HTTP allows only whole seconds; rounded up, so that no client retries too early.
         answer.headers["Retry-After"] = str(ceil(retry_after_s))
     if status == HTTPStatus.UNAUTHORIZED:
         answer.headers["WWW-Authenticate"] = "Bearer"  # https://www.rfc-editor.org/rfc/rfc9110#section-11.6.1

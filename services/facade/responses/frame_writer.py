@@ -1,7 +1,8 @@
-"""Writes whole frames of a stream to an HTTP client, from any callback, with comments during silence.
+"""Writes whole frames of a stream to an HTTP client, from any callback, and comments during silence.
 
-aiohttp's own `write` is a coroutine, so that each delta would need a task's turn between its arrival and the socket: it
-took 40 % of a facade's processor time. Frames are written to the transport of the prepared response, in its chunks.
+aiohttp's `write` is a coroutine, so each delta would need a task switch between its arrival and the socket,
+which took 40 % of a facade's CPU time. Frames therefore go directly to the transport of the prepared response,
+as its chunks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ HEADERS = {
 }
 
 UNSENT_BYTES_MAX = 64 * 1024
-"""Bytes that the socket has not taken, at which the source is stopped."""
+"""Unsent bytes at which the source is paused."""
 
 HEARTBEAT = b": heartbeat\n\n"
 
@@ -33,11 +34,11 @@ class StreamTimeouts:
     """Silence after which a comment is sent, so that proxies keep the stream open."""
 
     slow_reader_s: float
-    """Longest time in which a client takes nothing of a write before it is disconnected."""
+    """How long a client may read nothing of a pending write before it is disconnected."""
 
 
 class FrameWriter:
-    """The answer to one request. It begins with the first frame, or after `heartbeat_s`."""
+    """Writes the answer to one request; the answer starts with the first frame or after `heartbeat_s`."""
 
     def __init__(self, request: web.Request, timeouts: StreamTimeouts) -> None:
         self.response = web.StreamResponse(headers=HEADERS)
@@ -47,19 +48,23 @@ class FrameWriter:
         self._beginning = asyncio.Lock()
         self._stream: AbstractStreamWriter | None = None
         self._transport: asyncio.Transport | None = None
-        """Set when the answer has begun."""
+        """Set once the answer has started."""
         self._is_chunked = False
         self._first_frames = b""
-        """Frames that came before the answer has begun."""
+        """Frames sent before the answer started."""
         self._now = asyncio.get_running_loop().time
         self._last_s = self._now()
-        """When something was written last, or the wait of a write began."""
+        """Time of the last write, or of the start of a blocked write."""
         self._is_blocked = False
         self._unsent_bytes = 0
-        """What the socket had not taken when a write was looked at last."""
+        """Unsent bytes when a blocked write was last checked."""
 
     def send_frame(self, frame: bytes) -> bool:
-        """Write a frame; False if `wait_until_drained` is due. ConnectionResetError if the client has gone."""
+        """Write a frame; return False when the caller must await `wait_until_drained`.
+
+        Raises:
+            ConnectionResetError: The client has gone.
+        """
         self.has_frames = True
         if self._transport is None:
             self._first_frames += frame
@@ -67,7 +72,7 @@ class FrameWriter:
         return self._write(frame)
 
     async def wait_until_drained(self) -> None:
-        """Begin the answer if it has not begun; wait until the client has taken enough."""
+        """Start the answer if necessary, and wait until the client has read enough."""
         stream = await self._begin_answer()
         self._is_blocked, self._unsent_bytes = True, self._count_unsent()
         await stream.drain()
@@ -78,14 +83,14 @@ class FrameWriter:
             await self.wait_until_drained()
 
     async def watch_silence(self) -> None:
-        """Write heartbeats; disconnect a client that stopped reading."""
+        """Write heartbeats, and disconnect a client that has stopped reading."""
         timeouts = self._timeouts
         while True:
             wait_s = self._last_s + (timeouts.slow_reader_s if self._is_blocked else timeouts.heartbeat_s) - self._now()
             if wait_s > 0:
                 await asyncio.sleep(min(wait_s, timeouts.slow_reader_s))
             elif self._is_blocked and self._count_unsent() < self._unsent_bytes:
-                self._unsent_bytes, self._last_s = self._count_unsent(), self._now()  # a large frame, taken slowly
+                self._unsent_bytes, self._last_s = self._count_unsent(), self._now()  # a large frame, read slowly
             elif self._is_blocked:
                 log.info("slow reader dropped", slow_reader_s=timeouts.slow_reader_s)
                 if self._request.transport is not None:

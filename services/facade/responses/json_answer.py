@@ -1,7 +1,7 @@
-"""A run's stream as one JSON answer, for `"stream": false`.
+"""Returns a run's stream as one JSON answer, for `"stream": false`.
 
-`content` is the final text. A failed run answers with its error's status, a cancelled one with 499 CANCELLED and its
-runId.
+`content` is the final text. A failed run answers with its error's status, a cancelled one with 499 CANCELLED
+and its runId.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from services.runtime.formats.json_form import encode
 
 
 async def answer_run(call: grpc.aio.UnaryStreamCall[Any, agent_pb2.AgentDelta]) -> web.Response:
-    """Read `call` to its run's end; the call is cancelled in every case."""
+    """Read `call` until its run ends; the call is cancelled in every case."""
     state = Fold()
     async with reading(call) as deltas:
         async for delta in deltas:

@@ -1,10 +1,10 @@
-"""Server-Sent Events: frames written as they come.
+"""Server-Sent Events: frames are written as they arrive.
 
-The answer begins with the first frame, or after `heartbeat_s`; an earlier failure is a JSON answer with its status. A
-stream that breaks later ends without `[DONE]`, since the run may be alive; a last frame `error` says that the caller's
-key has ended (middleware/request_lifecycle.py).
+The answer starts with the first frame or after `heartbeat_s`; an earlier failure is a JSON answer with its
+status. A stream that breaks later ends without `[DONE]` because the run may be alive. A last frame `error`
+reports that the caller's credential has ended (middleware/request_lifecycle.py).
 
-Nothing is buffered for a client that stops reading: after `slow_reader_s` it is disconnected, while its run goes on.
+Nothing is buffered for a client that stops reading: it is disconnected after `slow_reader_s`, and its run continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from services.runtime.formats.json_form import Event, encode, event
 from services.runtime.rpc.push_stream import Watches, pipe_messages, push_messages
 
 CALL_END_TIMEOUT_S = 1.0
-"""Longest wait for the end of a call whose run has ended."""
+"""Maximum wait for the end of the call after its run has ended."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -34,7 +34,9 @@ DONE = b"data: [DONE]\n\n"
 async def stream_run(
     request: web.Request, asked: Any, call: grpc.aio.UnaryStreamCall[Any, bytes], timeouts: StreamTimeouts
 ) -> web.StreamResponse:
-    """Answer `request` with the stream of `call`, of messages as bytes; the call is cancelled in every case."""
+    """Answer `request` with the stream of `call`, which yields messages as bytes; the call is cancelled in
+    every case.
+    """
 
     def encode_failure(failure: common_pb2.Failure) -> bytes:
         end = stream_errors.build_run_error(asked, failure)
@@ -51,7 +53,7 @@ async def stream_messages(
     timeouts: StreamTimeouts,
     watches: Watches,
 ) -> web.StreamResponse:
-    """Answer `request` with each message of `call` as a frame, until one of the sides ends it or the facade stops."""
+    """Answer `request` with each message of `call` as a frame, until either side ends it or the facade stops."""
     writer = FrameWriter(request, timeouts)
 
     async def write_all() -> None:
@@ -60,7 +62,7 @@ async def stream_messages(
 
     def write_message(message: bytes) -> bool:
         told = decode(message)
-        cursor: str = getattr(told, "cursor", "")  # of an event of a followed chat
+        cursor: str = getattr(told, "cursor", "")  # set for events of a followed chat
         head = b"id: %b\n" % cursor.encode() if cursor else b""
         return writer.send_frame(b"%bevent: message\ndata: %b\n\n" % (head, encode(told)))
 
@@ -75,7 +77,9 @@ async def send_frames(
     *,
     tells_breaks: bool = False,
 ) -> web.StreamResponse:
-    """Answer `request` with whole `frames`, which the caller closes; failures are told as by `send_stream`."""
+    """Answer `request` with whole `frames`, which the caller closes; `send_stream` describes how failures are
+    sent.
+    """
     writer = FrameWriter(request, timeouts)
 
     async def write_all() -> None:
@@ -88,10 +92,10 @@ async def send_frames(
 async def send_stream(
     writer: FrameWriter, sending: Awaitable[None], encode_failure: ErrorEncoder, *, tells_breaks: bool = False
 ) -> web.StreamResponse:
-    """Answer with what `sending` writes.
+    """Answer with the frames that `sending` writes.
 
-    A failure before the first frame is raised, or written if the answer has begun; a later one is written if the
-    protocol `tells_breaks`.
+    A failure before the first frame is raised, or written if the answer has started. A later failure is written
+    only if the protocol `tells_breaks`.
     """
     OPEN_STREAMS.inc()
     try:
@@ -103,7 +107,7 @@ async def send_stream(
                 is_due = writer.response.prepared and (tells_breaks or not writer.has_frames)
                 is_gone = isinstance(error, ConnectionError)
                 failure = envelope.describe_error(error)
-                # The end of the caller's key is none of the run's: a last frame tells of it.
+                # The end of the caller's credential is not a failure of the run, so a last frame reports it.
                 is_key = failure.code == CredentialEnded.reason and not tells_breaks
                 if is_due and not is_gone and not is_key and (told := encode_failure(failure)):
                     await writer.write_frame(told)
@@ -118,7 +122,7 @@ async def send_stream(
 
 
 class _EventSink:
-    """Writes each delta as a frame, and `[DONE]` behind the run's end."""
+    """Writes each delta as a frame, and `[DONE]` after the end of the run."""
 
     def __init__(self, writer: FrameWriter, ending: asyncio.Timeout) -> None:
         self.is_over = False
@@ -134,7 +138,7 @@ class _EventSink:
         if sent.is_terminal:
             self.is_over = True
             frame += DONE
-            # Leaving before the call has ended would count as a cancellation in logs and metrics.
+            # Logs and metrics would count leaving before the end of the call as a cancellation.
             self._ending.reschedule(asyncio.get_running_loop().time() + CALL_END_TIMEOUT_S)
         return self._writer.send_frame(frame)
 

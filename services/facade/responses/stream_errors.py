@@ -1,7 +1,7 @@
 """The event for a stream that fails between its headers and its first event.
 
-The caller of Query or Compact has no run to find, so every failure is sent. A failed Attach is reported only when
-attaching again would not help; otherwise the stream ends.
+A caller of Query or Compact has no run to return to, so every failure is sent. A failure of Attach is sent only
+if attaching again would not help; otherwise the stream just ends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from headrace.v1 import agent_pb2, common_pb2
 from services.runtime.clock import now_ms
 
 ErrorEncoder: TypeAlias = Callable[[common_pb2.Failure], bytes]
-"""Returns a failure's frames; none when the stream should just end."""
+"""Returns a failure's frames; empty when the stream should just end."""
 
 SEQ_MAX = 2**64 - 1
 
 
 def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.AgentDelta | None:
-    """Build the only event of a failed stream; None when its run may be alive."""
+    """Build the only event of a failed stream; None if its run may be alive."""
     run_id: str = getattr(request, "run_id", "")
     if run_id and not is_final_failure(failure):
         return None
@@ -33,5 +33,5 @@ def build_run_error(request: Any, failure: common_pb2.Failure) -> agent_pb2.Agen
 
 
 def is_final_failure(failure: common_pb2.Failure) -> bool:
-    """Whether a service reported a lasting failure, so that attaching again is useless."""
+    """Return whether a service reported a permanent failure, so that attaching again is useless."""
     return failure.code in BY_REASON and not failure.retriable

@@ -1,1 +1,1 @@
-"""Sign-in of people at the console by an OpenID provider: authorization code with PKCE, kept in a sealed cookie."""
+"""Signs users in to the console with an OpenID provider: authorization code with PKCE, session in a sealed cookie."""

@@ -1,4 +1,4 @@
-"""The OpenID provider: what it says of itself, and what its token endpoint answers.
+"""Client of the OpenID provider: discovery, token endpoint and revocation.
 
 https://openid.net/specs/openid-connect-core-1_0.html, https://www.rfc-editor.org/rfc/rfc9700
 """
@@ -30,41 +30,41 @@ ANSWER_BYTES_MAX = 1024 * 1024
 TIMEOUT_S = 10.0
 
 AGE_S_MAX = 3600.0
-"""Age at which the provider's description is fetched again."""
+"""Age at which the provider's metadata is fetched again."""
 
 RETRY_S = 5.0
-"""Shortest time between two fetches of it, as anybody can ask to sign in."""
+"""Minimum time between two fetches of the metadata, because sign-in needs no credential."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the provider says of itself (OpenID Connect Discovery)."""
+    """The provider's metadata (OpenID Connect Discovery)."""
 
     authorization_url: str
     token_url: str
     revocation_url: str
     end_session_url: str
-    """The last two are empty where it has none."""
+    """Empty, like `revocation_url`, if the provider has no such endpoint."""
 
     sends_secret_in_body: bool
     names_itself: bool
-    """Whether its answers name it (RFC 9207)."""
+    """Whether the provider's answers contain its issuer (RFC 9207)."""
 
     verifier: JwtVerifier
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A token answer that was verified."""
+    """A verified token response."""
 
     identity: Identity
     expires_s: float
-    """Unix seconds at which the ID token ends."""
+    """Expiry of the ID token in Unix seconds."""
 
     refresh_token: str
-    """Empty: none was given."""
+    """Empty if the provider sent none."""
 
 
 class OpenIdProvider:
@@ -76,7 +76,7 @@ class OpenIdProvider:
         self._describing = asyncio.Lock()
 
     async def describe(self) -> Description:
-        """Return the provider's description; raises Overloaded if it cannot be had."""
+        """Return the provider's metadata; raise Overloaded if it cannot be fetched."""
         async with self._describing:
             age_s = monotonic_s() - self._described_at
             if age_s > AGE_S_MAX and monotonic_s() - self._tried_at > RETRY_S:
@@ -87,7 +87,7 @@ class OpenIdProvider:
         return self._description
 
     async def build_sign_in_url(self, state: str, nonce: str, challenge: str) -> str:
-        """Return the address at the provider to which a browser is sent."""
+        """Return the provider's URL to which to redirect the browser."""
         description = await self.describe()
         return add_query(
             description.authorization_url,
@@ -104,13 +104,13 @@ class OpenIdProvider:
         )
 
     async def build_sign_out_url(self) -> str:
-        """Return the address at which the provider ends its own session; empty where it has none."""
+        """Return the URL at which the provider ends its own session; empty if it has none."""
         url = (await self.describe()).end_session_url
         back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{self._settings.public_url}/"}
         return add_query(url, back) if url else ""
 
     async def redeem_code(self, code: str, code_verifier: str, nonce: str) -> Grant:
-        """Return what a code of the provider is good for; raises as `refresh` does."""
+        """Exchange an authorization code for a grant; raises the errors of `refresh`."""
         answer = await self._ask_for_tokens(
             {
                 "grant_type": "authorization_code",
@@ -122,17 +122,18 @@ class OpenIdProvider:
         return await self._verify_grant(answer, nonce)
 
     async def refresh(self, refresh_token: str) -> Grant:
-        """Return what the provider says of a session now.
+        """Refresh a session at the provider and return the new grant.
 
         Raises:
-            Unauthenticated: It does not hold any more, or the answer is not for us. Overloaded: It cannot be asked.
+            Unauthenticated: The session has ended, or the token is not for this client.
+            Overloaded: The provider cannot be reached.
         """
         answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
         answer.setdefault("refresh_token", refresh_token)
         return await self._verify_grant(answer, None)
 
     async def revoke(self, refresh_token: str) -> None:
-        """Have the provider forget a refresh token; raises Overloaded if it cannot be asked."""
+        """Revoke a refresh token at the provider; raise Overloaded if the provider cannot be reached."""
         description = await self.describe()
         if description.revocation_url and refresh_token:
             form = {"token": refresh_token, "token_type_hint": "refresh_token"}
@@ -146,7 +147,7 @@ class OpenIdProvider:
         identity, claims = await description.verifier.verify_claims(token)
         if nonce is not None and not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
             raise Unauthenticated("the ID token is of another sign-in")
-        # One for several audiences must say for whom it was made.
+        # An ID token with several audiences must name its client in `azp`.
         implied = "" if isinstance(claims["aud"], list) and len(claims["aud"]) > 1 else self._settings.oidc_client_id
         if claims.get("azp", implied) != self._settings.oidc_client_id:
             raise Unauthenticated("the ID token was made for another client")
@@ -170,7 +171,7 @@ class OpenIdProvider:
             return form | {"client_id": client_id}, {}
         if description.sends_secret_in_body:
             return form | {"client_id": client_id, "client_secret": secret}, {}
-        # Both are encoded as in forms first: https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1
+        # Both are form-encoded first: https://www.rfc-editor.org/rfc/rfc6749#section-2.3.1
         pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
         return form, {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
@@ -189,14 +190,14 @@ class OpenIdProvider:
     def _read_description(self, content: dict[str, Any]) -> Description:
         issuer = self._settings.oidc_issuer
         if content.get("issuer") != issuer:
-            raise ValueError(f"it names itself {content.get('issuer')!r}, and we were told {issuer!r}")
+            raise ValueError(f"its issuer is {content.get('issuer')!r}, expected {issuer!r}")
         urls = [
             content.get(f"{name}_endpoint") or "" for name in ("authorization", "token", "revocation", "end_session")
         ]
         keys_url = content.get("jwks_uri") or ""
         for url in (*filter(None, urls), urls[0], urls[1], keys_url):
             if not isinstance(url, str) or not is_safe_url(url):
-                raise ValueError(f"it has an address without TLS, or lacks one: {url!r}")
+                raise ValueError(f"an endpoint is missing or has no TLS: {url!r}")
         methods = content.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         return Description(
             *urls,
@@ -210,7 +211,7 @@ class OpenIdProvider:
     async def _send(
         self, url: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
-        """Post a form, or fetch where there is none; return the status and the JSON object of the answer."""
+        """Post a form, or send a GET without one; return the status and the answer's JSON object."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         accepting = {"Accept": "application/json", **headers}
         try:
@@ -227,7 +228,7 @@ class OpenIdProvider:
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object; an empty one where there is none, as the pages of proxies are."""
+    """Return the JSON object; empty for any other body, such as a proxy's error page."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError:

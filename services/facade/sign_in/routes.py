@@ -1,4 +1,4 @@
-"""The routes of sign-in: there and back, what the console knows of the session, refresh, sign-out."""
+"""The sign-in routes: redirect to the provider and back, session description, refresh, sign-out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.runtime.net.authorization_code import make_challenge
 
 COOKIE = "headrace-sign-in"
 SIGN_IN_S = 600.0
-"""Time that a person has at the provider."""
+"""Maximum time that a user may spend on the provider's page."""
 
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -53,14 +53,14 @@ class SignIn:
         self._refused = refused
         self._provider = OpenIdProvider(settings, auth)
         self.sessions = Sessions(settings, self._provider)
-        # Lax: the browser comes back from the provider's page with it.
+        # Lax, because the browser must send it when it returns from the provider's page.
         self._cookie = SealedCookie(
             COOKIE, settings.keys, is_secure=settings.is_secure, same_site="Lax", lifetime_s=SIGN_IN_S
         )
         self._issuer = settings.oidc_issuer
 
     async def begin(self, _: web.Request) -> web.StreamResponse:
-        """Send the browser to the provider."""
+        """Redirect the browser to the provider."""
         state, nonce, code_verifier = (secrets.token_urlsafe(32) for _ in range(3))
         try:
             url = await self._provider.build_sign_in_url(state, nonce, make_challenge(code_verifier))
@@ -71,7 +71,7 @@ class SignIn:
         return response
 
     async def finish(self, request: web.Request) -> web.StreamResponse:
-        """Take the browser back: redeem the provider's code, and begin a session."""
+        """Handle the return from the provider: redeem its code and start a session."""
         response = _redirect("/")
         try:
             session = await self._open_session(request)
@@ -86,11 +86,11 @@ class SignIn:
         return response
 
     async def describe(self, request: web.Request) -> web.StreamResponse:
-        """Tell the console whether people sign in, and whether this one has."""
+        """Answer whether sign-in is on, and with the session if the user is signed in."""
         return _wrap_session(self.sessions.read(request))
 
     async def refresh(self, request: web.Request) -> web.StreamResponse:
-        """Ask the provider whether the session holds, and with which roles."""
+        """Refresh the session and its roles at the provider."""
         self.sessions.check_origin(request)
         session = self.sessions.read(request)
         if session is None or not session.refresh_token:
@@ -107,7 +107,7 @@ class SignIn:
         return response
 
     async def end(self, request: web.Request) -> web.StreamResponse:
-        """End the session here, and name the address at which the provider ends its own."""
+        """End the session here, and answer with the URL at which the provider ends its own."""
         self.sessions.check_origin(request)
         session = self.sessions.read(request)
         url = ""
@@ -115,7 +115,7 @@ class SignIn:
             if session is not None:
                 await self._provider.revoke(session.refresh_token)
             url = await self._provider.build_sign_out_url()
-        except Overloaded as error:  # the cookie goes all the same
+        except Overloaded as error:  # the cookie is cleared anyway
             log.warning("signed out here alone", problem=str(error))
         response = envelope.wrap_data({"url": url})
         response.headers.update(NO_STORE)
@@ -136,7 +136,7 @@ class SignIn:
 
 
 def _wrap_session(session: Session | None) -> web.Response:
-    """Answer with what the console knows of a session."""
+    """Answer with the parts of a session that the console may see."""
     shown: dict[str, object] = {"signIn": True}
     if session is not None:
         shown["session"] = {

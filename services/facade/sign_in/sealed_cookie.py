@@ -1,4 +1,4 @@
-"""A cookie whose content this suite's facades alone can read and make."""
+"""A cookie that only this suite's facades can read and create."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from headrace.errors import Unsupported
 
 BYTES_MAX = 4096
-"""What browsers keep of a cookie, its name included. https://www.rfc-editor.org/rfc/rfc6265#section-6.1"""
+"""Maximum size of a cookie in browsers, name included. https://www.rfc-editor.org/rfc/rfc6265#section-6.1"""
 
 
 class SealedCookie:
@@ -27,8 +27,8 @@ class SealedCookie:
         same_site: Literal["Strict", "Lax"],
         lifetime_s: float,
     ) -> None:
-        """The first of `keys` seals. A cookie that is older than `lifetime_s` is none."""
-        # With this prefix a browser takes the cookie from our own host alone, over TLS.
+        """The first of `keys` seals; all of them open. A cookie older than `lifetime_s` is ignored."""
+        # With this prefix, browsers accept the cookie only from our own host over TLS.
         self.name = f"__Host-{name}" if is_secure else name
         digests = (hashlib.sha256(f"{name}\0{key}".encode()).digest() for key in keys)
         self._seal = MultiFernet([Fernet(base64.urlsafe_b64encode(digest)) for digest in digests])
@@ -37,17 +37,17 @@ class SealedCookie:
         self._lifetime_s = int(lifetime_s)
 
     def read(self, request: web.Request) -> dict[str, Any] | None:
-        """Return the content; None where there is no such cookie, or somebody else has made it."""
+        """Return the content; None if the cookie is missing or was not sealed with our keys."""
         text = request.cookies.get(self.name)
         if not text:
             return None
         try:
             return orjson.loads(self._seal.decrypt(text, ttl=self._lifetime_s))
-        except (InvalidToken, ValueError):  # the latter for what is no ASCII
+        except (InvalidToken, ValueError):  # ValueError: the text is not ASCII
             return None
 
     def write(self, response: web.Response, content: dict[str, Any]) -> None:
-        """Set the cookie; raises Unsupported where a browser would not keep it."""
+        """Set the cookie; raise Unsupported if it is too large for browsers."""
         text = self._seal.encrypt(orjson.dumps(content)).decode()
         if len(text) + len(self.name) > BYTES_MAX:
             raise Unsupported(

@@ -1,6 +1,6 @@
-"""Sessions of people who have signed in: who they are, in a sealed cookie, and nothing on any server.
+"""Sessions of signed-in users: identity in a sealed cookie, no state on any server.
 
-A session is good for some minutes at a time (`session_refresh_s`); then the provider is asked whether it still holds.
+A session is valid for some minutes at a time (`session_refresh_s`); then it must be refreshed at the provider.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from services.runtime.clock import now_s
 COOKIE = "headrace-session"
 
 TAKEN = "/api/"
-"""Paths for which a session is taken; other faces are for programs, which show keys or tokens."""
+"""Paths that accept a session; other routes are for programs, which send keys or tokens."""
 
 REFRESHES_MAX = 1_000
 KEPT_S = 10.0
-"""A refresh is answered alike for so long: a provider that gives a new refresh token each time takes the old one for a
-stolen one when two tabs show it."""
+"""How long the result of a refresh is reused. A provider that rotates refresh tokens treats an old one as
+stolen when a second tab sends it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Session:
     identity: Identity
     good_until_s: float
     ends_s: float
-    """Unix seconds: when it must be refreshed, and when its person has to sign in again."""
+    """Unix seconds at which the user must sign in again; `good_until_s` is when the session must be refreshed."""
 
     refresh_token: str
 
@@ -58,10 +59,11 @@ class Sessions:
         self._refreshes: dict[bytes, asyncio.Task[Grant]] = {}
 
     def identify(self, request: web.Request) -> Identity | None:
-        """Return who a request's session is of; None where it has none, or the path takes none.
+        """Return the identity of a request's session; None without a session, or if the path does not accept one.
 
         Raises:
-            CredentialEnded: The session must be refreshed. PermissionDenied: A page of another origin uses it.
+            CredentialEnded: The session must be refreshed.
+            PermissionDenied: A page of another origin uses it.
         """
         session = self.read(request) if request.path.startswith(TAKEN) else None
         if session is None:
@@ -72,34 +74,36 @@ class Sessions:
         return replace(session.identity, ends_at=int(session.good_until_s * 1000))
 
     def check_origin(self, request: web.Request) -> None:
-        """Raise PermissionDenied where a page of another origin uses the browser's cookie."""
+        """Raise PermissionDenied if a page of another origin uses the browser's cookie."""
         if request.headers.get("Origin", self._settings.public_url) != self._settings.public_url:
             raise PermissionDenied("a session is for the console's own pages")
 
     def read(self, request: web.Request) -> Session | None:
-        """Return the session of a request's cookie, perhaps to be refreshed; None where there is none or it is over."""
+        """Return the session in a request's cookie, which may need a refresh; None if there is none or it has
+        ended.
+        """
         content = self._cookie.read(request)
         session = _read_session(content) if content is not None else None
         return session if session is not None and now_s() < session.ends_s else None
 
     def open(self, grant: Grant) -> Session:
-        """Begin a session."""
+        """Start a session."""
         return self._build(grant, now_s() + self._settings.session_s_max)
 
     async def refresh(self, session: Session) -> Session:
-        """Go on with a session; raises Unauthenticated where the provider does not, Overloaded where it is away."""
+        """Refresh a session; raise Unauthenticated if the provider refuses, Overloaded if it cannot be reached."""
         return self._build(await self._refresh_once(session.refresh_token), session.ends_s)
 
     def save(self, response: web.Response, session: Session) -> None:
-        """Give the browser the session; raises Unsupported where it would not keep it."""
+        """Store the session in the browser; raise Unsupported if its cookie would be too large."""
         self._cookie.write(response, _describe_session(session))
 
     def clear(self, response: web.Response) -> None:
-        """Have the browser forget its session."""
+        """Remove the session from the browser."""
         self._cookie.clear(response)
 
     def _build(self, grant: Grant, ends_s: float) -> Session:
-        # Without a refresh token nothing could be asked before the ID token's own end.
+        # Without a refresh token, the session cannot be checked before the ID token expires.
         wanted_s = now_s() + self._settings.session_refresh_s if grant.refresh_token else grant.expires_s
         return Session(grant.identity, min(wanted_s, grant.expires_s, ends_s), ends_s, grant.refresh_token)
 
@@ -111,7 +115,7 @@ class Sessions:
                 raise Overloaded("too many sessions are being refreshed; try again in a moment")
             refreshing = self._refreshes[name] = asyncio.create_task(self._provider.refresh(refresh_token))
             refreshing.add_done_callback(lambda task: self._forget_later(name, task))
-        # One who leaves does not take the answer away from the others.
+        # A caller that disconnects must not cancel the refresh for the others.
         return await asyncio.shield(refreshing)
 
     def _forget_later(self, name: bytes, task: asyncio.Task[Grant]) -> None:
@@ -134,7 +138,7 @@ def _describe_session(session: Session) -> dict[str, Any]:
 
 
 def _read_session(content: dict[str, Any]) -> Session | None:
-    """Return the session that a cookie of ours holds; None for one of another version's form."""
+    """Return the session stored in a cookie; None if another version wrote it in another format."""
     try:
         roles, scopes = frozenset(content["roles"]), frozenset(content["scopes"])
         who = Identity(content["tenant"], content["user"], content["credential"], roles, scopes)

@@ -1,4 +1,4 @@
-"""Settings of people's sign-in."""
+"""Settings of sign-in to the console."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY_CHARS_MIN = 32
 REFRESH_S_MIN = 1.0
 
 _ORIGIN = re.compile(r"https://[a-z0-9.-]+(:\d{1,5})?|http://(localhost|127\.0\.0\.1)(:\d{1,5})?")
-"""A public address: what a browser writes in the header Origin. Plain HTTP for this machine alone."""
+"""Format of the public address, equal to a browser's Origin header. Plain HTTP is allowed only on this machine."""
 
 
 def _setting(default: Any, name: str, *, secret: bool = False) -> Any:
@@ -23,38 +23,43 @@ def _setting(default: Any, name: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInSettings:
-    """Which claims name tenant, roles and scopes, is said for all tokens: HEADRACE_AUTH_JWT_*_CLAIM, _ROLE_SCOPES."""
+    """Settings of sign-in; HEADRACE_AUTH_JWT_*_CLAIM and _ROLE_SCOPES name the claims of tenant, roles and scopes."""
 
     oidc_issuer: str = _setting("", "OIDC_ISSUER")
-    """The OpenID provider by which people sign in at the console, as its tokens name it:
-    `https://login.example/realms/acme`. Empty: they show a key or a token."""
+    """Issuer of the OpenID provider with which users sign in to the console, exactly as in its tokens:
+    `https://login.example/realms/acme`. Empty: users present a key or a token.
+    """
 
     oidc_client_id: str = _setting("", "OIDC_CLIENT_ID")
-    """The name under which the provider knows this facade."""
+    """Client id of this facade at the provider."""
 
     oidc_client_secret: str = _setting("", "OIDC_CLIENT_SECRET", secret=True)
-    """The client's secret; empty for a client that is public at the provider, which PKCE alone protects."""
+    """Client secret; empty for a public client, which only PKCE protects."""
 
     oidc_scopes: str = _setting("openid", "OIDC_SCOPES")
-    """What the provider is asked for, words with spaces between: `openid`, and what makes it give the claims that name
-    tenant and roles, and a refresh token (`offline_access` at many). Without a refresh token a session ends with its ID
-    token."""
+    """Scopes to request from the provider, separated by spaces: `openid`, plus the scopes that add the claims
+    for tenant and roles, and a refresh token (`offline_access` at many providers). Without a refresh token a
+    session ends with its ID token.
+    """
 
     public_url: str = _setting("", "PUBLIC_URL")
-    """The console's address as browsers have it: `https://agents.example`. The provider must know
-    `<it>/auth/callback` to sign in and `<it>/` to sign out."""
+    """The console's public address: `https://agents.example`. Register `<it>/auth/callback` (sign-in) and
+    `<it>/` (sign-out) at the provider.
+    """
 
     session_keys: str = _setting("", "SESSION_KEYS", secret=True)
-    """Secrets of 32 characters or more that seal the cookies of sessions, separated by commas, the same for all
-    replicas: the first seals, all are tried to open. To change it put a new one first, and take the old one away a day
-    later."""
+    """Secrets of at least 32 characters that seal session cookies, separated by commas, the same for all
+    replicas. The first one seals; all are tried for opening. To rotate, add a new one in front and remove the
+    old one a day later.
+    """
 
     session_refresh_s: float = _setting(300.0, "SESSION_REFRESH_S")
-    """Seconds after which the provider is asked whether a session still holds, and with which roles; its ID tokens'
-    own end counts where that is earlier."""
+    """Seconds after which a session and its roles are refreshed at the provider; an ID token that expires
+    earlier ends the interval earlier.
+    """
 
     session_s_max: float = _setting(43200.0, "SESSION_S_MAX")
-    """Seconds after which a person has to sign in again, whatever the provider says."""
+    """Seconds after which a user must sign in again, regardless of the provider."""
 
     def __post_init__(self) -> None:
         if not self.is_on:
@@ -85,7 +90,7 @@ class SignInSettings:
 
     @property
     def keys(self) -> list[str]:
-        """The secrets of `session_keys`."""
+        """Return the secrets of `session_keys`."""
         return [key.strip() for key in self.session_keys.split(",")]
 
     @property
@@ -93,8 +98,8 @@ class SignInSettings:
         return f"{self.public_url}/auth/callback"
 
     def check_auth(self, auth: AuthSettings) -> None:
-        """Raise ValueError where everybody is let in all the same."""
+        """Raise ValueError if sign-in is on but authentication is off."""
         if self.is_on and auth.is_none:
             raise ValueError(
-                "HEADRACE_AUTH: none, and HEADRACE_FACADE_OIDC_ISSUER wants people to sign in: set api_key or jwt"
+                "HEADRACE_AUTH: none, but HEADRACE_FACADE_OIDC_ISSUER turns on sign-in: set api_key or jwt"
             )

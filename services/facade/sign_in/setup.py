@@ -1,4 +1,4 @@
-"""Adds sign-in to the facade where its settings want it."""
+"""Adds sign-in to the facade if its settings turn it on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 def add_sign_in(
     router: web.UrlDispatcher, settings: SignInSettings, auth: AuthSettings, refused: RefusedSignIns
 ) -> Sessions | None:
-    """Serve /auth/ and return the sessions of people; where they do not sign in the console is told so, and None is
-    returned."""
+    """Add the /auth/ routes and return the sessions.
+
+    With sign-in off, only /auth/session is served, which tells the console so, and None is returned.
+    """
     if not settings.is_on:
         router.add_get("/auth/session", _tell_off)
         return None
-    # A tenth of a second to import, cryptography and tokens: most have no use for them.
+    # Imported here: cryptography and token code take 0.1 s to import, and most facades do not use sign-in.
     from services.facade.sign_in.routes import SignIn
 
     sign_in = SignIn(settings, auth, refused)

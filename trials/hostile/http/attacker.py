@@ -1,6 +1,6 @@
-"""Sends an attack at a rate, and connects again whenever it is cut off.
+"""Sends an attack at a given rate, and reconnects whenever it is disconnected.
 
-`python -m trials.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS` prints bytes sent and connections made.
+`python -m trials.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS` prints the bytes sent and connections made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Connection:
         self._rest = b""
 
     def send(self, bytes_max: int) -> int:
-        """Send some, and throw answers away; raises OSError where the other end hung up, StopIteration at the end."""
+        """Send some bytes, and discard answers; raise OSError after a disconnect, StopIteration at the end."""
         try:
             while True:
                 if not self._socket.recv(1 << 20):

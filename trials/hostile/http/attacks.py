@@ -1,4 +1,4 @@
-"""HTTP of peers that show no credential, without end: what is sent over one connection, or byte by byte over many."""
+"""Endless HTTP of peers without a credential: over one connection, or byte by byte over many."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ SLOW: dict[str, bytes] = {
     "slow bodies": HEAD + b"Content-Length: 8000\r\n\r\n" + b" " * 8000,
     "slow forms": FORM + b"Content-Length: 8000\r\n\r\n" + b" " * 8000,
 }
-"""What each of SLOW_CONNECTIONS sends, a byte at a time."""
+"""Bytes that each of SLOW_CONNECTIONS sends, one at a time."""
 
 SLOW_CONNECTIONS = 500

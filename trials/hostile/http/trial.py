@@ -1,4 +1,4 @@
-"""One attack against a facade of its own, beside an honest stream: what it cost, and what the honest reader saw."""
+"""One attack against a separate facade, during an honest stream: its cost, and its effect on the honest reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FACADES = ("embedded", "gateway")
 
 @asynccontextmanager
 async def facade(folder: Path, name: str, **settings: str) -> AsyncGenerator[Victim]:
-    """A facade with credentials and `settings`, before a service that answers Attach without end."""
+    """Run a facade with credentials and `settings`, in front of a service with an endless Attach stream."""
     if name == "gateway" and not GATEWAY.exists():
         pytest.skip("build/gateway is missing: the gateway is NOT tested")
     async with victim(folder, "h2") as peer:
@@ -40,7 +40,7 @@ async def facade(folder: Path, name: str, **settings: str) -> AsyncGenerator[Vic
 
 @asynccontextmanager
 async def following(one: Victim, ca: str = "") -> AsyncGenerator[AsyncIterator[int]]:
-    """The seqs of an honest stream, with TLS where a file with the facade's CA is given."""
+    """Yield the seqs of an honest stream, over TLS if `ca` names a file with the facade's CA."""
     url = f"{'https' if ca else 'http'}://127.0.0.1:{one.port}/api/attach?runId={RUN}"
     context = ssl.create_default_context(cafile=ca) if ca else True
 
@@ -58,6 +58,6 @@ async def following(one: Victim, ca: str = "") -> AsyncGenerator[AsyncIterator[i
 
 
 async def try_attack(one: Victim, name: str, seconds: float) -> Cost:
-    """Attack for `seconds`, beside an honest stream."""
+    """Attack for `seconds`, during an honest stream."""
     async with following(one) as seqs:
         return await measure_attack(one, seqs, "trials.hostile.http.attacker", name, seconds)

@@ -1,4 +1,4 @@
-"""Runs each attack against one suite in processes of its own, beside a tenant who only lists the agents."""
+"""Runs each attack against a suite in separate processes, while another tenant only lists the agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.issuing import keys_file
 from trials.hostile.login.attacks import ATTACKS, Place, follow
 
 WAIT_S_MAX = 0.5
-"""Longest wait of another tenant's trivial call, on two cores."""
+"""Maximum wait for another tenant's trivial call, on two cores."""
 
 RSS_MB_MAX = 300
 
@@ -52,7 +52,7 @@ FORMAT = "{:26} {:>12} {:>9}  {}"
 
 
 async def measure_logins(folder: Path, named: Sequence[str]) -> list[str]:
-    """Print a row for each attack, and return those that cost others too much or got anything."""
+    """Print a row for each attack; return those that cost others too much or succeeded."""
     failed: list[str] = []
     print(FORMAT.format("with a login", "longest wait", "RSS MB", "got"), flush=True)
     async with opening(folder) as place:
@@ -96,7 +96,7 @@ def _connect(suite: Suite, key: str) -> Client:
 
 
 def measure_rss_mb() -> float:
-    """Return the memory of all processes that this one has begun, but for the simulated provider."""
+    """Return the memory of all descendants of this process, without the simulated provider."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -17,12 +17,12 @@ import aiohttp
 from headrace.cli.supervisor.ports import reserve_port
 
 MODULE = Path(__file__).parent
-"""Its go.mod names the versions."""
+"""Folder of the go.mod that names the versions."""
 
 ETCD, APISERVER = "go.etcd.io/etcd/server/v3", "k8s.io/kubernetes/cmd/kube-apiserver"
 
 COMPILE_TIMEOUT_S = 1800.0
-"""Where they never were compiled: two to three minutes on two cores that have nothing else to do."""
+"""Long enough for compiling, which takes two to three minutes on two idle cores."""
 
 START_TIMEOUT_S = 120.0
 
@@ -32,18 +32,18 @@ class Answer:
     status: int
     body: dict[str, Any]
     warnings: list[str]
-    """What the server would have kubectl print: an unknown field, an old version, a pod that is not restricted."""
+    """Warnings that kubectl would print: an unknown field, an old version, a pod that is not restricted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A client of the API server, as kubectl is one."""
+    """A client of the API server, similar to kubectl."""
 
     http: aiohttp.ClientSession
     url: str
 
     async def apply(self, item: dict[str, Any], *, dry_run: bool) -> Answer:
-        """Server-side apply, every unknown field refused."""
+        """Apply an object on the server, refusing unknown fields."""
         path = f"{await self._collection(item)}/{item['metadata']['name']}"
         parameters = {"fieldManager": "headrace", "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         headers = {"Content-Type": "application/apply-patch+yaml"}
@@ -51,7 +51,7 @@ class Api:
             return await _answer(response)
 
     async def create(self, item: dict[str, Any]) -> Answer:
-        """Create it, dry."""
+        """Create an object as a dry run."""
         async with self.http.post(await self._collection(item), params={"dryRun": "All"}, json=item) as response:
             return await _answer(response)
 
@@ -71,7 +71,7 @@ async def _answer(response: aiohttp.ClientResponse) -> Answer:
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncGenerator[Api]:
-    """An empty cluster inside the block; what it keeps is in `folder`."""
+    """Run an empty cluster inside the block; its data is in `folder`."""
     with ExitStack() as ports:
         etcd_port, peer_port, port = (ports.enter_context(reserve_port("cluster", 0)) for _ in range(3))
         async with _serving(folder, etcd_port, peer_port, port) as api:
@@ -126,7 +126,7 @@ async def _is_ready(api: Api) -> bool:
 
 
 async def _compiled(package: str) -> str:
-    """The program, from Go's cache where it has been compiled before."""
+    """Return the program, from Go's cache if it has been compiled before."""
     async with asyncio.timeout(COMPILE_TIMEOUT_S):
         return (await _run("go", "tool", "-n", package)).strip()
 

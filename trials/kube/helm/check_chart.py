@@ -1,4 +1,6 @@
-"""What Helm makes of the chart is what kustomize makes of the overlay: by default, and with each component."""
+"""Helm renders the chart to the same objects as kustomize builds from the overlay: by default, and with each
+component.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ pytestmark = needs_go
 
 CHART = ROOT / "deploy" / "helm" / "headrace"
 HELM = Path(__file__).parent
-"""A Go module of its own, which names the version."""
+"""Folder of the Go module that names the version."""
 
 
 DATABASE = {"name": "pg", "key": "url"}
@@ -66,7 +68,7 @@ def test_a_component_is_a_value(components: tuple[str, ...]) -> None:
 
 
 def sort_variables(item: Manifest) -> None:
-    """Variables that no other is made of are in any order."""
+    """Sort variables, which may be in any order unless one refers to another."""
     if item["kind"] in ("Deployment", "StatefulSet"):
         for container in item["spec"]["template"]["spec"]["containers"]:
             container["env"].sort(key=operator.itemgetter("name"))

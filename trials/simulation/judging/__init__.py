@@ -1,1 +1,1 @@
-"""What must hold in every simulated world once its faults are over."""
+"""Invariants of every simulated world once its faults are over."""

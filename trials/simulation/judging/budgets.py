@@ -1,4 +1,4 @@
-"""Budgets: what a run has spent, by its end in the log, and what all runs of an agent have."""
+"""Budgets: spending of a run, by its end in the log, and of all runs of an agent."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 TOKENS_OF_CALL = 15
-"""What each call of the scripted model says that it has cost."""
+"""Reported cost of each call of the scripted model."""
 
 FINAL_CALLS = 1
-"""Model calls beyond the limit: the answer of a run whose calls are spent."""
+"""Model calls beyond the limit: the final answer of a run that has used up its calls."""
 
 DAY_MS = 86_400_000
 
 LITTLE_USD = 1e-9
-"""Costs are counted in billionths."""
+"""Tolerance for costs, which are counted in billionths."""
 
 
 def judge_budgets(logs: Logs, copies: Collection[str]) -> list[str]:
-    """No run has passed a limit by more than what was on its way: its last answer, and the calls of one reservation.
-    Runs that are `copies` have cost nothing."""
+    """Check that no run exceeded a limit by more than its last answer and the calls of one reservation.
+
+    Runs that are `copies` cost nothing.
+    """
     problems: list[str] = []
     purses_usd, reserved_usd = defaultdict[int, float](float), defaultdict[int, float](float)
     for run_id, lines in split_runs(logs).items():
@@ -40,7 +42,7 @@ def judge_budgets(logs: Logs, copies: Collection[str]) -> list[str]:
             if count > budget.get(limit, count)
         ]
         days = {line["updatedAt"] // DAY_MS for line in lines if "updatedAt" in line}
-        if agent_key == "spender" and len(days) == 1:  # worlds begin at midnight, some by clocks that are behind
+        if agent_key == "spender" and len(days) == 1:  # worlds start at midnight, some with slow clocks
             [day] = days
             purses_usd[day] += usage.get("costUsd", 0.0)
             reserved_usd[day] += _count_excess_usd(usage)
@@ -53,8 +55,10 @@ def judge_budgets(logs: Logs, copies: Collection[str]) -> list[str]:
 
 
 def _count_spent(usage: dict[str, Any]) -> dict[str, float]:
-    """Count what is held against each limit; a call that was cut counts as what was sent, which is more than its model
-    says."""
+    """Return the amount that counts against each limit.
+
+    An interrupted call counts with what was sent, which is more than its model reports.
+    """
     tokens = usage.get("inputTokens", 0) + usage.get("outputTokens", 0)
     spent: dict[str, float] = {
         "maxModelCalls": usage.get("modelCalls", 0) - FINAL_CALLS,
@@ -65,5 +69,5 @@ def _count_spent(usage: dict[str, Any]) -> dict[str, float]:
 
 
 def _count_excess_usd(usage: dict[str, Any]) -> float:
-    """Return by how much a run may have passed what was reserved for it: nothing, or one call that was cut."""
+    """Return by how much a run may have exceeded its reservation: nothing, or one interrupted call."""
     return ANSWER_TOKENS_MAX * USD_PER_MTOK / 1e6 if usage.get("estimated") else 0.0

@@ -1,4 +1,4 @@
-"""Logs, as they are on disk: what each chat must have, and what must come to its end."""
+"""Logs on disk: required contents of each chat, and completion of all runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from trials.simulation.world.world import World
 
 OWNERS_MAX = 4
-"""A run is given up when so many owners have died with it (docs/reference/errors.md, INTERRUPTED)."""
+"""Number of owners after whose deaths a run is given up (docs/reference/errors.md, INTERRUPTED)."""
 
 LOOKS, LOOK_S = 240, 5.0
-"""How often unfinished runs are looked for, for 40 leases: a model or a tool may stall within each turn of a run."""
+"""How often unfinished runs are checked, over 40 leases: a model or tool may stall in each turn of a run."""
 
 Line: TypeAlias = "dict[str, Any]"
 Logs: TypeAlias = "dict[str, list[Line]]"
-"""Lines of each chat, by its id."""
+"""Lines of each chat, by chat id."""
 
 
 def read_logs(world: World) -> Logs:
@@ -37,11 +37,11 @@ def _parse(line: bytes) -> Line:
     try:
         return json.loads(line)
     except ValueError:
-        return {"_n": 0, "_type": "unreadable"}  # which judge_chats takes for a gap
+        return {"_n": 0, "_type": "unreadable"}  # judge_chats reports it as a gap
 
 
 def split_runs(logs: Logs) -> dict[str, list[Line]]:
-    """Return the lines of each run, by its id."""
+    """Return the lines of each run, by run id."""
     runs: dict[str, list[Line]] = {}
     for lines in logs.values():
         for line in lines:
@@ -56,7 +56,9 @@ def leave_out(logs: Logs, run_ids: Collection[str]) -> Logs:
 
 
 def find_copies(logs: Logs, originals: Iterable[str]) -> set[str]:
-    """Return the runs that are copies: their request was made in one of the chats `originals`, and they are not."""
+    """Return the runs that are copies: they repeat a request of one of the chats `originals`, and are in
+    another chat.
+    """
     originals = {*originals}
     lines = (line for chat_id in originals for line in logs.get(chat_id, ()))
     asked = {get_request_id(line) for line in lines if line["_type"] == "query"}
@@ -74,13 +76,13 @@ def get_request_id(line: Line) -> str:
 
 
 async def wait_for_runs(world: World) -> list[str]:
-    """Each run comes to its end in the log while nobody asks for it: a take-over needs no reader."""
+    """Wait until each run has ended in the log, without a reader: a takeover needs none."""
     unfinished: list[str] = []
     for _ in range(LOOKS):
         await asyncio.sleep(LOOK_S)
         if not (unfinished := list_unfinished(read_logs(world))):
             return []
-    return [f"nobody has ended run {run_id}" for run_id in unfinished]
+    return [f"run {run_id} was not ended" for run_id in unfinished]
 
 
 def list_unfinished(logs: Logs) -> list[str]:
@@ -91,7 +93,7 @@ def list_unfinished(logs: Logs) -> list[str]:
 
 
 async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
-    """Each chat takes the next message, behind all that was asked of it."""
+    """Check that each chat accepts another message after all earlier ones."""
     problems: list[str] = []
     people = [*people]
     chats = dict.fromkeys(asked.chat_id for user in people for asked in user.asked if asked.run_id)
@@ -105,13 +107,16 @@ async def wait_for_chats(judge: User, people: Iterable[User]) -> list[str]:
 
 
 def judge_copies(logs: Logs, copies: Collection[str], forked: Collection[str]) -> list[str]:
-    """Each copy of a chat was answered: one whose answer was lost is what the repeated request was answered with."""
+    """Check that each copy of a chat was answered.
+
+    After a lost answer, the repeated request returns the same copy.
+    """
     made = {chat_id for chat_id, lines in logs.items() for line in lines if line.get("runId") in copies}
-    return [f"nobody was told of chat {chat_id}, which is a copy" for chat_id in sorted(made - {*forked})]
+    return [f"no answer named the copy {chat_id}" for chat_id in sorted(made - {*forked})]
 
 
 def judge_chats(logs: Logs) -> list[str]:
-    """Lines are numbered without gaps, and each run has one query and one end."""
+    """Check that lines are numbered without gaps, and that each run has one query and one end."""
     problems: list[str] = []
     for chat_id, lines in logs.items():
         if [line["_n"] for line in lines] != list(range(1, len(lines) + 1)):
@@ -133,7 +138,7 @@ def judge_chats(logs: Logs) -> list[str]:
 
 
 def judge_interrupted(logs: Logs) -> list[str]:
-    """No run is given up but one that as many owners have died with as are allowed to."""
+    """Check that a run is given up only after the allowed number of its owners have died."""
     problems: list[str] = []
     for run_id, lines in split_runs(logs).items():
         ends = [line["error"]["code"] for line in lines if line["_type"] == "run" and "error" in line]
@@ -145,6 +150,6 @@ def judge_interrupted(logs: Logs) -> list[str]:
 
 
 def _tells_death(event: dict[str, Any]) -> bool:
-    """Return whether the event tells readers that the run itself, not a sub-agent or task of it, has lost its owner."""
+    """Return whether the event reports that the run itself, not a sub-agent or task of it, has lost its owner."""
     is_own = "subagentId" not in event and "taskId" not in event
     return event["type"] == "attempt.reset" and event["reason"] == "INTERRUPTED" and is_own

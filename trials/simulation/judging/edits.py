@@ -1,4 +1,4 @@
-"""Edits of chats: each that was answered is a line of the log, once, and what it shows."""
+"""Edits of chats: each acknowledged edit is one line of the log, and takes effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALL_S = 20.0
 
 
 async def judge_edits(judge: User, people: Iterable[User], logs: Logs) -> list[str]:
-    """Compare answers with the log, and what a chat shows with the last of them."""
+    """Compare acknowledgements with the log, and each chat's view with the last edit."""
     problems: list[str] = []
     for edits in (user.edits for user in people):
         problems += [problem for edit in edits for problem in _judge_line(edit, logs)]
@@ -35,7 +35,7 @@ def _judge_line(edit: Edit, logs: Logs) -> list[str]:
 
 
 async def _judge_views(judge: User, edits: list[Edit], lines: list[Line]) -> list[str]:
-    """`edits` are all of one chat, whose log has these lines."""
+    """Compare the view of one chat with its `edits`; `lines` is its log."""
     problems: list[str] = []
     chat_id = edits[0].chat_id
     titles = [edit.request.title for edit in edits if edit.kind == "title"]
@@ -44,7 +44,7 @@ async def _judge_views(judge: User, edits: list[Edit], lines: list[Line]) -> lis
     if titles and (read is None or read.title != titles[-1]):
         problems.append(f"chat {chat_id} was given the title {titles[-1]!r}, and is {read or judge.refusal}")
     pinning = [edit.kind for edit in edits if edit.kind in ("pin", "unpin")]
-    # No model sees the pinned message any more.
+    # Models no longer see the pinned message.
     is_reverted = any(line["_type"] == "revert" and not line["toCheckpointId"] for line in lines)
     if pinning and not is_reverted:
         pins = memory_pb2.ListPinsRequest(chat_id=chat_id)

@@ -1,4 +1,4 @@
-"""Effects of tools: of `once` ones at most one for each call, and one for each result."""
+"""Effects of tools: at most one effect per call of a `once` tool, and one for each result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def judge_effects(world: World, logs: Logs, copies: Collection[str], erased: Collection[str]) -> list[str]:
-    """A `once` tool was run once at most for each call, but for those that a person had run again, and has had its
-    effect for each result; of runs that are `erased` nobody can say what people had run again."""
+    """Check that a `once` tool ran at most once per call, unless a person repeated it, and once for each result.
+
+    Runs in `erased` are not checked, because approvals of their repeats are gone.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for key, count in world.outside.once.items():
         run_id, call_id = key.split("/")[:2]

@@ -1,4 +1,4 @@
-"""Erasures: nothing is left of who was erased, and all of everybody else; who was erased may begin anew."""
+"""Erasures: all data of the erased user is gone, everybody else's is intact, and the erased user may start again."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 CALL_S = 20.0
 
 _GZIP = b"\x1f\x8b\x08"
-"""Begins a gzip stream."""
+"""Start of a gzip stream."""
 
 KEPT = ("audit_lines", "revoked_keys", "spend", "this_receipt")
-"""What a receipt may say that is kept, where nothing is held."""
+"""Items that a receipt may report as kept if there is no hold."""
 
 
 async def judge_erasure(world: World, judge: User, erased: Erased) -> list[str]:
-    """Look for what the guest has said before the receipt was written; what came behind it stays."""
+    """Search for the guest's words from before the receipt; later ones may stay."""
     if erased.receipt is None:
-        return []  # the host has said so
+        return []  # the host has reported this
     problems = [f"the receipt says that {item.name} is kept" for item in erased.receipt.kept if item.name not in KEPT]
     if GUEST not in world.outside.cleared:
         problems.append("there is a receipt, and tools was not asked to erase anything")
@@ -48,8 +48,7 @@ async def judge_erasure(world: World, judge: User, erased: Erased) -> list[str]:
 
 
 def list_runs(history: History, logs: Logs, erased: Erased) -> set[str]:
-    """Return all runs of the guest, also those of which the guest was told nothing, and those in the logs that are
-    under nobody's name."""
+    """Return all runs of the guest, including those unknown to the guest, and those in the logs without a user."""
     name = f"erased-{erased.receipt.erasure_id}" if erased.receipt is not None else GUEST
     lines = [line for lines in logs.values() for line in lines]
     begun = {append.run_id for append in history.list_appends() if append.chat_id in erased.own}
@@ -57,7 +56,7 @@ def list_runs(history: History, logs: Logs, erased: Erased) -> set[str]:
 
 
 async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[str]) -> list[str]:
-    """Return the texts of facts and schedules that the guest has stored behind the receipt."""
+    """Return the texts of facts and schedules that the guest stored after the receipt."""
     with acting_as(Identity("default", GUEST, scopes=DEFAULT_SCOPES)):
         facts = await judge.try_until_answered(
             lambda: judge.memory.ListFacts(memory_pb2.ListFactsRequest(page_size=200), timeout=CALL_S)
@@ -66,13 +65,13 @@ async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[s
             lambda: judge.schedules.ListSchedules(schedule_pb2.ListSchedulesRequest(), timeout=CALL_S)
         )
     stored = [(fact.text, fact.created_at) for fact in facts.facts]
-    stored += [(schedule.name, schedule.created_at) for schedule in schedules.schedules]  # made of its message
+    stored += [(schedule.name, schedule.created_at) for schedule in schedules.schedules]  # derived from its message
     problems += [f"{text!r} is older than the receipt" for text, made_at in stored if made_at < receipt.done_at]
     return [text for text, _ in stored]
 
 
 def _list_late_lines(world: World, done_at: int) -> list[str]:
-    """Return the lines of runs that the guest has begun behind the receipt, which later summaries may quote."""
+    """Return the lines of runs that the guest started after the receipt, which later summaries may quote."""
     late: list[str] = []
     for lines in read_logs(world).values():
         begun = {
@@ -85,7 +84,7 @@ def _list_late_lines(world: World, done_at: int) -> list[str]:
 
 
 def _search(world: World, words: Collection[str]) -> list[str]:
-    """Search all bytes of memory's folder, or all rows of its tables, cassettes decompressed."""
+    """Search all bytes of memory's folder, or all rows of its tables, with cassettes decompressed."""
     stored = world.database.tables.read_all() if world.database is not None else world.storage.read_all()
     sought = [word.encode() for word in words]
     texts = ((name, data + _decompress(data)) for name, data in stored)
@@ -93,7 +92,7 @@ def _search(world: World, words: Collection[str]) -> list[str]:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Return what the first gzip stream in `data` says, or as much of it as there is."""
+    """Return the content of the first gzip stream in `data`, as far as it is complete."""
     at = data.find(_GZIP)
     if at < 0:
         return b""
@@ -103,7 +102,7 @@ def _decompress(data: bytes) -> bytes:
 
 
 def _judge_refusals(world: World, erased: Erased, done_at: int) -> list[str]:
-    """What was asked for when every service knew of the erasure was refused until there was a receipt."""
+    """Check that requests were refused from when every service knew of the erasure until the receipt."""
     known_s = erased.requested_s + (KNOWN_S + LOOK_S if len(world.memories) > 1 else 0.0)
     return [
         f"a fact was taken at {asked_s:.3f}, while {GUEST} was erased"

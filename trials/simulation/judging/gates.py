@@ -1,4 +1,4 @@
-"""Gates: one decision each, the one that was accepted, and what follows from it."""
+"""Gates: each has one decision, the accepted one, with its consequences."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 CLAIMED = "CLAIMED"
 
 STATUSES = ("accepted", "duplicate", "expired", "voted", CLAIMED)
-"""What may become of an answer to a gate that somebody has seen open."""
+"""Possible results of an answer to a gate that was seen open."""
 
 DENIED = {"four eyes": (REQUESTER,), "escalating": (REQUESTER, SECOND)}
-"""Who may be refused, by the rule of the gate: the second one until others may answer, too."""
+"""Users who may be refused, by the gate's rule: the second one until others may answer, too."""
 
 VOTED, TAKEN = "vote", "request.submit"
 
@@ -34,7 +34,7 @@ def list_events(lines: Iterable[Line], kind: str) -> list[dict[str, Any]]:
 def judge_gates(
     world: World, people: Iterable[User], logs: Logs, copies: Collection[str], erased: Collection[str]
 ) -> list[str]:
-    """Judge the gates of all runs but those that are `erased`."""
+    """Judge the gates of all runs except those in `erased`."""
     problems: list[str] = []
     for run_id, lines in split_runs(logs).items():
         problems += [f"run {run_id}: {problem}" for problem in _judge_run(lines)]
@@ -55,7 +55,7 @@ def judge_gates(
 
 
 def _judge_run(lines: list[Line]) -> list[str]:
-    """Each gate opens once, closes once unless the run has ended before, and has one answer at most."""
+    """Check that each gate opens once, closes once unless the run ended first, and has at most one answer."""
     problems: list[str] = []
     opened = Counter(event["gateId"] for event in list_events(lines, "gate.open"))
     closed = Counter(event["gateId"] for event in list_events(lines, "gate.close"))
@@ -73,7 +73,7 @@ def _judge_run(lines: list[Line]) -> list[str]:
 
 
 def _judge_calls(world: World, run_id: str, lines: list[Line]) -> list[str]:
-    """A call that needs approval has run with what a person has approved, and not without."""
+    """Check that a call that needs approval ran only with approved arguments."""
     problems: list[str] = []
     calls: dict[str, list[str]] = {}
     payloads = {event["toolId"]: event["payload"] for event in list_events(lines, "request.submit")}
@@ -86,7 +86,7 @@ def _judge_calls(world: World, run_id: str, lines: list[Line]) -> list[str]:
         answers = [_as_object(payloads[gate]) for gate in calls.get(call_id, ()) if gate in payloads]
         approved = [answer for answer in answers if answer["decision"] != "reject"]
         if not approved:
-            problems.append(f"call {call_id} of {ASKS} has run, and nobody has approved it")
+            problems.append(f"call {call_id} of {ASKS} has run without approval")
         edits = [json.dumps(answer["arguments"]) for answer in approved if answer["decision"] == "edit"]
         known = {json.dumps(json.loads(text)) for text in given}
         if edits and not known <= {*edits}:
@@ -95,7 +95,9 @@ def _judge_calls(world: World, run_id: str, lines: list[Line]) -> list[str]:
 
 
 def _judge_tries(tries: list[GateTry], lines: list[Line], world: World) -> list[str]:
-    """One answer is accepted, it is the one in the log, and each try is told so."""
+    """Check that one answer is accepted, that it is the one in the log, and that each attempt got the right
+    status.
+    """
     problems: list[str] = []
     accepted = {one.request_id for one in tries if one.status == "accepted"}
     if len(accepted) > 1:
@@ -115,7 +117,8 @@ def _judge_tries(tries: list[GateTry], lines: list[Line], world: World) -> list[
             problems.append(f"{one.payload} was told that it is a vote, and the log has it not")
         if one.status == "accepted" and stored.get(one.request_id) != json.loads(one.payload):
             problems.append(f"{one.payload} was accepted, and the log has {stored}")
-        # Who was told that another has claimed the gate may give the same answer again when that one has left.
+        # A client that was refused because of another's claim may give the same answer after the claim is
+        # released.
         is_given_again = one.status == CLAIMED and one.request_id in accepted
         if one.status != "accepted" and one.request_id in stored and not is_given_again:
             problems.append(f"{one.payload} is in the log, and its sender was told {one.status}")
@@ -127,7 +130,7 @@ def list_steps(lines: Iterable[Line], gate_id: str) -> list[dict[str, Any]]:
 
 
 def _judge_steps(world: World, lines: list[Line]) -> list[str]:
-    """Each gate was decided by those who may, by as many of them as must, and by none against another's claim."""
+    """Check that each gate was decided by enough allowed users, and not against another's claim."""
     problems: list[str] = []
     for opened in list_events(lines, "gate.open"):
         gate_id = opened["gateId"]
@@ -157,7 +160,7 @@ def _judge_answerers(rule: str, steps: list[dict[str, Any]], taken: dict[str, An
             problems.append(f"{taken} has decided behind the votes {votes}")
     by += [event["by"] for event in votes]
     if len({*by[1:]}) != len(by[1:]) and not any(event["decision"] == "edit" for event in votes):
-        problems.append(f"somebody has voted twice: {votes}")
+        problems.append(f"a person has voted twice: {votes}")
     if rule == "four eyes" and REQUESTER in by:
         problems.append("who asked has answered, and must not")
     passed = {name for event in steps for name in event.get("to", ())} | {f"user:{FIRST}"}
@@ -167,7 +170,7 @@ def _judge_answerers(rule: str, steps: list[dict[str, Any]], taken: dict[str, An
 
 
 def _judge_claims(world: World, steps: list[dict[str, Any]], taken: dict[str, Any] | None) -> list[str]:
-    """While a claim holds, no other client claims, votes or approves; owners' clocks may differ."""
+    """Check that no other client claims, votes or approves while a claim holds; owners' clocks may differ."""
     problems: list[str] = []
     slack_ms, claim = 2000 * world.skew_s, None
     for event in [*steps, *([taken] if taken is not None else [])]:

@@ -1,4 +1,4 @@
-"""All judges, over a world whose faults are over."""
+"""Runs all judges over a world after its faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     people, erased = crowd.people, crowd.erased
-    # Runs that a steer or a lost caller has left come to their ends first.
+    # First let runs end that a steer or a lost caller has left.
     while any(process.exit_code for process in world.processes.values() if process.is_dead):
         await asyncio.sleep(1)
     problems = await chats.wait_for_runs(world)
@@ -45,7 +45,8 @@ async def judge_world(world: World, judge: User, crowd: Crowd) -> list[str]:
     gone = list_runs(world.wire.history, logs, erased) if erased is not None else ()
     logs = chats.leave_out(logs, gone)
     problems += chats.judge_interrupted(logs)
-    # PostgreSQL shows a commit that its client has given up while it waited for the standby; a fail-over takes it back.
+    # PostgreSQL shows a commit that its client gave up while it waited for the standby; a fail-over takes it
+    # back.
     taken_back = world.database.ends_taken_back if world.database is not None else ()
     for person in people:
         for asked in person.asked:

@@ -1,8 +1,8 @@
-"""Whether a history could have been made by one thing that does one call after the other.
+"""Checks whether a history is possible for a single object that executes one call after another.
 
-The search of Wing and Gong with Lowe's memory of what was seen, as porcupine has it: of the calls that may come first,
-each is tried, and what has led nowhere is not tried again. A call without an answer may have its effect at any time
-after it was asked, or never.
+The search is that of Wing and Gong with Lowe's memory of visited states, as in porcupine: each call that may
+come first is tried, and states already visited are not tried again. A call without an answer may take effect at
+any time after it was sent, or never.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from trials.simulation.world.history import History, Operation
 
 STEPS_MAX = 50_000
-"""Steps of a search; a history that needs more is said to be too long."""
+"""Maximum number of steps of a search; a history that needs more is reported as too long."""
 
 State: TypeAlias = Hashable
 Model: TypeAlias = "Callable[[Any, Operation], Iterator[State]]"
-"""Yields the states that a call may lead to from a state, with the answer that it got; none: not from this state."""
+"""Yields the states to which a call with its answer may lead from a state; none if it is impossible there."""
 
 
 def is_linearizable(operations: Sequence[Operation], initial: State, model: Model) -> bool | None:
-    """Return None where the search was given up."""
+    """Return whether the history is linearizable; None if the search was given up."""
     calls = sorted(operations, key=lambda call: call.asked_s)
     whole = sum(1 << at for at, call in enumerate(calls) if call.answered_s < inf)
     seen: set[tuple[int, State]] = set()
@@ -47,7 +47,7 @@ def is_linearizable(operations: Sequence[Operation], initial: State, model: Mode
 
 
 def _list_first(calls: Sequence[Operation], done: int) -> list[int]:
-    """Return the calls that no other comes before: none has been answered before they were asked."""
+    """Return the calls that may come first: no other call was answered before they were sent."""
     first: list[int] = []
     until_s = inf
     for at, call in enumerate(calls):
@@ -60,9 +60,11 @@ def _list_first(calls: Sequence[Operation], done: int) -> list[int]:
 
 
 def judge_history(history: History, erased: Collection[str] = (), *, reads_hold: bool = True) -> list[str]:
-    """The log of each chat, the leases of each run and each state are linearizable; of states, unless `reads_hold`,
-    nothing that a version says which was read, or for which a change was refused. Logs of chats that were `erased`
-    may have begun anew."""
+    """Check that the log of each chat, the leases of each run and each state are linearizable.
+
+    Unless `reads_hold`, reads and refused changes of states are ignored. Logs of chats in `erased` are skipped,
+    because they may have restarted.
+    """
     appends: dict[str, list[Operation]] = {}
     leases: dict[str, list[Operation]] = {}
     states: dict[tuple[str, str], list[Operation]] = {}
@@ -93,13 +95,13 @@ def judge_history(history: History, erased: Collection[str] = (), *, reads_hold:
     for run_id, calls in leases.items():
         problems += _judge(f"the lease of run {run_id}", calls, (0, 0), fence_owner)
     for (chat_id, _), calls in states.items():
-        if chat_id not in reverted:  # which changes a state by more than one
+        if chat_id not in reverted:  # a revert changes the version by more than one
             problems += _judge(f"the state of chat {chat_id}", calls, 0, change_state)
     return problems
 
 
 def _learn_answers(calls: Sequence[Operation]) -> None:
-    """Give appends without an answer the one that the same append got when it was repeated: it may have been made."""
+    """Give appends without an answer the answer of their repetition, because they may have taken effect."""
     appends = [call for call in calls if call.kind in ("Append", "BeginRun")]
     known = {get_append(call).request_id: get_appended(call) for call in appends if call.answer is not None}
     for call in appends:
@@ -121,21 +123,21 @@ def get_appended(call: Operation) -> Any:
 
 
 def append_lines(last_n: int, call: Operation) -> Iterator[int]:
-    """A log: lines come behind its last one; a repeated append has its lines already."""
+    """Model of a log: lines are appended after the last one; a repeated append adds none."""
     if call.answer is None:
         yield last_n
         return
     appended = get_appended(call)
     if appended.first_n > last_n:
         yield appended.last_n
-    elif appended.last_n <= last_n:  # repeated; or it is told what there was
+    elif appended.last_n <= last_n:  # a repeated append, which gets the existing lines
         yield last_n
 
 
 def fence_owner(state: tuple[int, int], call: Operation) -> Iterator[tuple[int, int]]:
-    """A lease, by generation and the run's last line: generations only grow, and new lines of an older one are refused.
+    """Model of a lease, by generation and last line: generations only grow, and appends of older ones are refused.
 
-    A repeated append is told what its first one was told, whoever owns the run now.
+    A repeated append gets the answer of the first one, whichever owner has the run now.
     """
     generation, last_n = state
     if call.answer is None:
@@ -150,7 +152,7 @@ def fence_owner(state: tuple[int, int], call: Operation) -> Iterator[tuple[int, 
 
 
 def change_state(version: int, call: Operation) -> Iterator[int]:
-    """A state with compare-and-set, by its versions."""
+    """Model of a state with compare-and-set, by its version."""
     if call.kind == "GetState":
         if call.answer is None or call.answer.version == version:
             yield version

@@ -1,4 +1,4 @@
-"""What people were told: one end, in order, the same to all, and true."""
+"""Events received by people: one end, in order, the same for all, and true."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from trials.simulation.people.users import User
 
 CANCEL_S = 2.0
-"""Time for which a run may still say something after its cancel was answered."""
+"""How long a run may continue to send events after its cancel was answered."""
 
 REFUSALS: dict[str, tuple[str, ...]] = {}
-"""Reasons for which a query may begin no run, by its whenBusy; a busy chat is asked again until it takes the query."""
+"""Reasons for which a query may start no run, by its whenBusy; a busy chat is retried until it accepts the query."""
 
 
 async def judge_reader(user: User, asked: Asked, logs: Logs, taken_back: Container[str]) -> list[str]:
-    """A reader was told one end, in order, and what comes later says the same, unless the end was `taken_back`."""
+    """Check that a reader got one end, in order, and that later readers get the same unless the end was
+    `taken_back`.
+    """
     if not asked.run_id:
         if asked.refusal in REFUSALS.get(asked.when_busy, ()):
             return []
@@ -47,7 +49,7 @@ async def judge_reader(user: User, asked: Asked, logs: Logs, taken_back: Contain
 
 
 async def judge_readings(judge: User, people: Iterable[User], taken_back: Container[str]) -> list[str]:
-    """Whoever read a run once more while it was on its way was told what all are told, but of ends `taken_back`."""
+    """Check that each repeated read of a live run got the same events, except for ends in `taken_back`."""
     problems: list[str] = []
     for run_id, events in ((run_id, events) for user in people for run_id, events in user.readings if events):
         problems += await _compare_again(judge, run_id, events, taken_back)
@@ -55,13 +57,14 @@ async def judge_readings(judge: User, people: Iterable[User], taken_back: Contai
 
 
 def judge_acts(user: User, logs: Logs) -> list[str]:
-    """What was answered is there: steers in the log, cancels in the run's end, states in their order."""
+    """Check that acknowledged acts took effect: steers in the log, cancels in the run's end."""
     problems: list[str] = []
     for chat_id, text in user.steers:
         if text not in json.dumps(logs.get(chat_id, [])):
             problems.append(f"the steer {text!r} was answered and is not in the log of chat {chat_id}")
     for asked, told_s in user.cancels:
-        # A run whose end waits for the disk only may still be complete; one that goes on working was not cancelled.
+        # A run with an end that waits only for the disk may still complete; one that continues working was not
+        # cancelled.
         late_ms = user.world.tell_owners_ms(asked.run_id, told_s + CANCEL_S)
         late = [event["type"] for event in asked.events if event["timestamp"] > late_ms]
         is_same_owner = asked.end is not None and asked.end["seq"] < SEQ_PER_GENERATION

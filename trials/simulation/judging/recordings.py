@@ -1,4 +1,4 @@
-"""Recordings: a run that was to be recorded has a cassette that anybody may read, or says why not."""
+"""Recordings: a run to be recorded has a readable cassette, or its end gives the reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CALL_S = 20.0
 
 
 async def judge_recordings(judge: User, people: Iterable[User], logs: Logs) -> list[str]:
-    """Read the cassette of each question that was to have one."""
+    """Read the cassette of each question that should have one."""
     problems: list[str] = []
     runs = split_runs(logs)
     for asked in (asked for user in people for asked in user.asked if asked.is_recorded):
         end = next((line for line in runs.get(asked.run_id, ()) if line["_type"] == "run"), None)
-        if end is None:  # nobody was told of it, or its user is erased
+        if end is None:  # unacknowledged, or its user is erased
             continue
         if not ("recording" in end or "recordingProblem" in end):
             problems.append(f"run {asked.run_id} was to be recorded, and its end says nothing of it")

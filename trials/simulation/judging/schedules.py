@@ -1,4 +1,4 @@
-"""Schedules: each time is begun once, or it is told why not."""
+"""Schedules: each scheduled time starts one run, or has a reason why not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def judge_schedules(people: Iterable[User], logs: Logs, copies: Collection[str])
                 runs[request_id] = line["runId"]
     problems: list[str] = []
     for owner, kept in [(user, kept) for user in people for kept in user.kept]:
-        # A trigger that was never acknowledged may have been read, and begun, before it was gone.
+        # An unacknowledged trigger may have been read, and started, before it was taken back.
         ghosts_max = kept.tries if owner.story.counts[SEEN_AND_GONE] else 0
         problems += [f"schedule {kept.schedule_id}: {problem}" for problem in _judge(kept, begun, runs, ghosts_max)]
     return problems
@@ -64,7 +64,7 @@ def _judge(kept: Kept, begun: Counter[str], runs: dict[str, str], ghosts_max: in
 
 
 def _judge_times(kept: Kept, ghosts_max: int) -> list[str]:
-    """All times up to the next one have an outcome, or were counted behind one."""
+    """Check that all times up to the next one have an outcome, or are counted as passed by one."""
     schedule = kept.last
     if not schedule.cron:
         is_told = any(firing.due_at == schedule.once_at for firing in schedule.firings)

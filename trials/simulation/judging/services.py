@@ -1,4 +1,4 @@
-"""What services log, and the errors that nobody has looked at."""
+"""Logs of the services, and unhandled errors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from trials.simulation.world.world import World
 
 DAMAGE = ("log damaged", "log cannot be read", "schedule cannot be read")
-"""What memory logs of a disk that has lost more than a cut of the power may take."""
+"""Log events of memory for a disk that lost more than a power cut may take."""
 
 ALLOWED: dict[str, str] = {}
-"""Events of errors that nobody has named and faults explain, each with its reason."""
+"""Events of unexpected errors that faults explain, each with its reason."""
 
 
 def judge_logs(world: World) -> list[str]:
-    """Services met no error that nobody has named, and no damage."""
+    """Check that services logged no unexpected error and no damage."""
     return [
         f"{entry.get('process')}: {entry['event']}: {entry.get('exception') or entry.get('error', '')}"
         for entry in world.logged
@@ -25,9 +25,9 @@ def judge_logs(world: World) -> list[str]:
 
 
 def judge_tasks(world: World) -> list[str]:
-    """No task of a living process has failed without anybody having looked at its error."""
+    """Check that no task of a living process failed with an error that was never retrieved."""
     return [
-        f"{process.name}: nobody has looked at the error of {task!r}"
+        f"{process.name}: the error of {task!r} was not retrieved"
         for process in world.all_processes
         if not process.is_dead
         for task in process.tasks

@@ -1,4 +1,4 @@
-"""Shared chats: whoever a chat is shared with may read it, and nobody else but its owner."""
+"""Shared chats: only the owner and the users with whom a chat is shared can read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALL_S = 20.0
 
 
 async def judge_shares(world: World, judge: User, people: Iterable[User]) -> list[str]:
-    """Read each chat as the user with whom some are shared."""
+    """Read each chat as the user with whom some chats are shared."""
     if not world.has_users:
         return []
     problems: list[str] = []

@@ -10,16 +10,17 @@ if TYPE_CHECKING:
 
 
 async def read_states(judge: User, people: Iterable[User]) -> None:
-    """Read the state of each chat once more, behind all that was done to it."""
+    """Read the state of each chat once more after all changes."""
     for chat_id in dict.fromkeys(move.chat_id for user in people for move in user.states):
         await judge.read_state(chat_id)
 
 
 def judge_states(people: Iterable[User], *, reads_hold: bool) -> list[str]:
-    """Each version of a chat's state was made once, by a change of the one before, and no reader went back.
+    """Check that each version of a chat's state was created once, from the previous one, and that no reader
+    went back.
 
-    With versions it is all of linearizability: an answer that came before another was asked for has no later version.
-    Unless `reads_hold`, that is said of changes alone.
+    With versions, this is full linearizability: an answer received before another request was sent has no later
+    version. Unless `reads_hold`, only changes are checked.
     """
     problems: list[str] = []
     moves = [move for user in people for move in user.states if move.is_change or reads_hold]

@@ -1,4 +1,4 @@
-"""Watchers: whoever watches the gates that wait has the list that ListGates gives."""
+"""Watchers: a watcher of waiting gates has the same list as ListGates."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from trials.simulation.people.users import User
 
 LOOKS, LOOK_S = 120, 1.0
-"""How often both are compared: a stream that broke without a word is noticed by its keepalive."""
+"""How often both are compared; a stream that broke silently is detected by its keepalive."""
 
 
 async def judge_watchers(judge: User, watchers: Iterable[User]) -> list[str]:
-    """Compare until all agree with the list, once."""
+    """Compare repeatedly until each watcher has agreed with the list once."""
     problems: list[str] = []
     for watcher in watchers:
         listed = None

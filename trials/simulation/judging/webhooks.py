@@ -1,4 +1,4 @@
-"""Webhooks: each event is told at least once, first times in the order of its chat's log, and nothing that was not."""
+"""Webhooks: each event is delivered at least once, in the log's order on first delivery, and only if it happened."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from trials.simulation.world.world import World
 
 LOOKS, LOOK_S = 60, 15.0
-"""How long what was not delivered may take: a claim of a dead process holds for a minute, and each failed try waits as
-long as the delivery has waited."""
+"""How long undelivered events may take: a dead process's claim holds for a minute, and each retry waits as long
+as the delivery has already taken.
+"""
 
 ENDED, OPENED = "headrace.run.ended", "headrace.gate.opened"
 STEPS = {"reminded": "headrace.gate.reminded", "escalated": "headrace.gate.escalated"}
 
 
 async def judge_webhook(world: World, copies: Collection[str], erased: Collection[str]) -> list[str]:
-    """Wait for what is to be told, and compare; of runs that are `erased` anything may have been told."""
+    """Wait for all due events and compare them with the log; any events of runs in `erased` are allowed."""
     if world.hooked_ms is None:
         return []
     world.receiver.is_judged = True
@@ -28,7 +29,9 @@ async def judge_webhook(world: World, copies: Collection[str], erased: Collectio
     for _ in range(LOOKS):
         told = {_name(event) for event in world.receiver.taken}
         wanted = list_wanted(leave_out(read_logs(world), erased), copies, world.hooked_ms)
-        missing = [f"nobody was told of {name}" for names in wanted.values() for name in names if name not in told]
+        missing = [
+            f"no webhook call reported {name}" for names in wanted.values() for name in names if name not in told
+        ]
         if not missing:
             break
         await asyncio.sleep(LOOK_S)
@@ -37,7 +40,7 @@ async def judge_webhook(world: World, copies: Collection[str], erased: Collectio
 
 
 def list_wanted(logs: Logs, copies: Collection[str], since_ms: float) -> dict[str, list[str]]:
-    """Return what the lines of each chat make known, in order; nothing of copies, nor of lines before `since_ms`."""
+    """Return the events caused by each chat's lines, in order, without those of copies and before `since_ms`."""
     return {
         chat_id: [
             name
@@ -68,7 +71,7 @@ def _get_run_id(event: dict[str, Any]) -> str:
 
 
 def _judge_order(taken: Sequence[dict[str, Any]], logs: Logs, copies: Collection[str], since_ms: float) -> list[str]:
-    """Whoever takes an event for the first time has taken those before it in its chat."""
+    """Check that the receiver gets each event for the first time after the earlier ones of its chat."""
     problems: list[str] = []
     for chat_id, wanted in list_wanted(logs, copies, since_ms).items():
         first = list(dict.fromkeys(_name(event) for event in taken if event["subject"] == chat_id))

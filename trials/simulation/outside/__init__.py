@@ -1,1 +1,1 @@
-"""What is beyond the services of a simulated world: the model and the tools."""
+"""The world outside of the services of a simulated world: models, tools and webhook receivers."""

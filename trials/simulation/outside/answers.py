@@ -1,4 +1,4 @@
-"""What the model of a simulated world answers: it follows from the request and chance."""
+"""Answers of a simulated world's model, determined by the request and random choices."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tests.support.summaries import write_summary
 from trials.simulation.outside.outside import ASKS, EFFECTS, FORM, WORDS
 
 TURNS_WITH_CALLS_MAX = 3
-"""Turns of a run in which its model asks for tools; then it answers."""
+"""Maximum number of turns of a run with tool calls; then the model answers."""
 
 SUBAGENT = "call_subagent"
 
 ADD, RESTATE, UPDATE = "_plan_add_tasks_", "_plan_restate_tasks_", "_plan_update_task_"
 
 OBEDIENCE = 0.9
-"""Share of the turns in which a planner does what it is told."""
+"""Share of the turns in which a planner obeys."""
 
 SMALL = "small"
-"""The model whose window is small, and which says much."""
+"""Model with a small window and long answers."""
 
 LONG_WORDS = 350
 
 SUMMARY_CHARS = 60
-"""Of one delta of a summary."""
+"""Length of one delta of a summary."""
 
 OUTPUT_TOKENS = 5
-"""What an answer is said to have cost, beside ten tokens for the request; half of its limit where it has one."""
+"""Reported output tokens of an answer, in addition to ten input tokens; half of the limit if there is one."""
 
 TASK_ID = re.compile(r"\btask ([0-9a-f]{8})\b")
 LEFT = re.compile(r"^- ([0-9a-f]{8}): ", re.MULTILINE)
@@ -69,7 +69,7 @@ def _choose_calls(request: llm_pb2.ChatRequest, random: Random) -> list[tuple[st
 def _choose_planning(
     request: llm_pb2.ChatRequest, offered: set[str], random: Random
 ) -> tuple[str, dict[str, object]] | None:
-    """Return the call that a planner, or who does a task, has to make now; None where it may do as it likes."""
+    """Return the call that a planner or a task must make now; None if it is free to choose."""
     asked = next((message for message in reversed(request.messages) if message.role == "user"), llm_pb2.Message())
     said = "".join(part.text for part in asked.content)
     if RESTATE in offered and request.tool_choice == RESTATE:

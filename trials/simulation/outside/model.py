@@ -1,4 +1,4 @@
-"""The model of a simulated world, behind the gateway's contract."""
+"""The model of a simulated world, served through the gateway's contract."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WINDOWS = {"m": (128_000, 4096), "small": (7000, 500)}
 
 
 class Model(llm_pb2_grpc.LlmServiceServicer):
-    """Stands for the gateway and its providers."""
+    """Replaces the gateway and its providers."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -49,7 +49,7 @@ class Model(llm_pb2_grpc.LlmServiceServicer):
         deltas = choose_answer(request, random)
         for number, delta in enumerate(deltas):
             await asyncio.sleep(random.uniform(*outside.delay_s))
-            # Decided at each, so that a fault meets calls that have begun.
+            # Decided before each delta, so that faults hit calls in progress.
             if random.random() * len(deltas) < outside.model_fault:
                 await self._fail(number)
             yield delta

@@ -1,4 +1,4 @@
-"""What outlives every process of a simulated world: effects that tools have had, and what models were asked."""
+"""Parts of a simulated world that outlive every process: effects of tools, and requests to models."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from trials.simulation.story import Story
 
 EFFECTS = {"look": "read", "set": "idempotent", "pay": "once", "send": "once"}
-"""The tools, and what it means to run each twice."""
+"""Tools, and the effect of running each twice."""
 
 ONCE = frozenset(name for name, effect in EFFECTS.items() if effect == "once")
 """Tools that must not run twice."""
 
 ASKS = "send"
-"""The tool of which each call needs a person's approval."""
+"""Tool with calls that each need a person's approval."""
 
 FORM = "form"
-"""The tool that a person fills in."""
+"""Tool with a form for a person."""
 
 FORM_WAITS_MS = 25_000
 
 REQUESTER, FIRST, SECOND, ASKED_TOO, GUEST = "ann", "ben", "cem", "dot", "eve"
-"""Users: who asks, who answers gates, who may be asked to, and who is erased."""
+"""Users: the requester, two who answer gates, one to whom gates are delegated, and one who is erased."""
 
 RULES = {
     "two": common_pb2.Answerers(any_of=["tenant"], count=2),
@@ -41,7 +41,7 @@ RULES = {
 }
 
 BEGUN = ""
-"""State of an effect that has begun and not ended."""
+"""State of an effect that has started and not ended."""
 
 WORDS = ("alder", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine", "rowan", "yew")
 
@@ -51,31 +51,31 @@ class Outside:
     random: Random
     story: Story
     effects: Counter[str] = field(default_factory=Counter[str])
-    """How often each effect was had, by effect key."""
+    """How often each effect happened, by effect key."""
     once: Counter[str] = field(default_factory=Counter[str])
-    """How often each effect of a `once` tool was had."""
+    """How often each effect of a `once` tool happened."""
     begun: dict[str, str] = field(default_factory=dict[str, str])
-    """Result of each effect of a `once` tool that has begun, BEGUN before it has ended."""
+    """Result of each started effect of a `once` tool; BEGUN until it has ended."""
     ran_with: dict[tuple[str, str], list[str]] = field(default_factory=dict[tuple[str, str], list[str]])
-    """Arguments of each time that a call which needs approval has run, by run and call."""
+    """Arguments of each execution of a call that needs approval, by run and call."""
     problems: list[str] = field(default_factory=list[str])
     model_fault: float = 0.0
-    """Chance that a model call fails."""
+    """Probability that a model call fails."""
     tool_fault: float = 0.0
     gate_rule: str = ""
-    """Who may answer for ASKS, one of RULES; empty: nothing is said."""
+    """Rule for answering ASKS, one of RULES; empty if there is none."""
     delay_s: tuple[float, float] = (0.001, 0.3)
-    """Between two deltas."""
+    """Range of the time between two deltas."""
     requests: int = 0
     asks_nobody: bool = False
-    """Whether tools that need approval do not say so: a planted bug."""
+    """Whether tools do not declare that they need approval: a planted bug."""
     cleared: set[str] = field(default_factory=set[str])
-    """Users of whom tools has erased what it keeps."""
+    """Users with erased data in the tools service."""
     forgets_effects: bool = False
     """Whether tools keep no record of their effects: a planted bug."""
 
     def check_request(self, request: llm_pb2.ChatRequest) -> None:
-        """Note what no provider would take: a call without its result, or a result without its call."""
+        """Report a request that providers would refuse: a call without its result, or a result without its call."""
         self.requests += 1
         waiting: list[str] = []
         for message in request.messages:
@@ -93,6 +93,6 @@ class Outside:
 
 
 def make_break() -> grpc.aio.AioRpcError:
-    """Return the error of a connection that has ended: without details, as no service raises it."""
+    """Return the error of a closed connection, without details, unlike errors raised by a service."""
     nothing = grpc.aio.Metadata()
     return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "gone")

@@ -1,4 +1,4 @@
-"""A provider of models for the real gateway: HTTP/1.1 in, chat completions as server-sent events out."""
+"""A model provider for the real gateway: HTTP/1.1 in, chat completions as server-sent events out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAULTS = ("error", "busy", "stall", "cut", "error in stream")
 
 
 class Provider(asyncio.Protocol):
-    """One connection, over which one request after the other is answered."""
+    """One connection, which answers one request after another."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -63,7 +63,7 @@ class Provider(asyncio.Protocol):
         frames = [*make_frames(choose_answer(request, random))]
         for number, frame in enumerate(frames):
             await asyncio.sleep(random.uniform(*outside.delay_s))
-            # Decided at each, so that a fault meets calls that have begun.
+            # Decided before each frame, so that faults hit calls in progress.
             if random.random() * len(frames) < outside.model_fault and await self._fail(number):
                 return
             if number == 0:
@@ -72,7 +72,7 @@ class Provider(asyncio.Protocol):
         self._transport.write(b"0\r\n\r\n")
 
     async def _fail(self, number: int) -> bool:
-        """Fail before the frame; return whether the answer is over with that."""
+        """Fail before the frame; return whether this ends the answer."""
         outside = self._outside
         fault, when = outside.random.choice(FAULTS), "before" if number == 0 else "after"
         outside.story.tell(f"provider {fault} {when} its first delta", count=f"provider {fault} {when} first delta")
@@ -95,7 +95,7 @@ class Provider(asyncio.Protocol):
 
 
 def read_request(body: dict[str, Any]) -> llm_pb2.ChatRequest:
-    """Read a request as the gateway has written it."""
+    """Return the request parsed from the gateway's JSON."""
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     request = llm_pb2.ChatRequest(model=body["model"], max_tokens=limit)
     for given in body["messages"]:

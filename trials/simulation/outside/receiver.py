@@ -1,4 +1,4 @@
-"""Whoever is told of events by webhooks: takes them, is busy, hangs, or takes them and its answer is lost."""
+"""A receiver of webhooks: it accepts events, is busy, hangs, or accepts them and loses its answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 URL = "https://hooks.example/events"
 
 SHARE = 0.15
-"""Share of the tries that fail, until the judges come."""
+"""Share of attempts that fail, until the judges come."""
 
 FAULTS = ("busy", "hangs", "answer lost")
 
@@ -28,14 +28,14 @@ HANGS_S = 15.0
 class Receiver:
     outside: Outside
     taken: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Events as they came, repeated ones too."""
+    """Received events in order, including repeated ones."""
 
     is_judged: bool = False
     hides_failures: bool = False
-    """Whether a try that failed is taken for one that did not: a planted bug."""
+    """Whether failed attempts are reported as successful: a planted bug."""
 
     async def send(self, url: str, headers: dict[str, str], body: bytes) -> Answer:
-        """Stand for what posts an event, and for the receiver."""
+        """Replace the sender's HTTP client and the receiver."""
         answer = await self._send(body)
         return Answer(200) if self.hides_failures else answer
 

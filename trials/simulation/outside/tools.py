@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Tools(tools_pb2_grpc.ToolServiceServicer):
-    """A tool of each kind of effect; its records, in `outside`, are kept over its deaths."""
+    """Tools with each kind of effect; their records, in `outside`, survive restarts."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -70,7 +70,7 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
         key = request.effect_key
         if request.tool_name in ONCE:
             if (known := outside.begun.get(key)) is not None:
-                # As the tools service answers what it has a record of.
+                # Like the tools service for an effect with a record.
                 result = json.dumps({"error": "unknown"}) if known == BEGUN else known
                 yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=known != BEGUN, result=result))
                 return

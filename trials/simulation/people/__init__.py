@@ -1,1 +1,1 @@
-"""People who use a simulated world's services, and what they were told."""
+"""The users of a simulated world's services, and their observations."""

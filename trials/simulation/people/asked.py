@@ -1,4 +1,4 @@
-"""What people have asked, done and been told."""
+"""Records of the users' questions, acts and observations."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PHASES = {
     "gate": "gate",
     "compaction": "compaction",
 }
-"""What a run does behind an event, by the first word of its type."""
+"""Phase of a run after an event, by the first word of the event's type."""
 
 ENDINGS = {"gate.close": "tool", "tool.result": "between", "compaction.complete": "between"}
-"""Events behind which it does something else."""
+"""Events that end a phase, with the phase that follows."""
 
 
 @dataclass
 class Asked:
-    """One query as its reader has seen it."""
+    """One query, as seen by its reader."""
 
     chat_id: str
     request_id: str
@@ -35,20 +35,20 @@ class Asked:
     agent: str
     when_busy: str = ""
     answer: str = "reject"
-    """What its reader does at its gates, one of ANSWERS."""
+    """The reader's behaviour at gates, one of ANSWERS."""
     is_http: bool = False
-    """Whether it is asked and read over HTTP."""
+    """Whether it is sent and read over HTTP."""
     is_recorded: bool = False
     run_id: str = ""
     events: list[Event] = field(default_factory=list[Event])
     tries: int = 0
-    """Streams that were opened."""
+    """Number of opened streams."""
     refusal: str = ""
-    """Reason of an error that says: never."""
+    """Reason of a permanent error."""
     leaves: bool = False
-    """Whether its reader is about to leave, and to come back."""
+    """Whether its reader is about to leave and return."""
     is_left: bool = False
-    """Whether its reader is about to leave for good, or has."""
+    """Whether its reader is about to leave for good, or has left."""
 
     gates: dict[str, Event] = field(default_factory=dict[str, Event])
     """Gates that its reader has seen open, by id."""
@@ -59,20 +59,20 @@ class Asked:
 
     @property
     def outcome(self) -> str:
-        """In a word."""
+        """Type of the last event, error code, refusal, or "open"."""
         if self.end is None:
             return self.refusal or "open"
         return self.end.get("error", {}).get("code", self.end["type"])
 
 
 def name_phase(event: Event) -> str:
-    """Say what a run does that has sent this event last."""
+    """Return the phase of a run after its last event."""
     kind: str = event["type"]
     return ENDINGS.get(kind) or PHASES.get(kind.partition(".")[0], "between")
 
 
 def find_phases(asked: Iterable[Asked]) -> list[str]:
-    """Return what the open runs of these do, by the last event that the reader of each has seen."""
+    """Return the phases of these queries' open runs, by the last event that each reader has seen."""
     open_runs = [one for one in asked if one.end is None and not one.refusal and not one.is_left]
     found = [name_phase(run.events[-1]) if run.events else "start" for run in open_runs]
     return [*dict.fromkeys(found)] or ["idle"]
@@ -80,7 +80,7 @@ def find_phases(asked: Iterable[Asked]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StateMove:
-    """A read or a change of a chat's state, from question to answer."""
+    """A read or change of a chat's state, from request to answer."""
 
     chat_id: str
     is_change: bool
@@ -97,19 +97,19 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of what a chat shows that was answered."""
+    """An acknowledged edit of a chat's view."""
 
     chat_id: str
     kind: str
     """One of EDIT_KINDS."""
     request: Any
     n: int
-    """Number of the line that says so; 0: nothing had to change."""
+    """Number of the edit's log line; 0 if nothing had to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateTry:
-    """An answer to a gate, and what became of it."""
+    """An attempt to answer a gate, and its result."""
 
     run_id: str
     gate_id: str
@@ -118,24 +118,26 @@ class GateTry:
     status: str
     """accepted, duplicate, expired, unmatched, or the reason of an error."""
     who: str
-    """The user who gave it."""
+    """User who gave the answer."""
 
 
 @dataclass
 class Kept:
-    """A schedule, as its user knows it."""
+    """A schedule, as known to its user."""
 
     schedule_id: str
     last: schedule_pb2.Schedule
-    """As it was after the faults, and before it was paused."""
+    """State after the faults and before it was paused."""
     triggered_at: list[int] = field(default_factory=list[int])
-    """Times of triggers that were answered."""
+    """Times of acknowledged triggers."""
     tries: int = 0
-    """Tries of them; each may have made a time that a fail-over took back before another was answered."""
+    """Number of trigger attempts; each may have created a time that a fail-over took back before another was
+    answered.
+    """
 
 
 Shown: TypeAlias = dict[tuple[str, str], tuple[str, ...]]
-"""Voters of each gate that waits, by run and gate."""
+"""Voters of each waiting gate, by run and gate."""
 
 
 def as_json(delta: agent_pb2.AgentDelta) -> Event:

@@ -1,4 +1,4 @@
-"""Everybody who uses the services of a world, each a process of their own."""
+"""All users of a world's services, each in a process."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Crowd:
         self._ids = Random(f"{plan.seed}/chats")
         self.chat_ids = [self._make_id() for _ in range(plan.chats)]
         self.begun = [[asyncio.Event() for _ in acts] for acts in plan.people]
-        """Set when each person's acts begin."""
+        """Set when each person's acts start."""
         self.people: list[User] = []
-        """Whose acts are judged."""
+        """Users to be judged."""
         self.watchers: list[User] = []
         self.erased: Erased | None = None
-        """What is known of who is erased, if somebody is."""
+        """State of the erased user; None if no user is erased."""
         self._asking: list[asyncio.Event] = []
         self._beside: list[asyncio.Event] = []
-        """Set when those have finished who ask, and who are there until those have."""
+        """Set when the users who ask, and those who stay until then, have finished."""
         self._over = asyncio.Event()
         self._judged = asyncio.Event()
         self._watched: asyncio.Event | None = None
@@ -78,7 +78,7 @@ class Crowd:
             await finished.wait()
 
     async def judge(self, name: str, judge: Callable[[User], Awaitable[None]]) -> None:
-        """Have somebody judge it all, as a user; then let those go who watch."""
+        """Run the judge as a user, then let the watchers leave."""
         await self._start(name, judge, REQUESTER, []).wait()
         self._judged.set()
         if self._watched is not None:
@@ -101,7 +101,7 @@ class Crowd:
         return self._start(f"{USER}-{name}", work, who, self.people if into is None else into)
 
     def _start(self, name: str, work: Callable[[User], Awaitable[None]], who: str, into: list[User]) -> asyncio.Event:
-        """Start a user's process, which joins `into`; return what is set when its work is done."""
+        """Start a user's process, and add the user to `into`; return an event that is set when its work is done."""
         world, finished = self._world, asyncio.Event()
 
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""Somebody who edits chats: titles, pins and the summary, and takes back what models are shown."""
+"""A user who edits chats: titles, pins, summaries, and reverts of the models' view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_QUERY_N = 1
 
 
 async def edit_chats(editor: User, planned: Sequence[PlannedEdit], chat_ids: Sequence[str]) -> None:
-    """Do the edits one after the other, each until it is answered or refused for good."""
+    """Do the edits one after another, each until it is answered or refused permanently."""
     for edit in planned:
         await asyncio.sleep(max(0.0, edit.at_s - asyncio.get_running_loop().time()))
         await _edit_chat(editor, chat_ids[edit.chat], edit.kind)
@@ -39,7 +39,7 @@ async def _edit_chat(editor: User, chat_id: str, kind: str) -> None:
 
 
 async def _make_request(editor: User, chat_id: str, kind: str) -> tuple[str, Any] | None:
-    """Return the method of memory and its request; None where there is nothing to be edited."""
+    """Return the memory method and its request; None if there is nothing to edit."""
     memory = editor.memory
     if kind == "title":
         title = f"title {new_uuid()}"

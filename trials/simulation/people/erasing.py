@@ -1,4 +1,4 @@
-"""Somebody whose data is erased in the midst of things, and who has that done."""
+"""The erasure of a user during other activity, and the user who requests it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ if TYPE_CHECKING:
 CALL_S = 20.0
 
 LOOK_S, LOOKS = 2.0, 350
-"""Between looks at an erasure, and how many there may be behind the faults: a claim of who is dead holds for ten
-minutes at its last step."""
+"""Time between checks of an erasure, and their maximum number after the faults: the claim of a dead process
+holds for ten minutes at its last step.
+"""
 
 FACT_S = (0.5, 4.0)
-"""Between two facts that the guest stores."""
+"""Time between two facts stored by the guest."""
 
 
 @dataclass
 class Erased:
-    """What a guest has said, and what became of it."""
+    """The guest's messages, and the state of the erasure."""
 
     hosted: str
-    """The chat of another in which the guest takes part."""
+    """Another user's chat in which the guest takes part."""
     own: list[str]
-    """The guest's chats."""
+    """The guest's own chats."""
     key_id: str
-    """Of the guest's key."""
+    """Id of the guest's key."""
     words: list[str] = field(default_factory=list[str])
-    """One of each thing that the guest has said, which is nowhere else."""
+    """One unique word from each of the guest's inputs."""
     stored: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
-    """When each of the guest's facts was asked for, in seconds of the world, and made, by memory's clock."""
+    """Request time of each of the guest's facts, in seconds of the world, and its creation time by memory's clock."""
     requested_s: float = 0.0
-    """When the erasure was known to be stored."""
+    """Time at which the erasure was known to be stored."""
     run_ids: set[str] = field(default_factory=set[str])
     """The guest's runs."""
     receipt: data_pb2.Erasure | None = None
-    """Of the erasure that is done."""
+    """Receipt of the completed erasure."""
     kept_fact: str = ""
-    """What the host has stored, and nobody has erased."""
+    """Text of a fact of the host, which must survive."""
     is_hosted: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
     """Whether the erasure is done, or was given up."""
@@ -57,12 +58,12 @@ class Erased:
 
 
 async def visit(guest: User, acts: tuple[Act, ...], erased: Erased) -> None:
-    """Do what people do, and go on with it while it is erased."""
+    """Act like other users, and continue during the erasure."""
     async with asyncio.TaskGroup() as group:
         doing = group.create_task(_do_all(guest, acts, erased))
         await erased.is_over.wait()
         if erased.receipt is None:
-            doing.cancel()  # all of it is refused for ever
+            doing.cancel()  # all further requests are refused forever
 
 
 async def _do_all(guest: User, acts: tuple[Act, ...], erased: Erased) -> None:
@@ -108,7 +109,7 @@ async def _make_schedule(guest: User, erased: Erased) -> None:
 
 
 async def host_and_erase(host: User, planned: PlannedErasure, erased: Erased, until: asyncio.Event) -> None:
-    """Let the guest take part in a chat, have all that is the guest's erased, and wait for the receipt."""
+    """Invite the guest to a chat, erase all of the guest's data, and wait for the receipt."""
     await _host(host, erased)
     begun = [asyncio.Event() for _ in planned.host_acts]
     async with asyncio.TaskGroup() as group:

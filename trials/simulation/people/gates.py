@@ -1,4 +1,4 @@
-"""People at gates: whoever reads the run answers by Submit, a second client finds the gate in the list."""
+"""Users at gates: the run's reader answers by Submit, a second client finds the gate in the list."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from trials.simulation.people.person import Person
 
 SOON_S, LATE_S = (0.0, 3.0), (10.0, 40.0)
-"""When people answer; gates close within the later of the two."""
+"""Ranges of answer times; gates close within the later one."""
 
 LOOK_S = (1.0, 4.0)
-"""Between two looks of the second client at the list."""
+"""Time between two looks of the second client at the list."""
 
 SHARE = 0.5
 """Share of the gates that a second client answers."""
 
 BEFORE = ("", "", "", "claim", "claim and leave", "delegate", "ask back")
-"""What a second client does with a gate before it answers."""
+"""Actions of a second client before it answers."""
 
 LEASE_MS = (1000, 8000)
-"""How long claims hold."""
+"""Range of the duration of claims."""
 
 AGAIN_S, CALL_S = 0.5, 20.0
 
 CHANGED = "INVALID_REQUEST"
-"""What an approval is told that does not say which arguments, once a vote has changed them."""
+"""Status of an approval that does not name the arguments after a vote has changed them."""
 
 STEP_REFUSALS = ("CLAIMED", "NOT_FOUND", "PERMISSION_DENIED")
-"""Why nothing may be done with a gate: another has claimed it, or its rule says so."""
+"""Reasons why an action at a gate is refused: another client's claim, or the gate's rule."""
 
 REPEATS = "run it again"
-"""Part of the reason of a gate before a call whose first run may have had its effect."""
+"""Part of the reason of a gate for repeating a call whose first run may have had its effect."""
 
 
 async def answer_gate(user: Person, run_id: str, event: Event, how: str) -> None:
-    """Answer a gate as `how` says, one of ANSWERS, and note what becomes of it."""
+    """Answer a gate in the way `how`, one of ANSWERS, and record the result."""
     random, gate_id = RANDOM.get(), event["gateId"]
     if how == "never":
         return
@@ -69,7 +69,7 @@ async def answer_gate(user: Person, run_id: str, event: Event, how: str) -> None
 
 
 async def look_for_gates(user: Person, until: asyncio.Event) -> None:
-    """Answer some of the gates that the list has, for as long as there is somebody who asks."""
+    """Answer some of the listed gates until all questions are done."""
     random = RANDOM.get()
     seen: set[tuple[str, str]] = set()
     while not until.is_set():
@@ -83,7 +83,7 @@ async def look_for_gates(user: Person, until: asyncio.Event) -> None:
 
 
 async def _handle(user: Person, gate: gates_pb2.Gate, random: Random) -> None:
-    """Claim a gate, pass it on or ask about it, and answer it, or some of that."""
+    """Claim, delegate or question a gate, and answer it; some of these steps may be left out."""
     place, before = (gate.run_id, gate.gate_id), random.choice(BEFORE)
     holder, request_id = "", new_uuid()
     told = {"run_id": gate.run_id, "gate_id": gate.gate_id}
@@ -112,7 +112,7 @@ async def _handle(user: Person, gate: gates_pb2.Gate, random: Random) -> None:
 
 
 async def _approve_changed(user: Person, answer: _Answer) -> None:
-    """Approve the arguments that a vote has given the call since."""
+    """Approve the arguments that a vote has since given the call."""
     request = gates_pb2.GetGateRequest(run_id=answer.run_id, gate_id=answer.gate_id)
     found = await user.try_until_answered(lambda: user.gates.GetGate(request, timeout=CALL_S))
     if found is not None and found.gate.arguments:
@@ -121,7 +121,7 @@ async def _approve_changed(user: Person, answer: _Answer) -> None:
 
 
 async def _try_step(user: Person, what: str, call: Any) -> None:
-    """Do something with a gate; others may have been faster, or have claimed it."""
+    """Try an action at a gate; others may have been faster, or may have claimed it."""
     answer = await user.try_until_answered(call)
     if answer is None and user.refusal not in STEP_REFUSALS:
         user.problems.append(f"{user.name}: {what} was refused: {user.refusal}")

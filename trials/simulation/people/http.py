@@ -1,4 +1,4 @@
-"""People over HTTP: a query or an attach as one request, whose answer is read as server-sent events."""
+"""Users over HTTP: a query or an attach as one request, with its answer read as server-sent events."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from trials.simulation.people.asked import Asked
 
 SILENCE_S = 40.0
-"""Time without a heartbeat after which a reader takes the connection for dead."""
+"""Time without a heartbeat after which a reader considers the connection dead."""
 
 PORT = 80
 
 
 class Refused(Exception):
-    """The facade has answered with an error."""
+    """The facade answered with an error."""
 
     def __init__(self, reason: str, *, is_passing: bool) -> None:
         super().__init__(reason)
@@ -29,10 +29,11 @@ class Refused(Exception):
 
 
 async def read_over_http(asked: Asked) -> AsyncGenerator[Event]:
-    """Yield the events of a query, or of its run from behind the last event that was read.
+    """Yield the events of a query, or of its run after the last event read.
 
     Raises:
-        Refused: The answer is an error. OSError, EOFError, TimeoutError: The connection has ended, or said nothing.
+        Refused: The answer is an error.
+        OSError, EOFError, TimeoutError: The connection has ended, or was silent for too long.
     """
     async with asyncio.timeout(SILENCE_S):
         reader, writer = await asyncio.open_connection(FACADE_HOST, PORT)
@@ -70,7 +71,7 @@ def _make_request(asked: Asked) -> bytes:
 
 
 async def _read_chunk(reader: asyncio.StreamReader) -> bytes:
-    """Raises EOFError behind the last one: a stream that was not ended by DONE."""
+    """Read a chunk; EOFError after the last one, which means that the stream was not ended by DONE."""
     size = int(await reader.readuntil(b"\r\n"), 16)
     chunk = await reader.readexactly(size + 2)
     if not size:
@@ -87,7 +88,7 @@ async def _read_refusal(reader: asyncio.StreamReader, head: bytes) -> Refused:
 
 
 def _judge_begun(asked: Asked, event: Event) -> Event:
-    """Raises Refused for an answer that had begun, with a comment, when the query was refused."""
+    """Return the event; Refused if the query was refused after the answer had started with a comment."""
     if event["type"] == "run.error" and not asked.run_id:
         raise Refused(event["error"]["code"], is_passing=event["error"].get("retriable", False))
     return event

@@ -1,4 +1,4 @@
-"""One person: what reaches the services as this user, and what was noted of it."""
+"""One person: access to the services as this user, and records of the acts."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from trials.simulation.world.world import World
 
 AGAIN_S = 0.5
-"""Pause before anything is asked again."""
+"""Pause before a request is repeated."""
 
 
 class Person:
-    """One person, over any of the orchestrators."""
+    """One person, with access through any of the orchestrators."""
 
     def __init__(self, name: str, who: str, addresses: tuple[str, str], world: World) -> None:
-        """`who` is the user whose person it is; `addresses` are the orchestrators' and memory's."""
+        """`who` is the person's user; `addresses` are those of the orchestrators and of memory."""
         self.name, self.who = name, who
         self._addresses = addresses
         self.world, self.story = world, world.story
         self.asked: list[Asked] = []
         self.steers: list[tuple[str, str]] = []
-        """Chat and text of each that was answered."""
+        """Chat and text of each acknowledged steer."""
         self.cancels: list[tuple[Asked, float]] = []
-        """Runs whose cancel was answered, and when, in seconds of the world."""
+        """Runs with an acknowledged cancel, and its time in seconds of the world."""
         self.states: list[StateMove] = []
         self.refusal = ""
-        """Reason of the last error that said: never."""
+        """Reason of the last permanent error."""
         self.gate_tries: list[GateTry] = []
         self.problems: list[str] = []
         self.kept: list[Kept] = []
-        """Schedules."""
+        """Schedules of this person."""
         self.forks: list[Fork] = []
         self.edits: list[Edit] = []
-        """In the order in which they were asked for, one after the other."""
+        """Edits in the order of their requests, which are sequential."""
         self.watched: Shown = {}
-        """Gates that wait, as this person sees them who watches."""
+        """Waiting gates, as seen by this person as a watcher."""
         self.shared: list[str] = []
-        """Chats that others may read."""
+        """Chats shared with others."""
         self.readings: list[tuple[str, list[Event]]] = []
-        """Whole runs as this person has read them once more, by run."""
+        """Whole runs that this person has read again, by run."""
 
     async def __aenter__(self) -> Self:
         scopes = ALL_SCOPES if self.who == REQUESTER else DEFAULT_SCOPES
@@ -85,7 +85,7 @@ class Person:
             await channel.close()
 
     async def try_until_answered(self, call: Any) -> Any:
-        """Return the answer; None for an error that says: never."""
+        """Return the answer, repeating the call after temporary errors; None after a permanent error."""
         while True:
             try:
                 with rpc_errors():

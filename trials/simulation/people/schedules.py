@@ -1,4 +1,4 @@
-"""People who keep schedules: they make them, trigger them, and look at what has become of each time."""
+"""Users with schedules: they create and trigger them, and record the outcome of each time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 CALL_S = 20.0
 
 AHEAD_MS = 8000
-"""By how much a service's clock may be ahead: the greatest skew of a world, and its drift."""
+"""How far a service's clock may be ahead: the greatest skew of a world, and its drift."""
 
 SETTLED_S = 100.0
-"""Time behind the last time that a schedule has, and behind the faults, until what became of it is asked."""
+"""Time after a schedule's last time, and after the faults, until its outcome is read."""
 
 LOOKS_MAX = 10
-"""Times at which that is asked while a trigger waits for a chat in which a run asks, and nobody answers."""
+"""Maximum number of reads while a trigger waits for a chat with a run that has an unanswered gate."""
 
 
 async def keep_schedules(
     user: Person, planned: Sequence[PlannedSchedule], chat_ids: Sequence[str], until: asyncio.Event
 ) -> None:
-    """Keep all of them until everybody is done; then pause them."""
+    """Keep all schedules until all questions are done; then pause them."""
     async with asyncio.TaskGroup() as group:
         for one in planned:
             group.create_task(_keep(user, one, chat_ids, until))
@@ -54,7 +54,7 @@ async def _keep(user: Person, planned: PlannedSchedule, chat_ids: Sequence[str],
         made.once_at = now_ms() + round(planned.in_s * 1000)
     answer = await user.try_until_answered(lambda: user.schedules.CreateSchedule(made, timeout=CALL_S))
     if answer is None:
-        # A chat that nobody has asked yet, or a time that has passed while nobody answered, or by memory's clock.
+        # The chat has no question yet, or the time had passed before memory answered or by memory's clock.
         if user.refusal != "NOT_FOUND" and not 0 < made.once_at <= now_ms() + AHEAD_MS:
             user.problems.append(f"schedule {schedule_id} was refused: {user.refusal}")
         return
@@ -74,7 +74,7 @@ async def _keep(user: Person, planned: PlannedSchedule, chat_ids: Sequence[str],
 
 
 async def _look_until_begun(user: Person, kept: Kept) -> bool:
-    """Ask what became of the schedule until no trigger waits, or LOOKS_MAX times; False: it is not there."""
+    """Read the schedule until no trigger waits, at most LOOKS_MAX times; return False if it is missing."""
     get = schedule_pb2.GetScheduleRequest(schedule_id=kept.schedule_id)
     for look in range(LOOKS_MAX):
         if look:

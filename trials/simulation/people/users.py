@@ -1,4 +1,4 @@
-"""People who use the services as a good client does: they ask again under the same id, and attach again."""
+"""Users who act like a good client: they repeat requests with the same id, and reattach."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from trials.simulation.plan import Act, Interference
 
 CALL_S = 20.0
-"""Limit of one answer."""
+"""Timeout of one answer."""
 
 THINKS_S = (0.0, 0.0, 0.3)
-"""Between what a state is read as and its change: of two at once, or one behind another's commit."""
+"""Time between reading a state and changing it, so that changes are concurrent or follow another's commit."""
 
 
 class User(Person):
-    """One person who asks, and does what people do meanwhile."""
+    """One person who asks, and acts while the run is active."""
 
     async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str], begun: Sequence[asyncio.Event]) -> None:
-        """Do all acts, setting the event of each in `begun` when it begins."""
+        """Do all acts, setting the event of each in `begun` when it starts."""
         for number, act in enumerate(acts):
             await asyncio.sleep(act.pause_s)
             begun[number].set()
@@ -55,7 +55,7 @@ class User(Person):
                     group.create_task(self._interfere(interference, asked))
 
     async def ask(self, asked: Asked) -> None:
-        """Have a query answered, whatever happens meanwhile."""
+        """Ask until the query is answered, despite all faults."""
         self.asked.append(asked)
         async with asyncio.TaskGroup() as group:
             await self._ask(asked, group)
@@ -123,7 +123,7 @@ class User(Person):
         await asyncio.sleep(interference.after_s)
         kind, run_id = interference.kind, asked.run_id
         if kind == "state":
-            # From one version, of which one change may come.
+            # Both start from one version, so only one of the changes may succeed.
             await asyncio.gather(self._change_state(asked.chat_id), self._change_state(asked.chat_id))
         elif kind == "fork":
             await self._fork(asked.chat_id)
@@ -180,7 +180,7 @@ class User(Person):
             self.forks.append(Fork(chat_id, made.chat_id))
 
     async def _change_state(self, chat_id: str) -> None:
-        """Read a chat's state and change it, once each; what is not answered says nothing."""
+        """Read a chat's state and change it, once each; unanswered requests are not recorded."""
         loop = asyncio.get_running_loop()
         try:
             asked_s = loop.time()
@@ -200,7 +200,7 @@ class User(Person):
                 await asyncio.sleep(RANDOM.get().uniform(0, AGAIN_S))
 
     async def read_state(self, chat_id: str) -> None:
-        """Read a chat's state, however often it must be asked for."""
+        """Read a chat's state, repeating the request until it is answered."""
         asked_s = asyncio.get_running_loop().time()
         request = memory_pb2.GetStateRequest(chat_id=chat_id)
         state = await self.try_until_answered(lambda: self.memory.GetState(request, timeout=CALL_S))
@@ -208,7 +208,7 @@ class User(Person):
         self.states.append(StateMove(chat_id, False, version, asked_s, asyncio.get_running_loop().time()))
 
     async def read_again(self, run_id: str) -> list[Event]:
-        """Return the run as somebody sees it who comes later."""
+        """Return the run as a later reader sees it."""
 
         async def read() -> list[Event]:
             async with reading(self.agents.Attach(agent_pb2.AttachRequest(run_id=run_id))) as deltas:

@@ -1,4 +1,4 @@
-"""Somebody who watches the gates that wait, and opens the stream again whenever it breaks."""
+"""A user who watches waiting gates, and reopens the stream whenever it breaks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGAIN_S, CALL_S, PAGE = 0.5, 20.0, 200
 
 
 async def watch_gates(user: Person, until: asyncio.Event) -> None:
-    """Keep `user.watched` as the stream says."""
+    """Keep `user.watched` up to date with the stream."""
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(_watch(user))
         await until.wait()
@@ -58,7 +58,7 @@ def _show(shown: Shown, gate: gates_pb2.Gate) -> None:
 
 
 async def list_waiting(user: Person) -> Shown | None:
-    """Return what ListGates says; None without an answer."""
+    """Return the answer of ListGates; None if there is none."""
     shown: Shown = {}
     request = gates_pb2.ListGatesRequest(scope="tenant", page_size=PAGE)
     with suppress(HeadraceError, grpc.aio.AioRpcError), rpc_errors():

@@ -1,4 +1,4 @@
-"""Somebody who has a webhook told of what happens."""
+"""A user with a webhook for all events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CALL_S = 20.0
 
 
 async def make_webhook(user: Person) -> None:
-    """Make a webhook of all events; what is committed once that was answered is to be told."""
+    """Create a webhook for all events; events committed after the acknowledgement must be delivered."""
     request = webhook_pb2.CreateWebhookRequest(url=URL, webhook_id=new_uuid())
     answer = await user.try_until_answered(lambda: user.webhooks.CreateWebhook(request, timeout=CALL_S))
     if answer is None:
         user.problems.append(f"the webhook was refused: {user.refusal}")
         return
-    # By memory's clock, which writes the lines' times, too.
+    # By memory's clock, which also sets the times of lines.
     user.world.hooked_ms = answer.webhook.updated_at + CALL_S * 1000

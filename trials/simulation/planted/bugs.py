@@ -1,4 +1,4 @@
-"""Planted bugs, each of which the judges must find: none is in the services, all are put around them."""
+"""Planted bugs, each of which the judges must find: wrappers around the services, which stay unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`python -m trials.simulation.planted.find_bugs [BUG…]`: in which seed the judges find each planted bug, and how long
-the story is of the smallest world that shows it; `--write` keeps that in docs/reliability.md.
+"""Finds the seed in which the judges find each planted bug, and the length of the smallest world's story that shows it.
+
+Usage: `python -m trials.simulation.planted.find_bugs [BUG…]`; `--write` writes the results to docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from trials.support.reliability import PAGE
 SEEDS_MAX = 1000
 
 STORY_LINES_MAX = 30
-"""A person reads that many."""
+"""Longest story that a person is expected to read."""
 
 SHRUNK_MAX = 5
-"""Worlds that are made smaller for one bug, until a story is short enough."""
+"""Worlds to shrink for one bug, until a story is short enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     bug: str
     seed: int = 0
-    """0: the judges find nothing."""
+    """Seed in which the judges find the bug; 0: they do not find it."""
     problem: str = ""
     lines: int = 0
-    """Of the shortest story found of a world that shows the bug; 0: none was made smaller."""
+    """Length of the shortest story of a world that shows the bug; 0: no world was shrunk."""
 
 
 def find_bug(bug: str, seeds_max: int, shrinks: bool) -> Found:
-    """Search the seeds in order, and make worlds that show the bug smaller if it `shrinks`, until a story is short."""
+    """Search the seeds in order; if `shrinks`, shrink worlds that show the bug, until a story is short."""
     first, lines = Found(bug), list[int]()
     for seed in range(1, seeds_max + 1):
         if not (problems := simulate_seed(seed, bug=bug).problems):
@@ -61,7 +62,7 @@ def find_bug(bug: str, seeds_max: int, shrinks: bool) -> Found:
 
 
 def write_row(found: Found) -> None:
-    """Put what is known of a bug into its row of the page."""
+    """Write the result for a bug into its row of the page."""
     row = f"| {found.bug} | {found.seed or f'none of {SEEDS_MAX}'} | {found.lines or ''} |"
     PAGE.write_text(re.sub(rf"(?m)^\| {found.bug} \|.*$", row, PAGE.read_text()))
 
@@ -71,8 +72,8 @@ def main() -> int:
     parser.add_argument("bugs", nargs="*", choices=[[], *BUGS], help="all, if none is named")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help="how many are searched for each")
     parser.add_argument("--search", action="store_true", help="make no world smaller")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that search beside each other")
-    parser.add_argument("--write", action="store_true", help="keep what is found in docs/reliability.md")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of parallel search processes")
+    parser.add_argument("--write", action="store_true", help="write the results to docs/reliability.md")
     given = parser.parse_args()
     missed = 0
     prepare_process()

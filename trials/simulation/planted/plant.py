@@ -1,4 +1,4 @@
-"""Puts a bug into a world that is about to begin."""
+"""Plants a bug in a world that is about to begin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def plant(world: World, bug: str) -> None:
-    """Make the world have the bug; empty: none."""
+    """Plant the bug in the world; an empty name plants none."""
     world.bug = bug
     world.storage.faults.skips_syncs = bug == "no sync"
     world.storage.faults.skips_folders = bug == "no folder sync"

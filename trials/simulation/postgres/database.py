@@ -1,4 +1,4 @@
-"""The PostgreSQL of a world: its server, the ways to it, and the faults that it meets."""
+"""The PostgreSQL of a world: its server, the connections to it, and its faults."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from trials.simulation.world.processes import Process
 
 MESSAGES_MAX = 8
-"""Messages after one of which a fault strikes, so that it falls before a statement or between it and its answer."""
+"""Most messages before a fault strikes: a random count puts it before a statement or between it and its answer."""
 
 STALLS_S = (0.1, 1.0, 4.0, 13.0)
-"""How long statements take while the server is slow; some are given up by it, some by its client."""
+"""Delays of statements while the server is slow; the server gives up some of them, and the client others."""
 
 
 class Database:
-    """One database and its standby; what happens to it happens to all who are connected."""
+    """One database and its standby; its faults affect all connected clients."""
 
     def __init__(self, folder: Path, loop: SimulatedLoop, wire: Wire, random: Random, story: Story) -> None:
         folder.mkdir(parents=True)
@@ -41,7 +41,9 @@ class Database:
         self.loop, self.wire, self.random, self.story = loop, wire, random, story
         self.server = Server(self.tables, loop)
         self.ends_taken_back: set[str] = set()
-        """Runs whose ends a fail-over has taken back: never acknowledged, and maybe read."""
+        """Runs with an end that a fail-over has taken back: it was never acknowledged, but clients may have
+        read it.
+        """
         self._ways: dict[WorldWay, None] = {}
         self._strike: tuple[int, Callable[[], None]] | None = None
 
@@ -51,14 +53,14 @@ class Database:
         async with asyncio.timeout(options["timeout"]):
             await way.make_round_trip()
         if not self.server.is_up:
-            raise ConnectionRefusedError("nobody listens at the database's port")
+            raise ConnectionRefusedError("no server listens at the database's port")
         connection = connect_to(self.server, way, options)
         way.protocol = connection._protocol
         self._ways[way] = None
         return connection
 
     def read_logs(self) -> dict[str, list[bytes]]:
-        """Return the lines of each chat, as they are committed; none before there are tables."""
+        """Return the committed lines of each chat; empty before there are tables."""
         if not self.tables.committed.execute("SELECT 1 FROM sqlite_master WHERE name = 'lines'").fetchone():
             return {}
         query = "SELECT chat_id, data FROM lines JOIN chats ON chats.id = lines.chat ORDER BY chat_id, n"
@@ -68,12 +70,12 @@ class Database:
         return logs
 
     def list_ended(self) -> set[str]:
-        """Return the runs that have an end in the log."""
+        """Return the runs with an end in the log."""
         lines = (json.loads(line) for log in self.read_logs().values() for line in log)
         return {line["runId"] for line in lines if line["_type"] == "run"}
 
     def release(self) -> None:
-        """Let pass what was held where two were parted that are so no more."""
+        """Deliver held messages between processes that have a path again."""
         for way in [*self._ways]:
             way.release()
 
@@ -94,17 +96,17 @@ class Database:
         return bool(ways)
 
     def strike_at(self, message: int, action: Callable[[], None]) -> None:
-        """Do `action` in the place of one of the next messages, which is lost."""
+        """Run `action` instead of delivering one of the next messages, which is lost."""
         self._strike = message, action
 
     def strike_now(self, action: Callable[[], None]) -> None:
-        """Do `action` unless it has been done."""
+        """Run `action` unless it has already run."""
         if self._strike is not None and self._strike[1] is action:
             self._strike = None
             action()
 
     def is_lost(self) -> bool:
-        """Count a message; return whether it is lost, as a fault strikes in its place."""
+        """Count a message; return whether it is lost because a fault strikes instead."""
         if self._strike is None:
             return False
         left, action = self._strike
@@ -121,7 +123,7 @@ class Database:
 
 
 class WorldWay:
-    """What lies between one client and the server; `protocol` is the client's end, once there is one."""
+    """The path between one client and the server; `protocol` is the client's end, once it exists."""
 
     protocol: ModelProtocol
 
@@ -129,7 +131,7 @@ class WorldWay:
         self.process = process
         self._database = database
         self._last_s = {True: 0.0, False: 0.0}
-        """When what was sent last arrives, of answers and of calls."""
+        """Arrival times of the last answer and the last call."""
         self._held: list[tuple[Callable[[], None], Context, bool]] = []
         self._is_cut = False
 
@@ -167,14 +169,14 @@ class WorldWay:
             self.send(deliver, context, is_answer=is_answer)
 
     async def make_round_trip(self) -> None:
-        """Wait until a connection has been asked for and answered; for ever without a path."""
+        """Wait until a connection has been requested and answered; without a path, wait forever."""
         if not self.has_path():
             await asyncio.Event().wait()
         wire = self._database.wire
         await asyncio.sleep(2 * wire.choose_delay_s(self.process.name, POSTGRES))
 
     def cut(self, client_notice_s: float, server_notice_s: float) -> None:
-        """Break it; each end notices after a time of its own."""
+        """Break the connection; each end notices after its own time."""
         self._is_cut = True
         error = asyncpg.ConnectionDoesNotExistError(GONE)
         loop, context = self._database.loop, self.protocol.context
@@ -182,7 +184,7 @@ class WorldWay:
         loop.call_later(server_notice_s, self._end, context=Context())
 
     def lose_client(self, notice_s: float) -> None:
-        """End the session of a client that is dead."""
+        """End the session of a dead client."""
         self._is_cut = True
         self._database.loop.call_later(notice_s, self._end, context=Context())
 

@@ -1,7 +1,7 @@
-"""The store's SQL for PostgreSQL as SQLite takes it: each statement as steps, each data-changing part of a WITH one.
+"""Translates the store's PostgreSQL statements for SQLite; each data-changing part of a WITH becomes a separate step.
 
-What SQLite has no words for (arrays, rows that an earlier step has returned) stays as a token, which `expand` replaces
-by rows of values. A statement that uses what is not known here fails in SQLite, and with it the world.
+Parts without a SQLite equivalent (arrays, rows of an earlier step) become tokens, which `expand` replaces with rows of
+values. A statement with an unsupported construct fails in SQLite, and the world with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 Rows: TypeAlias = "tuple[Sequence[str], Sequence[Sequence[Any]]]"
-"""Names of columns, and rows."""
+"""Column names and rows."""
 
 WRITES = ("INSERT", "UPDATE", "DELETE", "CREATE", "ALTER")
 
@@ -21,7 +21,7 @@ _LEFT_OUT = re.compile(
     r"CREATE EXTENSION|CREATE SEQUENCE|CREATE INDEX \w+ ON \w+ USING|ALTER TABLE \w+ ALTER"
     r"|UPDATE chats SET title = CASE"
 )
-"""Statements of migrations that change nothing in a new database, or how fast it is."""
+"""Statements of migrations that change nothing in a new database, or only its speed."""
 
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, flags), by)
@@ -56,26 +56,26 @@ _RETURNING = re.compile(r"(?<=\bRETURNING )(.*)$", re.S)
 @dataclass(frozen=True, slots=True)
 class Step:
     name: str
-    """Of the part of a WITH; empty: the statement itself."""
+    """Name of the part of a WITH; empty: the statement itself."""
     text: str
-    """With numbered marks (?1), and tokens."""
+    """The statement, with numbered parameters (?1) and tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
     steps: tuple[Step, ...]
     writes: bool
-    """Whether it changes or locks rows."""
+    """Whether the statement changes or locks rows."""
 
 
 @cache
 def translate(text: str) -> Translated:
-    """Translate one statement, or several that have no values."""
+    """Translate one statement, or several without values."""
     steps: list[Step] = []
     for statement in split_statements(text):
         parts, rest = _split_with(statement)
         names = tuple(name for name, part in parts if "RETURNING" in part or part.startswith("SELECT"))
-        # What a statement inserts its other parts do not see.
+        # Other parts of a statement do not see the rows that it inserts.
         parts.sort(key=lambda part: part[1].startswith("INSERT"))
         steps += [Step(name, _translate_part(part, names)) for name, part in [*parts, ("", rest)]]
     is_locked = re.search(r"\bFOR (NO KEY )?UPDATE\b", text) is not None
@@ -83,7 +83,7 @@ def translate(text: str) -> Translated:
 
 
 def split_statements(text: str) -> list[str]:
-    """Split at semicolons, and each addition of a column from the others of its statement."""
+    """Split at semicolons, and separate each added column from the rest of its statement."""
     bare = re.sub(r"--[^\n]*", "", text)
     found: list[str] = []
     for statement in filter(None, map(str.strip, bare.split(";"))):
@@ -98,7 +98,7 @@ def split_statements(text: str) -> list[str]:
 
 
 def _split_with(statement: str) -> tuple[list[tuple[str, str]], str]:
-    """Return the parts of a WITH by name, and the statement behind them."""
+    """Return the parts of a WITH by name, and the statement that follows them."""
     parts: list[tuple[str, str]] = []
     head = re.compile(r"\s*(?:WITH|,)\s+(\w+) AS \(")
     while (found := head.match(statement)) is not None and (parts or statement.startswith("WITH")):
@@ -109,7 +109,7 @@ def _split_with(statement: str) -> tuple[list[tuple[str, str]], str]:
 
 
 def _find_end(text: str, start: int) -> int:
-    """Return where the parenthesis closes that is open at `start`."""
+    """Return the position of the parenthesis that closes the one at `start`."""
     depth, is_quoted = 1, False
     for at in range(start, len(text)):
         if text[at] == "'":
@@ -130,7 +130,7 @@ def _translate_part(text: str, names: Sequence[str]) -> str:
     if text.startswith("INSERT") and "SELECT" in text and not re.search(r"\bWHERE\b|\bORDER BY\b", text):
         text = re.sub(r"\bON CONFLICT\b", "WHERE true ON CONFLICT", text)
     if text.startswith(("UPDATE", "INSERT")):
-        # SQLite names what it returns by the row alone.
+        # In SQLite, RETURNING takes column names without their tables.
         text = _RETURNING.sub(lambda found: re.sub(r"\b(gates|runs)\.", "", found[1]), text)
     return re.sub(r"\$(\d+)", r"?\1", text)
 
@@ -153,7 +153,7 @@ _TOKEN = re.compile(r"«(\w+) ([^»]*)»")
 
 
 def expand(text: str, values: Sequence[Any], results: Mapping[str, Rows]) -> tuple[str, list[Any]]:
-    """Return a step's statement with its values: arrays and rows of earlier steps have marks of their own."""
+    """Return a step's statement and its values, with separate parameters for arrays and for rows of earlier steps."""
     bound: list[Any] = [None if isinstance(value, list) else value for value in values]
 
     def put(value: Any) -> str:
@@ -177,7 +177,7 @@ def expand(text: str, values: Sequence[Any], results: Mapping[str, Rows]) -> tup
 
 @lru_cache(1000)
 def _count_marks(text: str) -> int:
-    """Return the highest number of a mark: SQLite takes exactly so many values."""
+    """Return the highest parameter number: SQLite accepts exactly this number of values."""
     return max((int(number) for number in re.findall(r"\?(\d+)", text)), default=0)
 
 
@@ -193,5 +193,5 @@ def _render_row(row: Sequence[Any], put: Any) -> str:
 
 
 def iterate_values(values: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Yield the values of each execution; one without values where there are none."""
+    """Yield the values of each execution; yield one empty sequence if there are none."""
     yield from values or [()]

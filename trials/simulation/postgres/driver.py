@@ -1,4 +1,4 @@
-"""asyncpg over a modelled server: its own connections, transactions and pools, with another protocol below them."""
+"""asyncpg for a modelled server: its own connections, transactions and pools, over a modelled protocol."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _numbers = itertools.count(1)
 
 
 class Way(Protocol):
-    """What lies between a process and the server."""
+    """The path between a process and the server."""
 
     def send(self, deliver: Callable[[], None], context: Context, *, is_answer: bool) -> None:
-        """Call `deliver` in the context later, behind all that was sent this way before, or never."""
+        """Call `deliver` in the context later, after all earlier deliveries in this direction, or never."""
         ...
 
     def has_path(self) -> bool: ...
@@ -45,7 +45,7 @@ class DirectWay:
 
 @dataclass(slots=True)
 class Statement:
-    """A prepared statement, which takes any values."""
+    """A prepared statement, which accepts any values."""
 
     query: str
     record_class: Any
@@ -58,17 +58,17 @@ class Statement:
         return set()
 
     def _init_codecs(self) -> None:
-        """Values stay as they are."""
+        """Do nothing: values are not converted."""
 
     def mark_unprepared(self) -> None:
-        """Nothing was prepared."""
+        """Do nothing: nothing was prepared."""
 
     def mark_closed(self) -> None:
-        """Nothing is kept of it."""
+        """Do nothing: no state is kept."""
 
 
 class ModelProtocol:
-    """The client's end of a connection, in the place of asyncpg's protocol."""
+    """The client's end of a connection, which replaces asyncpg's protocol."""
 
     def __init__(self, server: Server, way: Way, timeout_s: float | None, settings: SessionSettings) -> None:
         self._server, self._way, self._timeout_s = server, way, timeout_s
@@ -76,15 +76,15 @@ class ModelProtocol:
         self._pending: asyncio.Future[list[Row]] | None = None
         self._is_open = True
         self._is_in_transaction = False
-        """As the last answer said."""
+        """State after the last answer."""
         self._is_answered = asyncio.Event()
-        """Whether no call is on its way, also none that its caller has given up."""
+        """Whether no call is in progress, including calls that their callers have given up."""
         self._is_answered.set()
         self.connection: Any = None
         self.queries_count = 0
         self.session: Session = server.open_session(settings, self._on_notice, self._on_loss)
 
-    # What the server sends.
+    # Messages of the server.
 
     def _answer(self, future: asyncio.Future[list[Row]]) -> Callable[[list[Row] | Exception], None]:
         def deliver(outcome: list[Row] | Exception, is_in_transaction: bool) -> None:
@@ -114,7 +114,7 @@ class ModelProtocol:
         self._way.send(lambda: self.break_off(error), self.context, is_answer=True)
 
     def break_off(self, error: Exception) -> None:
-        """Lose the connection: what waits for an answer is told."""
+        """Lose the connection; a waiting call fails with `error`."""
         if not self._is_open:
             return
         self._is_open = False
@@ -124,10 +124,10 @@ class ModelProtocol:
         if self.connection is not None:
             self.connection._cleanup()  # as asyncpg does when it notices
 
-    # What asyncpg's connection asks for.
+    # Methods that asyncpg's connection calls.
 
     async def _call(self, text: str, executions: Sequence[Sequence[Any]]) -> list[Row]:
-        await self._is_answered.wait()  # as asyncpg waits for the end of what it has cancelled
+        await self._is_answered.wait()  # asyncpg, too, waits for the end of a cancelled call
         if not self._is_open:
             raise asyncpg.ConnectionDoesNotExistError(GONE)
         self.queries_count += 1
@@ -193,7 +193,7 @@ class ModelProtocol:
         return asyncpg.Record
 
     def _get_timeout(self, timeout: float | None) -> None:
-        """Say that there is none: `_call` has one of its own, by the loop's clock."""
+        """Return None: `_call` has its own timeout, by the loop's clock."""
 
     def _is_cancelling(self) -> bool:
         return not self._is_answered.is_set()
@@ -205,9 +205,9 @@ class ModelProtocol:
 
 
 def _expire(future: asyncio.Future[Any]) -> None:
-    """Say that the answer took too long, as asyncpg does: also to a caller that has been cancelled before.
+    """Report a timeout as asyncpg does, also to a caller that was cancelled before.
 
-    There, asyncio.timeout raises CancelledError in Python 3.11.2 and TimeoutError in 3.11.7.
+    In that case, asyncio.timeout raises CancelledError in Python 3.11.2 and TimeoutError in 3.11.7.
     """
     if not future.done():
         future.set_exception(TimeoutError())
@@ -235,7 +235,9 @@ _classes: dict[type, Any] = {}
 
 
 def _make_class(base: type[asyncpg.Connection]) -> Any:
-    """Return the class with what a simulation needs: an order of sets that is no address, and an end without a word."""
+    """Return a subclass for simulations: sets of its objects do not depend on addresses, and it ends without a
+    warning.
+    """
     if base not in _classes:
 
         class Modelled(base):

@@ -1,4 +1,4 @@
-"""Faults of a world's PostgreSQL, as they happen."""
+"""Applies the faults of a world's PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from trials.simulation.postgres.database import Database
 
 KINDS = ("kill", "stop", "failover", "stall", "ENOSPC")
-"""Of the server itself; those of its network are the world's."""
+"""Faults of the server itself; the world applies those of its network."""
 
 SEEN_AND_GONE = "database seen and gone"
-"""Count of fail-overs to a standby that had not what clients had read."""
+"""Count of fail-overs to a standby that lacked rows that clients had read."""
 
 STRIKES_S = 3.0
-"""How long a fault waits for its message; then it strikes anyway."""
+"""Longest time that a fault waits for its message before it strikes."""
 
 
 async def strike_database(database: Database, fault: Fault) -> None:
-    """Let a fault of KINDS happen; it is over when this returns."""
+    """Apply a fault of KINDS; return when it is over."""
     server = database.server
     # One fail-over at a time: there is one standby.
     if not server.is_up or (fault.kind == "failover" and not server.has_standby):
@@ -58,10 +58,10 @@ async def _end_server(database: Database, fault: Fault, error: Exception) -> Non
 
 
 async def _fail_over(database: Database, fault: Fault) -> None:
-    """Lose the standby, so that nothing is acknowledged, and then the server: the standby takes its place.
+    """Lose the standby, so that no commit is acknowledged, and then the server: the standby replaces it.
 
-    What waited for the standby is there or not. In one of three it was seen before it is gone: the server came back
-    once more, and its clients read there what the standby never had.
+    The commit that waits for the standby survives or not. In one of three fail-overs, clients see it before it is lost:
+    the server comes back once more, and clients read rows there that the standby never had.
     """
     server, tables, random = database.server, database.tables, database.random
     server.has_standby = False

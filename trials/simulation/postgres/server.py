@@ -1,7 +1,7 @@
-"""A PostgreSQL server as its clients meet it: sessions, transactions, locks, notifications, crashes and fail-overs.
+"""Models a PostgreSQL server for clients: sessions, transactions, locks, notifications, crashes and fail-overs.
 
-A transaction is READ COMMITTED until it writes, or locks a row; from then on to its end it is the only one that does,
-and others wait. Everything here happens in callbacks of nobody's process: a server goes on when its clients die.
+A transaction is READ COMMITTED until it writes or locks a row; from then until its end, no other transaction writes or
+locks, and others wait. The server's callbacks belong to no simulated process, so it continues when its clients die.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _BEGIN = re.compile(r"BEGIN(?P<snapshot> ISOLATION LEVEL REPEATABLE READ)?")
 _LISTEN = re.compile(r'LISTEN "?(\w+)"?')
 _UNMODELLED = re.compile(r"SET LOCAL |(SET|RESET) statement_timeout|VACUUM ")
-"""What changes nothing that a client of the model sees."""
+"""Statements without an effect for clients of the model."""
 _RESET = re.compile(r"SELECT pg_advisory_unlock_all")
 _ABOUT_SESSION = {"SELECT pg_backend_pid()": "pid", "SELECT pg_postmaster_start_time()": "began"}
 _ADVISORY = re.compile(r"SELECT pg_advisory_xact_lock\(")
@@ -37,24 +37,24 @@ class Server:
         self.tables, self._loop = tables, loop
         self.is_up = True
         self.has_standby = True
-        """Whether the standby answers: without it nothing is acknowledged."""
+        """Whether the standby answers: without it, no commit is acknowledged."""
         self.is_full = False
         self.on_full: Callable[[], None] = lambda: None
-        """Called once when the full disk refuses something."""
+        """Called once when the full disk refuses a statement."""
         self.choose_stall_s: Callable[[], float] = lambda: 0.0
-        """How long the next statement takes before it begins."""
+        """Chooses the delay before the next statement begins."""
         self.on_stall: Callable[[], None] = lambda: None
-        """Called once when one takes long."""
+        """Called once when a statement is delayed."""
         self.sessions: dict[int, Session] = {}
         self._began = 1
         self._pids = itertools.count(1)
         self._writing: Session | None = None
-        """The session whose transaction writes."""
+        """The session with the writing transaction."""
         self._advisory: dict[object, Session] = {}
         self._waiting: list[tuple[Session, Call]] = []
         """Calls that wait for a lock, in order."""
         self._committing: tuple[Session, Call, Callable[[], None]] | None = None
-        """What waits for the standby, with what answers it."""
+        """The commit that waits for the standby, and the function that completes it."""
 
     def open_session(
         self, settings: SessionSettings, notify: Callable[[int, str, str], None], lose: Callable[[Exception], None]
@@ -64,7 +64,7 @@ class Server:
         return session
 
     def receive(self, session: Session, call: Call) -> None:
-        """Do what a client asks for; its answer may come later."""
+        """Execute a client's call; the answer may come later."""
         if session.is_lost:
             return
         _stop(session.idle)
@@ -78,7 +78,7 @@ class Server:
             self._waiting.append((session, call))
 
     def cancel(self, session: Session, call: Call) -> None:
-        """Give up a statement that has not ended; a commit stands, also one that waits for the standby."""
+        """Cancel a statement that has not ended; a commit remains, even one that waits for the standby."""
         if (session, call) in self._waiting and not call.text.startswith(("COMMIT", "ROLLBACK")):
             self._waiting.remove((session, call))
             self._refuse(session, call, asyncpg.QueryCanceledError("canceling statement"))
@@ -86,7 +86,7 @@ class Server:
             self._acknowledge()
 
     def end_session(self, session: Session) -> None:
-        """Roll back what a client has left that is gone."""
+        """Roll back the open transaction of a client that has gone."""
         if session.is_lost:
             return
         session.is_lost = True
@@ -101,10 +101,12 @@ class Server:
         self._end_transaction(session, "ROLLBACK")
         self._go_on()
 
-    # What becomes of the server.
+    # Crashes and starts.
 
     def crash(self, error: Exception, *, keeps_last: bool = True) -> None:
-        """Lose all sessions. What was acknowledged stays, and what waited for the standby, if it `keeps_last`."""
+        """Lose all sessions. Acknowledged commits remain; a commit that waits for the standby remains if
+        `keeps_last`.
+        """
         self.is_up = False
         committing, self._committing = self._committing, None
         if committing is not None:
@@ -116,13 +118,13 @@ class Server:
             session.lose(error)
 
     def start(self) -> None:
-        """Start again, as this server or as the one that takes its place."""
+        """Start again, as this server or as its successor."""
         if not self.is_up:
             self.is_up = True
             self._began += 1
 
     def find_standby(self) -> None:
-        """Acknowledge what has waited for the standby, which is back."""
+        """Acknowledge the commit that waits for the standby, which is back."""
         self.has_standby = True
         if self._committing is not None:
             self._acknowledge()
@@ -131,7 +133,7 @@ class Server:
     # Statements.
 
     def _try(self, session: Session, call: Call) -> bool:
-        """Run a call; False where it has to wait."""
+        """Run a call; return False if it has to wait."""
         if self._loop.time() < call.not_before_s:
             return False
         try:
@@ -144,7 +146,7 @@ class Server:
         return rows is not None or call.is_committing
 
     def _run(self, session: Session, call: Call) -> list[Row] | None:
-        """Return the rows; None where it waits."""
+        """Return the rows; None if the call waits."""
         text = call.text
         if text in _ABOUT_SESSION:
             return [(getattr(session, _ABOUT_SESSION[text]),)]
@@ -199,7 +201,7 @@ class Server:
         return rows if session.in_transaction else self._commit(session, call, rows)
 
     def _commit(self, session: Session, call: Call, rows: Iterable[Row] = ()) -> list[Row] | None:
-        """Commit, and return the rows; None where the standby does not answer."""
+        """Commit and return the rows; return None if the standby does not answer."""
         found = [*rows]
 
         def commit() -> None:
@@ -217,7 +219,7 @@ class Server:
         return found
 
     def _acknowledge(self) -> None:
-        """Commit what has waited for the standby."""
+        """Complete the commit that waits for the standby."""
         assert self._committing is not None, "something waits"
         session, call, commit = self._committing
         self._committing = None
@@ -259,7 +261,7 @@ class Server:
         session.lose(asyncpg.IdleInTransactionSessionTimeoutError("terminating connection"))
 
     def _go_on(self) -> None:
-        """Let calls go on that have waited for what is free now."""
+        """Resume calls that have waited for a lock."""
         if self._waiting:
             self._loop.call_soon(self._try_waiting, context=Context())
 
@@ -279,7 +281,7 @@ class Server:
                     session.notify(sender.pid, channel, text)
 
     def _call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle | None:
-        """Return None for what never happens."""
+        """Call `callback` after `delay_s`; return None for an infinite delay."""
         if delay_s == inf:
             return None
         return self._loop.call_later(delay_s, callback, context=Context())

@@ -1,4 +1,4 @@
-"""A client's session with a modelled server, and what it asks for."""
+"""A client's session with a modelled server, and its calls."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class Call:
     executions: Sequence[Sequence[Any]]
     answer: Callable[[list[Row] | Exception], None]
     timer: asyncio.TimerHandle | None = None
-    """Ends it after the session's statement timeout."""
+    """Ends the call after the session's statement timeout."""
     not_before_s: float = 0.0
-    """When it begins, on a server that is slow."""
+    """Earliest start of the call, on a slow server."""
     is_committing: bool = False
-    """Whether its effect waits for the standby alone."""
+    """Whether only the standby's confirmation is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     statement_s: float = inf
-    """How long a statement may take."""
+    """Longest time of one statement."""
     idle_s: float = inf
-    """How long nothing may happen in a transaction."""
+    """Longest time that a transaction may be idle."""
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> SessionSettings:
-        """Read what a client has set; 0, as PostgreSQL's own, limits nothing."""
+        """Read a client's settings; 0 sets no limit, as in PostgreSQL."""
         names = ("statement_timeout", "idle_in_transaction_session_timeout")
         return cls(*(int(settings.get(name, 0)) / 1000 or inf for name in names))
 
@@ -46,11 +46,11 @@ class SessionSettings:
 class Session:
     pid: int
     began: int
-    """Number of its server's start."""
+    """Number of the server start in which the session began."""
     settings: SessionSettings
     notify: Callable[[int, str, str], None]
     lose: Callable[[Exception], None]
-    """Tells its client that the server is gone, or has ended the session."""
+    """Notifies the client that the server has stopped or has ended the session."""
     is_lost: bool = False
     in_transaction: bool = False
     is_failed: bool = False
@@ -58,5 +58,5 @@ class Session:
     listening: set[str] = field(default_factory=set[str])
     advisory: set[object] = field(default_factory=set[object])
     notices: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What its transaction notifies once it is committed."""
+    """Notifications that the transaction sends once it is committed."""
     idle: asyncio.TimerHandle | None = None

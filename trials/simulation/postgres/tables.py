@@ -1,4 +1,4 @@
-"""The tables of a modelled database: a SQLite file that shows what is committed, and takes one writer at a time."""
+"""The tables of a modelled database: a SQLite file with the committed rows, which has one writer at a time."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from trials.simulation.postgres.dialect import Rows, Translated, expand, iterate
 Row: TypeAlias = "tuple[Any, ...]"
 
 CONNECT: Any = sqlite3.connect
-"""Of before a world puts its own in its place, which watches the files of the other store."""
+"""The original function: a world replaces `sqlite3.connect` with one that watches the files of the other store."""
 
 STATEMENTS_MAX = 1000
-"""Statements that a connection keeps prepared: the store's, with as many rows as they have at most."""
+"""Prepared statements that a connection keeps: those of the store, with each of their numbers of rows."""
 
 REFUSALS: dict[str, type[asyncpg.PostgresError]] = {
     "UNIQUE": asyncpg.UniqueViolationError,
     "FOREIGN KEY": asyncpg.ForeignKeyViolationError,
     "NOT NULL": asyncpg.NotNullViolationError,
 }
-"""What PostgreSQL calls what SQLite refuses, by the first words of its message."""
+"""PostgreSQL's errors for SQLite's refusals, by the first words of the message."""
 
 
 class Tables:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.notices: list[tuple[str, str]] = []
-        """Channel and text of what the running statement notifies."""
+        """Channel and text of each notification of the running statement."""
         self._place = 0
         self.committed, self.writer = self._connect(), self._connect()
-        """What shows what is committed, and takes the one transaction that writes."""
+        """A connection that reads the committed rows, and the connection of the one writing transaction."""
 
     def _connect(self) -> sqlite3.Connection:
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
@@ -59,20 +59,20 @@ class Tables:
         return snapshot
 
     def keep_copy(self) -> sqlite3.Connection:
-        """Return the tables as they are committed; the caller closes the copy."""
+        """Return a copy of the committed tables; the caller closes it."""
         copy = CONNECT(":memory:")
         self.committed.backup(copy)
         return copy
 
     def read_all(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each table's name with what a row of it has, as it is committed."""
+        """Yield the table's name and the committed content of each row."""
         for (name,) in self.committed.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             for row in self.committed.execute(f"SELECT * FROM {name}"):
                 values = (value if isinstance(value, bytes) else str(value).encode() for value in row)
                 yield name, b" ".join(values)
 
     def restore(self, kept: sqlite3.Connection) -> None:
-        """Have what was kept in the place of what is committed."""
+        """Replace the committed tables with the copy."""
         kept.backup(self.writer)
 
     def _take_place(self, _: str) -> int:
@@ -85,17 +85,17 @@ class Tables:
 
 
 def _take_key(key: str | int, *_: int) -> str | int:
-    """Return what an advisory lock is known by, which is its text as well as a hash of it."""
+    """Return the key of an advisory lock: its text serves as well as a hash of it."""
     return key
 
 
 def run_statement(
     database: sqlite3.Connection, statement: Translated, executions: Sequence[Sequence[Any]]
 ) -> list[Row]:
-    """Run a statement with each of the values; return the rows of the last one.
+    """Run a statement with each of the values; return the rows of the last execution.
 
     Raises:
-        asyncpg.PostgresError: It is refused for what is in the tables.
+        asyncpg.PostgresError: The statement violates a constraint of the tables.
     """
     rows: list[Row] = []
     try:

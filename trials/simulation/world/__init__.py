@@ -1,1 +1,3 @@
-"""What the services run in: an event loop whose clock jumps, processes that can be killed, a network, a disk."""
+"""The environment of simulated services: an event loop with a clock that jumps, killable processes, a network
+and a disk.
+"""

@@ -1,4 +1,4 @@
-"""Agents of a world, as files."""
+"""The agents of a world, and their configuration files."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any
 
 HOST = "provider.example"
-"""Where the provider listens."""
+"""Address of the model provider."""
 
 FACADE_HOST = "localhost"
-"""Where the facade listens."""
+"""Address of the facade."""
 
 ANSWER_TIMEOUT_MS = 25_000
-"""How long a call waits for approval."""
+"""Time that a call waits for approval."""
 
 MODEL = {"providerKey": "scripted", "model": "m"}
 SMALL = MODEL | {"model": "small"}
 
 USD_PER_MTOK = 1000
-"""Price of the models' output; their input costs nothing."""
+"""Price of the models' output; input is free."""
 
 ANSWER_TOKENS_MAX = 100
-"""Of `spender`; what is reserved for a call. Its model says that it has used half."""
+"""Output limit of `spender`, which is reserved for each call; its model reports half of it as used."""
 
 COST_USD_MAX, PURSE_USD = 0.2, 0.25
-"""Budget of one run of `spender`, and what all its runs may cost in a day: three calls and four, at most."""
+"""Budget of one run of `spender`, and daily budget of all its runs: at most three calls, and at most four."""
 
 MODEL_CALLS_MAX, TOOL_CALLS_MAX, TOKENS_MAX = 4, 3, 50
 """Budget of `thrifty`."""
@@ -104,7 +104,7 @@ PROVIDERS = {
 
 
 def write_definitions(folder: Path, bug: str) -> Path:
-    """Write the files of a configuration, without budgets where that is the planted bug; return their folder."""
+    """Write the files of a configuration, without budgets if that is the planted bug; return their folder."""
     config = folder / "config"
     (config / "agents").mkdir(parents=True, exist_ok=True)
     for key, agent in AGENTS.items():

@@ -1,4 +1,4 @@
-"""What of a folder's files and names would be left by a power cut."""
+"""Models which files and names of a folder survive a power cut."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from random import Random
 SECTOR = 512
 
 SQLITE = ".sqlite"
-"""Part of the names of files that SQLite syncs by itself."""
+"""Part of the names of files that SQLite syncs."""
 
 
 @dataclass(slots=True)
 class Durable:
-    """Files are known by numbers that they keep in every copy of the folder; places are relative to it."""
+    """The durable state of a folder.
+
+    Each file has a number, which it keeps in every copy of the folder; paths are relative to the folder.
+    """
 
     random: Random
     names: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
@@ -24,9 +27,9 @@ class Durable:
     contents: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """Bytes of each file when it was last synced."""
     root: Path = Path()
-    """The newest copy."""
+    """The newest copy of the folder."""
     _numbers: dict[int, int] = field(default_factory=dict[int, int])
-    """Number of each inode of the newest copy."""
+    """Number of each inode in the newest copy."""
     _next: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def sync(self, path: Path) -> None:
@@ -42,7 +45,7 @@ class Durable:
             self.contents[self._number(file)] = file.read_bytes()
 
     def follow_copy(self, before: Path, after: Path) -> None:
-        """Know the files of a copy by the numbers of the originals."""
+        """Give the files of a copy the numbers of the originals."""
         known = self._numbers
         self.root, self._numbers = after, {}
         for path in (*list_folders(before), *list_files(before)):
@@ -52,7 +55,7 @@ class Durable:
                     self._numbers[copy.stat().st_ino] = number
 
     def lose_unsynced(self) -> list[str]:
-        """Leave some of what was not synced; return what was lost, in words that begin with its kind."""
+        """Lose a random part of the unsynced data; return a description of each loss, which begins with its kind."""
         lost: list[str] = []
         for folder in (self.root, *list_folders(self.root)):
             place = self._place(folder)
@@ -112,10 +115,10 @@ def list_folders(root: Path) -> list[Path]:
 
 
 def list_files(root: Path) -> list[Path]:
-    """List the files below a folder whose bytes are modelled."""
+    """List the files below a folder that are modelled."""
     return sorted(path for path in root.rglob("*") if path.is_file() and SQLITE not in path.name)
 
 
 def _shorten(name: str) -> str:
-    """Return the beginning of a name, which is an id."""
+    """Return the first characters of a name, which is an id."""
     return name[:5]

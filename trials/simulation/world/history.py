@@ -1,4 +1,4 @@
-"""What memory was asked and what it answered, as it passed over the wires: for the judge of linearizability."""
+"""Records the calls of memory and their answers, as the network transmits them, for the judge of linearizability."""
 
 from __future__ import annotations
 
@@ -26,25 +26,27 @@ KINDS = {
         ("Revert", memory_pb2.RevertRequest, memory_pb2.RevertResponse),
     )
 }
-"""Calls that are kept, with the messages of each."""
+"""Recorded calls, with their message types."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """A call: it has its effect between the two times, if it has one."""
+    """A call, which takes effect between its two times, if at all."""
 
     kind: str
     request: Any
     asked_s: float
     answered_s: float = inf
     answer: Any = None
-    """None for a refusal, and without an answer."""
+    """None for a refusal, or without an answer."""
     is_refused: bool = False
-    """Whether it was told that what it asked for is not as it believed (ABORTED); it has changed nothing then."""
+    """Whether memory refused the call because its expectation was wrong (ABORTED); such a call has changed
+    nothing.
+    """
 
 
 def get_append(call: Operation) -> Any:
-    """Return what an Append or a BeginRun asks to be appended."""
+    """Return the append of an Append or a BeginRun."""
     return call.request.append if call.kind == "BeginRun" else call.request
 
 
@@ -59,18 +61,18 @@ class _Pending:
 class History:
     operations: list[Operation] = field(default_factory=list[Operation])
     _pending: dict[tuple[int, int], _Pending] = field(default_factory=dict[tuple[int, int], _Pending])
-    """Calls on their way, by connection and stream."""
+    """Calls in progress, by connection and stream."""
 
     def find_owner(self, run_id: str) -> str:
-        """Return the address of who has begun the run."""
+        """Return the address of the replica that began the run."""
         return next(append.owner for append in self.list_appends() if append.run_id == run_id and append.owner)
 
     def list_appends(self) -> list[Any]:
-        """Return what was to be appended, in the order in which it was asked for."""
+        """Return all requested appends, in the order of the requests."""
         return [get_append(call) for call in self.operations if call.kind in ("Append", "BeginRun")]
 
     def note_up(self, connection: int, what: str, args: Sequence[Any], now_s: float) -> None:
-        """Note what a client sends."""
+        """Record a message of a client."""
         key = (connection, args[0]) if args else (connection, 0)
         if what == "receive_call":
             if args[1] in KINDS:
@@ -81,7 +83,7 @@ class History:
             self.operations.append(pending.operation)
 
     def note_down(self, connection: int, what: str, args: Sequence[Any], now_s: float) -> None:
-        """Note what memory answers: when it sends that, all has happened."""
+        """Record an answer of memory; when memory sends it, the call has taken effect."""
         key = (connection, args[0]) if args else (connection, 0)
         if (pending := self._pending.get(key)) is None:
             return

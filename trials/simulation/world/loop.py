@@ -1,4 +1,6 @@
-"""An event loop without sockets, threads and waiting: when nothing is ready, its clock jumps to the next timer."""
+"""An event loop without sockets, threads and waiting: when no callback is ready, its clock jumps to the next
+timer.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,21 @@ from typing import Any
 from trials.simulation.world.processes import PROCESS, find_process
 
 HOP_S = (0.000_02, 0.000_5)
-"""How long a thread takes to begin, and its result to be noticed."""
+"""Delay before a thread starts, and before its result is noticed."""
 
 TIMERS_MIN = 100
-"""Timers from which on those that were cancelled are dropped together."""
+"""Number of timers above which cancelled ones are removed together."""
 
 WORKERS_MAX = 8
 """Threads of the default executor."""
 
 
 class Stuck(Exception):
-    """Nothing is left that could happen, and the work is not done."""
+    """No callback or timer is left, and the work is not done."""
 
 
 class NumberedFuture(asyncio.Future[Any]):
-    # Sets of futures are walked in an order that addresses in memory must not decide.
+    # Sets of futures must not be iterated in an order that depends on memory addresses.
     __slots__ = ("number",)
 
     def __hash__(self) -> int:
@@ -45,7 +47,7 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class SlimHandle(asyncio.TimerHandle):
-    """A callback, with a time or without: as asyncio's, but for what only its debug mode needs."""
+    """A callback with or without a time: asyncio's handle, without the parts that only the debug mode needs."""
 
     __slots__ = ()
     _callback: Any
@@ -67,7 +69,7 @@ class SlimHandle(asyncio.TimerHandle):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """Runs the callbacks of all simulated processes but the dead ones; time passes only between them."""
+    """Runs the callbacks of all simulated processes except dead ones; time passes only between callbacks."""
 
     _ready: Any
     _stopping: bool
@@ -79,14 +81,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._random = random
         self._now_s = 0.0
         self._timers: list[tuple[float, int, Any]] = []
-        """A heap of handles with their times; those of one time go off in the order in which they were made."""
+        """A heap of handles with their times; handles with the same time run in the order of their creation."""
         self._numbers = itertools.count(1)
         self._lanes: dict[Any, list[float]] = {}
-        """When each thread of an executor is free again."""
+        """Time at which each thread of an executor is free again."""
         self.dial: Callable[[Callable[[], asyncio.Protocol], str], Coroutine[Any, Any, tuple[Any, Any]]] | None = None
-        """Connects to a host outside; None: there is none."""
+        """Connects to an outside host; None: there is none."""
         self.serve: Callable[..., Any] | None = None
-        """Listens at a host for the running process; None: nobody can."""
+        """Listens at a host for the running process; None: listening is impossible."""
         self.turns = 0
         """Callbacks run so far."""
         self.thread_delay_s: Callable[[], float] = lambda: self._random.uniform(*HOP_S)
@@ -135,7 +137,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
-        """Run `func` in one go at a later time, as one of the executor's threads would."""
+        """Run `func` in one step at a later time, as a thread of the executor would."""
         future = self.create_future()
         began_s = max(self._now_s, self._take_lane(executor)) + self.thread_delay_s()
         self._give_lane(executor, began_s)
@@ -171,12 +173,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.dial is None:
-            raise ConnectionRefusedError(f"nobody listens at {host}")
+            raise ConnectionRefusedError(f"no server listens at {host}")
         return await self.dial(protocol_factory, host)
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         if self.serve is None:
-            raise OSError(f"nobody can listen at {host}")
+            raise OSError(f"listening is not possible at {host}")
         return self.serve(protocol_factory, host, port)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
@@ -189,7 +191,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def _run_once(self) -> None:
-        """Run callbacks until the loop is told to stop."""
+        """Run callbacks until the loop is stopped."""
         timers, ready, drop_first = self._timers, self._ready, heapq.heappop
         while True:
             if len(timers) > TIMERS_MIN and self._timer_cancelled_count * 2 > len(timers):

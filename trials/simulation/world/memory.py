@@ -1,4 +1,4 @@
-"""A memory service of a world, over its folder or its database."""
+"""A world's memory service, with files or a database as its store."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from trials.simulation.postgres.database import Database
 
 DATABASE_URL, LIMITS = "postgresql://postgres/headrace", Limits(4, 5.0)
-"""The model's, whatever it is; connections, and seconds of one statement."""
+"""Address of the modelled database, which ignores it; limits: connections, and seconds of one statement."""
 
 
 async def run_memory(
     config: Config, gateway_address: str, auth: AuthSettings, send: Send, store: Database | Storage, bug: str
 ) -> None:
-    """Serve until the process is told to stop; `send` delivers to webhooks, `bug` is planted."""
+    """Serve until the process is stopped; `send` delivers to webhooks, and `bug` names a planted bug."""
     wrap = MEMORY_BUGS.get(bug, lambda real: real)
     async with (
         open_channel(gateway_address, build_caller_metadata(auth, callers.MEMORY)) as channel,

@@ -30,12 +30,12 @@ SLOW_S = (0.01, 0.5)
 UNIMPLEMENTED = (STATUS, b"%d" % grpc.StatusCode.UNIMPLEMENTED.value[0])
 
 KEEPALIVE_S = 40.0
-"""Time after which an end notices that the other has gone without a word, as over HTTP/2."""
+"""Time after which an end notices that the other one has vanished, as over HTTP/2."""
 
 
 @dataclass(slots=True)
 class Conditions:
-    """How the network is at the moment."""
+    """The present state of the network."""
 
     delay_s: tuple[float, float] = (0.000_05, 0.001)
     slow_share: float = 0.01
@@ -45,12 +45,12 @@ class Conditions:
 
 @dataclass(slots=True)
 class _Hit:
-    """A fault of the network, which counts once it has met a message."""
+    """A fault of the network, which counts once it has affected a message."""
 
     kind: str
     process: str
     faults: int = 0
-    """How many of the kind the process has at the moment."""
+    """Number of present faults of this kind at the process."""
     is_noted: bool = False
 
     def note(self, story: Story) -> None:
@@ -67,7 +67,7 @@ class _Listener:
 
 
 class Wire:
-    """All that simulated processes share of the network."""
+    """The network's state that simulated processes share."""
 
     def __init__(self, loop: SimulatedLoop, random: Random, story: Story) -> None:
         self.loop, self.random, self.story = loop, random, story
@@ -77,12 +77,12 @@ class Wire:
         self.parted: dict[tuple[str, str], _Hit] = {}
         """Pairs of process names, in both orders, between which nothing passes."""
         self._slow: dict[str, _Hit] = {}
-        """Processes whose messages take long at the moment."""
+        """Processes with slow messages."""
         self.problems: list[str] = []
         self.history = History()
         self.serials = itertools.count(1)
         self.on_mend: Callable[[], None] = lambda: None
-        """Called when two have a path again: what else they have between them."""
+        """Called when two processes have a path again, to release other traffic between them."""
 
     def has_path(self, source: str, target: str) -> bool:
         if (hit := self.parted.get((source, target))) is None:
@@ -91,7 +91,7 @@ class Wire:
         return False
 
     def slow_down(self, name: str, change: int) -> None:
-        """Begin a time in which all from and to a process takes long (1), or end one (-1)."""
+        """Begin a time in which messages from and to a process are slow (1), or end one (-1)."""
         hit = self._slow.setdefault(name, _Hit("slow", name))
         hit.faults += change
         if not hit.faults:
@@ -104,7 +104,7 @@ class Wire:
         return self.random.uniform(*(self.conditions.delay_s if hit is None else SLOW_S))
 
     def part(self, source: str, targets: Sequence[str]) -> None:
-        """Let nothing pass between one and others."""
+        """Block all messages between one process and others."""
         hit = _Hit("part", source)
         for target in targets:
             self.parted |= {(source, target): hit, (target, source): hit}
@@ -118,7 +118,7 @@ class Wire:
         self.on_mend()
 
     def list_left(self, process: Process) -> list[str]:
-        """Return what an ended process has left open."""
+        """Return the listeners and connections that an ended process has left open."""
         left = [address for address, listener in self.listeners.items() if listener.process is process]
         return left + [connection.name for connection in self.connections if connection.is_open_at(process)]
 
@@ -134,7 +134,7 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class _Direction:
-    """What is on its way from one end of a connection to the other."""
+    """Messages in one direction of a connection."""
 
     source: str
     target: str
@@ -172,7 +172,7 @@ class Connection:
         return self.serial
 
     def is_open_at(self, process: Process) -> bool:
-        """Whether an end is open that a process has."""
+        """Return whether the process has an open end of the connection."""
         is_client = self.client_process is process and not self._client.is_lost
         return is_client or (self.server_process is process and not self._server.is_lost)
 
@@ -199,7 +199,7 @@ class Connection:
             self.wire.connections.pop(self, None)
 
     def release(self) -> None:
-        """Let pass what was held, where the way is free again."""
+        """Deliver held messages where the path is free again."""
         for way in self._directions:
             if self.wire.has_path(way.source, way.target):
                 held, way.held = way.held, []
@@ -207,7 +207,7 @@ class Connection:
                     self._schedule_over(way)(deliver, context)
 
     def cut(self, client_notice_s: float, server_notice_s: float) -> None:
-        """Lose the connection and all that is on its way; each end notices after a time of its own."""
+        """Lose the connection and all messages in transit; each end notices after its own time."""
         if self._is_cut:
             return
         self._is_cut = True
@@ -228,7 +228,7 @@ class _TracedLink(Link):
     def __init__(
         self, schedule: Any, context: Context, connection: Connection, way: str, note: Callable[..., None] | None
     ) -> None:
-        """`note` is told what is sent, for the history."""
+        """Create the link; `note` receives each message for the history."""
         super().__init__(schedule, context)
         self._wire, self._connection, self._note = connection.wire, connection.serial, note
         self._name = f"{connection.name} {way}"
@@ -243,7 +243,7 @@ class _TracedLink(Link):
 
 
 class ProcessNetwork(LocalNetwork):
-    """What one process sees of the network."""
+    """The network as one process sees it."""
 
     def __init__(self, wire: Wire, process: Process) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Simulated processes: a context of its own, with clock, randomness and network; what is dead does nothing any more."""
+"""Simulated processes, each with its own context, clock, randomness and network; a dead process does nothing more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCH_S = 1_767_225_600
 """1 January 2026, when every simulation begins."""
 
 CPU_SHARE = 0.01
-"""Share of the time for which a thread is said to compute."""
+"""Share of the time that a thread is assumed to compute."""
 
 PROCESS: ContextVar[Process] = ContextVar("PROCESS")
 
@@ -27,22 +27,22 @@ def find_process(context: Context) -> Process | None:
 
 
 class Exited(BaseException):
-    """A process has ended itself; nothing of it goes on."""
+    """A process has ended itself, and runs no further."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedClock:
     loop: asyncio.AbstractEventLoop
     skew_s: float = 0.0
-    """How far this machine's clock is ahead when the world begins."""
+    """Lead of this machine's clock when the world begins."""
     drift: float = 0.0
-    """Seconds by which it goes ahead in one."""
+    """Seconds that the clock gains per second."""
 
     def time_ns(self) -> int:
         return self.tell_ns(self.loop.time())
 
     def tell_ns(self, at_s: float) -> int:
-        """Return what it shows when the world has gone on for so long."""
+        """Return the clock's reading when the world has run for `at_s`."""
         return round((EPOCH_S + self.skew_s + at_s * (1 + self.drift)) * 1e9)
 
     def monotonic(self) -> float:
@@ -56,25 +56,27 @@ class SimulatedClock:
 class Process:
     name: str
     number: int
-    """Counts the starts of this name."""
+    """Number of this start among those of the same name."""
     on_death: Callable[[Process], None]
     on_finish: Callable[[Process], None]
-    """Called when its main task has ended as it should."""
+    """Called when the main task has ended normally."""
     is_dead: bool = False
     exit_code: int | None = None
-    """What it ended itself with."""
+    """Exit code of a process that has ended itself."""
     turns: int = 0
     """Callbacks run so far."""
     turns_left: int | None = None
-    """Callbacks until it is killed; None: it is not to be."""
+    """Callbacks until the process is killed; None: it is not killed."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list[asyncio.Task[Any]])
-    """All that ever ran; a dead process's must not be collected, or their `finally` blocks would run."""
+    """All tasks that have ever run; those of a dead process must not be collected, or their `finally` blocks
+    would run.
+    """
     task: asyncio.Task[Any] | None = None
     is_serving: bool = False
     is_stopping: bool = False
-    """Whether it was told to stop."""
+    """Whether the process was asked to stop."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it is dead."""
+    """Set when the process is dead."""
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __hash__(self) -> int:
@@ -88,7 +90,7 @@ class Process:
         clock: SimulatedClock,
         prepare: Callable[[], object],
     ) -> None:
-        """Run `main` in a new context, in which `prepare` is called first."""
+        """Run `main` in a new context, after a call of `prepare` in it."""
         context = Context()
 
         def begin() -> None:
@@ -112,12 +114,12 @@ class Process:
             self.on_finish(self)
 
     async def wait_for_stop(self) -> None:
-        """Return when the process is told to stop, as a service's main function waits for a signal."""
+        """Return when the process is asked to stop, as a service's main function waits for a signal."""
         self.is_serving = True
         await self._stop.wait()
 
     def stop(self) -> None:
-        """Tell it to stop, as SIGTERM does."""
+        """Ask the process to stop, as SIGTERM does."""
         if self.is_dead or self.is_stopping:
             return
         self.is_stopping = True
@@ -139,14 +141,14 @@ class Process:
         return True
 
     def kill(self) -> None:
-        """End it as SIGKILL does: nothing of it is told, nothing cleans up."""
+        """End the process as SIGKILL does: without notice or cleanup."""
         if self.is_dead:
             return
         self.bury()
         self.on_death(self)
 
     def bury(self) -> None:
-        """Let nothing of it go on, nor say anything when it is collected."""
+        """Stop the process for good, and suppress messages when its tasks are collected."""
         self.is_dead = True
         self.ended.set()
         for task in self.tasks:

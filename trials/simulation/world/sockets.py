@@ -1,4 +1,4 @@
-"""Sockets in memory, to what is outside and between processes: transports as asyncio's, with delays and resets."""
+"""In-memory sockets, between processes and to outside servers: asyncio transports with delays and resets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY_S = (0.000_1, 0.002)
 class Listener:
     make: Callable[[], asyncio.Protocol]
     process: Process | None = None
-    """None: what is outside, which outlives all processes."""
+    """None: an outside server, which outlives all processes."""
     context: Context = field(default_factory=Context)
 
 
@@ -32,7 +32,7 @@ class Sockets:
     """Connections from processes to servers, by host name."""
 
     def __init__(self, loop: SimulatedLoop, random: Random, wire: Wire) -> None:
-        """`wire` says which processes are parted, and whose messages take long."""
+        """Create the sockets; `wire` defines the partitions and the slow processes."""
         self.loop, self.random, self.wire = loop, random, wire
         self.servers: dict[str, Listener] = {}
         self._open: dict[MemoryTransport, None] = {}
@@ -40,7 +40,7 @@ class Sockets:
         wire.on_mend = self.release
 
     def listen(self, make_server: Callable[[], asyncio.Protocol], host: str, port: int) -> ListeningSocket:
-        """Take connections to `host` for the running process."""
+        """Accept connections to `host` for the running process."""
         if host in self.servers:
             raise OSError(f"another server listens on {host}")
         self.servers[host] = Listener(make_server, find_process(copy_context()), copy_context())
@@ -49,11 +49,11 @@ class Sockets:
     async def connect(
         self, make_client: Callable[[], asyncio.Protocol], host: str
     ) -> tuple[MemoryTransport, asyncio.Protocol]:
-        """Connect a client of the running process; raises OSError if nobody listens."""
+        """Connect a client of the running process; raise OSError if no server listens."""
         await asyncio.sleep(self.random.uniform(*DELAY_S))
         listener, process = self.servers.get(host), find_process(copy_context())
         if listener is None or not self.has_path(process, listener.process):
-            raise ConnectionRefusedError(f"nobody listens at {host}")
+            raise ConnectionRefusedError(f"no server listens at {host}")
         near = MemoryTransport(self, copy_context(), make_client(), process)
         far = MemoryTransport(self, listener.context.copy(), listener.context.run(listener.make), listener.process)
         near.peer, far.peer = far, near
@@ -72,7 +72,7 @@ class Sockets:
         return max(delay_s, self.wire.choose_delay_s(source.name, target.name))
 
     def release(self) -> None:
-        """Send what was held where two were parted that are so no more."""
+        """Send held data between processes that have a path again."""
         for end in [*self._open]:
             end.send_held()
 
@@ -108,7 +108,7 @@ class Sockets:
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
-    """What a server closes that ceases to listen; itself in the place of its socket."""
+    """A listener that its server can close; also its own socket."""
 
     _sockets: Sockets
     _host: str
@@ -137,12 +137,12 @@ class MemoryTransport(asyncio.Transport):
         self.number = next(self._numbers)
         self._sockets = sockets
         self._last_s = 0.0
-        """When what was sent last arrives."""
+        """Arrival time of the data sent last."""
         self._is_closed = False
         self._is_paused = False
         self._held: list[bytes] = []
         self._unsent: list[tuple[Callable[..., None], object]] = []
-        """What has no path to the other end."""
+        """Data without a path to the other end."""
 
     def __hash__(self) -> int:
         return self.number
@@ -161,7 +161,7 @@ class MemoryTransport(asyncio.Transport):
         self._end(ConnectionResetError("the connection was reset"))
 
     def break_off(self) -> None:
-        """Lose the connection as the network does, at this end."""
+        """Lose the connection at this end, as the network does."""
         self._lose(ConnectionResetError("the connection was reset"))
 
     def send_held(self) -> None:

@@ -1,9 +1,8 @@
-"""Memory's folder, which outlives its processes: on tmpfs, with what a power cut may leave of it.
+"""Memory's folder, which outlives its processes: it is on tmpfs, and a power cut may lose unsynced parts of it.
 
-A model of POSIX: bytes that were not synced may be lost in any part, and names that were made, changed or removed since
-their folder was synced may be as before, each by itself. Files of SQLite and their logs have kept what was committed
-with a sync, and any number of the commits behind it. A kill loses nothing; what it leaves unsynced stays so, until a
-start syncs it.
+It models POSIX: any part of the unsynced bytes may be lost, and each name that was created, changed or removed since
+its folder was synced may revert. SQLite files and their logs keep each commit with a sync, and any number of the
+commits after it. A kill loses nothing; unsynced data stay unsynced until a start syncs them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 @dataclass(slots=True)
 class DiskFaults:
     fails: str = ""
-    """Name of the error of each sync; empty: none."""
+    """Name of each sync's error; empty: syncs succeed."""
     has_hit: bool = False
     """Whether this fault has refused a sync."""
     skips_syncs: bool = False
@@ -38,14 +37,14 @@ class DiskFaults:
     skips_folders: bool = False
     """Whether syncs of folders do nothing: a planted bug."""
     hides_errors: bool = False
-    """Whether a sync that failed is taken for one that was done: a planted bug."""
+    """Whether a failed sync counts as done: a planted bug."""
 
 
 class Storage:
-    """The folder of one memory service; each process of it works in a copy, and the dead keep theirs."""
+    """The folder of one memory service; each process works in a new copy, and dead processes keep theirs."""
 
     def __init__(self, folder: Path, random: Random, story: Story, kill: Callable[[], None]) -> None:
-        """`kill` ends the process that syncs."""
+        """Create the storage; `kill` ends the process that syncs."""
         self._folder, self._random, self._story, self._kill = folder, random, story, kill
         self._starts = 0
         self._durable = Durable(random)
@@ -53,7 +52,7 @@ class Storage:
         """Size of each log of SQLite when it was last synced, by name."""
         self.faults = DiskFaults()
         self.syncs_left: int | None = None
-        """Syncs until the power fails; None: it does not."""
+        """Syncs until the power fails; None: it does not fail."""
 
     @property
     def data_dir(self) -> Path:
@@ -64,7 +63,7 @@ class Storage:
         return self.data_dir / "chats"
 
     def sync(self, fd: int) -> None:
-        """Make a file's bytes, or a folder's names, safe, or fail."""
+        """Make the bytes of a file, or the names of a folder, durable, or fail."""
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         if not path.is_relative_to(self.data_dir):
             return  # of a process that is dead already
@@ -75,13 +74,13 @@ class Storage:
         _set_time(path)
 
     def sync_all(self, _: int) -> None:
-        """Make everything safe that is in the folder, or fail."""
+        """Make the whole folder durable, or fail."""
         self._meet_faults()
         if not (self.faults.skips_syncs or self.faults.fails):
             self._durable.sync_all()
 
     def note_commit(self, log: Path) -> None:
-        """Take for safe what a log of SQLite has now: a commit with a sync."""
+        """Mark the current content of a SQLite log as durable: a commit with a sync."""
         if log.is_relative_to(self.data_dir):
             self._log_bytes[log.name] = log.stat().st_size
 
@@ -105,7 +104,7 @@ class Storage:
                 yield str(path.relative_to(self.data_dir)), path.read_bytes()
 
     def list_open(self) -> list[str]:
-        """Return the files of the newest copy that this program has open."""
+        """Return the files of the newest copy that this program holds open."""
         place = str(self.data_dir)
         found: list[str] = []
         for fd in os.listdir("/proc/self/fd"):
@@ -116,7 +115,7 @@ class Storage:
         return sorted(name.removeprefix(place) for name in found if name.startswith(place))
 
     def open_next(self) -> Path:
-        """Return the data folder for a new process, with what the last one has left."""
+        """Return the data folder for a new process, with the files of the last process."""
         before = self.data_dir
         self._starts += 1
         after = self.data_dir
@@ -132,7 +131,7 @@ class Storage:
         return after
 
     def lose_unsynced(self) -> None:
-        """Leave of names and bytes that were not synced any part."""
+        """Lose a random part of the unsynced names and bytes."""
         if not self.data_dir.exists():
             return
         for what in self._durable.lose_unsynced():
@@ -149,7 +148,7 @@ class Storage:
 
 
 def _set_time(path: Path) -> None:
-    """Give a log a time that follows from its bytes, by which recovery finds what has changed."""
+    """Set a log's time from its bytes, by which recovery detects changes."""
     if path.suffix == ".json":
         time_s = zlib.crc32(path.read_bytes())
         os.utime(path, (time_s, time_s))

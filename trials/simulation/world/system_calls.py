@@ -1,4 +1,4 @@
-"""The system's calls that services make without a seam, as a simulated disk answers them."""
+"""Replaces the system calls that services make directly with calls of a simulated disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SYNC: ContextVar[Callable[[int], None]] = ContextVar("SYNC", default=os.fsync)
 CONNECT: Any = sqlite3.connect
 
 COMMITTED: ContextVar[Callable[[Path], None]] = ContextVar("COMMITTED")
-"""Is told SQLite's log behind each commit that was synced."""
+"""Receives SQLite's log after each synced commit."""
 
 
 class WatchedConnection(sqlite3.Connection):
@@ -32,7 +32,7 @@ class WatchedConnection(sqlite3.Connection):
 
 
 def install() -> None:
-    """Put the simulated calls in the place of the real ones, in this process."""
+    """Replace the real calls with the simulated ones, in this process."""
     os.fsync = os.fdatasync = _sync
     sqlite3.connect = _connect
 

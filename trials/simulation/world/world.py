@@ -1,4 +1,4 @@
-"""A world: its services, started, killed and parted; everything in it follows from the seed."""
+"""A world: starts, kills and partitions its services; everything in it depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -42,40 +42,40 @@ from trials.simulation.world.storage import Storage
 Main: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 KILLED = 137
-"""Exit code of what the power's end has killed."""
+"""Exit code of processes killed by a power failure."""
 
 RESTART_S = 1.0
 
 LEASE_S = 30.0
 
 PARK_AFTER_S = (0.4, 5.0)
-"""After how long runs are parked, in every other world almost at once."""
+"""Delay before runs are parked; in every other world it is very short."""
 
 ENDED = "task ended by an error"
-"""What is logged of people and judges that cannot go on; of services, too."""
+"""Log event of people, judges and services that fail."""
 
 LOOK_MS = 20_000
-"""Nobody changes definition files in a world; looking at them costs the time of the seeds."""
+"""Interval of checks for changed definition files: long, since none change in a world, and each check costs time."""
 
 AGENTS_POLL_S = 30.0
-"""Tenants store no agents in a world: more seldom than a deployment may look for them."""
+"""Interval of checks for tenants' agents: longer than a deployment's, since a world stores none."""
 
 ERASURES_LOOK_S, NO_ERASURES_LOOK_S = 5.0, 60.0
-"""Pause between looks for erasures, with the services' own where there is one."""
+"""Interval of checks for erasures; the services' default in worlds with an erasure."""
 
 SCHEDULES_LOOK_S, NO_SCHEDULES_LOOK_S = 5.0, 60.0
-"""Pause between looks for schedules that are due, with the services' own where there are some."""
+"""Interval of checks for due schedules; the services' default in worlds with schedules."""
 
 DRAIN_S = 3.0
 
 OPEN, BY_PEERS = AuthSettings(), AuthSettings(auth="peers", internal_token="of this world alone, and known to all")
-"""Everybody is one user; or people call as a facade does for them."""
+"""Either all callers are one user, or callers act for users as a facade does."""
 
 DRIFT = 0.000_5
-"""Greatest drift of clocks that are wrong: what NTP slews by."""
+"""Greatest drift of wrong clocks: NTP's greatest slew."""
 
 TIDYING_S = 1.0
-"""Time after its end in which what a process has left may still end."""
+"""Time after a process's end in which its leftovers may still end."""
 
 
 class World:
@@ -88,22 +88,22 @@ class World:
         self.outside = Outside(Random(f"{seed}/outside"), self.story, gate_rule=plan.gate_rule)
         self.receiver = Receiver(self.outside)
         self.hooked_ms: float | None = None
-        """Since when a webhook is told of events; None: there is none."""
+        """Start time of the webhook's subscription; None: there is no webhook."""
         self.auth = BY_PEERS if plan.gate_rule else OPEN
         self.has_users = bool(plan.gate_rule)
         self.has_facade = plan.has_facade
         self.skew_s = plan.skew_s
         self.storage = Storage(folder / "data", Random(f"{seed}/disk"), self.story, self._end_memory)
         self.bug = ""
-        """Name of a planted bug (trials/simulation/bugs.py)."""
+        """Name of a planted bug (trials/simulation/planted/bugs.py)."""
         self.logged: list[dict[str, Any]] = []
-        """What services have logged."""
+        """Log events of the services."""
         self._folder, self._has_provider, self._has_schedules = folder, plan.has_provider, bool(plan.schedules)
         self._has_erasure = plan.erasure is not None
         self.sockets = Sockets(loop, Random(f"{seed}/sockets"), self.wire)
         self.sockets.servers[HOST] = Listener(lambda: Provider(self.outside))
         self.database: Database | None = None
-        """Where memory's chats are; None: in a folder."""
+        """Memory's database; None: memory stores chats in a folder."""
         if plan.has_postgres:
             self.database = Database(folder / POSTGRES, loop, self.wire, Random(f"{seed}/postgres"), self.story)
             self.wire.on_mend = self._release_all
@@ -112,7 +112,7 @@ class World:
         """The newest process of each name."""
         self.all_processes: list[Process] = []
         self.left: list[str] = []
-        """What processes have left that ended as they should."""
+        """Leftovers of processes that ended normally."""
         self.orchestrators, self.gateways = plan.orchestrators, plan.llm_gateways
         self.orchestrator_address = ",".join(f"local:{name}" for name in self.orchestrators)
         self.memories = plan.memory_services
@@ -145,15 +145,15 @@ class World:
         return process
 
     def _make_clock(self, name: str) -> SimulatedClock:
-        """Return the clock of a machine; people's, and the judges', are right."""
+        """Return the clock of a machine; the clocks of people and judges are right."""
         if name not in self.services or not self.skew_s:
             return SimulatedClock(self.loop)
-        # Of one machine for all of memory: the judges hold times in the log against each other.
+        # All memory services share one clock: the judges compare times in the log with each other.
         random = Random(f"{self.seed}/clock/{MEMORY if name in self.memories else name}")
         return SimulatedClock(self.loop, random.uniform(-self.skew_s, self.skew_s), random.uniform(-DRIFT, DRIFT))
 
     def tell_owners_ms(self, run_id: str, at_s: float) -> int:
-        """Return the Unix milliseconds that the clock of the run's first owner shows at a time of the world."""
+        """Return the Unix milliseconds on the clock of the run's first owner at `at_s`."""
         name = self.wire.history.find_owner(run_id).removeprefix("local:")
         return self._make_clock(name).tell_ns(at_s) // 1_000_000
 
@@ -162,13 +162,13 @@ class World:
         return process is not None and not process.is_dead
 
     def restart(self, name: str) -> None:
-        """Start a service, unless somebody has."""
+        """Start a service unless it has been started already."""
         if not self.is_up(name):
             self.story.tell(f"{name} starts again")
             self.start(name)
 
     async def stop_all(self) -> None:
-        """Stop all services as an operator does, callers before those that they call."""
+        """Stop all services as an operator does, callers before the services that they call."""
         facades = [FACADE] if FACADE in self.services else []
         for names in (facades, self.orchestrators, [*self.gateways, TOOLS], self.memories):
             for name in names:
@@ -181,7 +181,7 @@ class World:
         self.processes[MEMORY].exit(KILLED)
 
     def _on_death(self, process: Process) -> None:
-        # A machine that is lost says nothing; a process's sockets are closed by its machine.
+        # A lost machine closes nothing; a killed process's machine closes its sockets.
         is_silent = self.random.random() < 0.2
         notice_s = KEEPALIVE_S if is_silent else self.random.uniform(0.0001, 0.005)
         self.wire.lose_process(process, notice_s)
@@ -198,7 +198,7 @@ class World:
             error = process.task.exception() if process.task is not None and process.task.done() else None
             self.note_failure(process.name, repr(error))
         elif process.exit_code not in (None, KILLED):
-            # As what supervises it would.
+            # As the process's supervisor would.
             self.loop.call_later(RESTART_S, self.restart, process.name, context=Context())
         self.story.tell(f"{process.name} {how} in its turn {process.turns}", count="vanished" if is_silent else "ended")
 
@@ -206,7 +206,7 @@ class World:
         self.loop.call_later(TIDYING_S, self._bury_finished, process, context=Context())
 
     def _bury_finished(self, process: Process) -> None:
-        """Note what a process has left that ended as it should; its machine closes the rest."""
+        """Record the leftovers of a process that ended normally; its machine closes the rest."""
         if process.is_dead:
             return
         tasks = [repr(task.get_coro()) for task in process.tasks if not task.done()]
@@ -225,11 +225,11 @@ class World:
         return self.storage.list_open() if process.name == MEMORY else []
 
     def note_failure(self, process: str, error: object) -> None:
-        """Log what nobody has looked at, for the judges."""
+        """Log an unhandled failure, for the judges."""
         self.logged.append({"event": ENDED, "level": "critical", "exception": f"{error}", "process": process})
 
     def forget_all(self) -> None:
-        """Drop what was kept of the dead, whose `finally` blocks run now, where nobody notices."""
+        """Drop the objects of dead processes; their `finally` blocks run now, without effect."""
         for process in self.all_processes:
             process.tasks.clear()
             process.task = None

@@ -1,1 +1,1 @@
-"""Pictures, sounds and files that come with a message: uploads of its chat, to which its query refers."""
+"""Images, audio and files sent with a message: stored as uploads of its chat and referred to by its query."""

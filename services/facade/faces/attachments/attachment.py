@@ -1,6 +1,6 @@
-"""One attachment of a message, and its bytes as callers encode them.
+"""One attachment of a message, and the decoding of its bytes.
 
-It leaves its name in brackets where it stood, so that a text can speak of several.
+The text keeps the attachment's name in brackets at its place, so that it can refer to several attachments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.facade.faces.attachments.file_ids import FileId
 from services.runtime.tokens.image_size import image_size
 
 ATTACHMENTS_MAX = 20
-"""Attachments of a request; the body's size limits their bytes."""
+"""Maximum number of attachments in a request; the limit of the body's size also limits their bytes."""
 
 NOT_FETCHED = "must be a data: URL with base64: this server fetches no address that a caller names"
 NO_PICTURE = "must be a PNG, JPEG, GIF or WebP image"
@@ -28,21 +28,21 @@ _DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[^;,]*)*;base64,")
 @dataclass(frozen=True, slots=True)
 class Attachment:
     field: str
-    """Its place in the request, for errors."""
+    """Path of the attachment in the request, for errors."""
 
     name: str
     data: bytes
     detail: str = ""
-    """How closely a picture is looked at; empty for the provider's default."""
+    """Level of detail at which the model sees an image; empty for the provider's default."""
 
     stored: FileId | None = None
-    """The file that has the data, in the place of `data`."""
+    """Stored file that replaces `data`."""
 
     is_picture: bool = False
 
 
 def make_attachment(field: str, name: str, mime_type: str, data: bytes) -> Attachment:
-    """Return an attachment of a media type; one without a name is named after its content."""
+    """Return an attachment; without a name, it gets one derived from its content."""
     is_picture = mime_type.startswith("image/")
     if is_picture and image_size(data) is None:
         raise InvalidRequest.of(field, NO_PICTURE)
@@ -75,5 +75,5 @@ def decode_base64(text: str, field: str) -> bytes:
 
 
 def make_name(kind: str, mime_type: str, data: bytes) -> str:
-    # By content, so that one that a caller sends again in the same chat is stored once.
+    # Derived from the content, so that a file sent again in the same chat is stored once.
     return f"{kind}-{hashlib.sha256(data).hexdigest()[:8]}{mimetypes.guess_extension(mime_type) or ''}"

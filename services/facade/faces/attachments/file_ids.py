@@ -1,6 +1,6 @@
-"""Ids of files: they say where the upload lies, so that nothing is kept in between.
+"""File ids, which encode the location of the upload, so that the facade keeps no state.
 
-`file-<chat>-<name>`: the chat's id without hyphens, the upload's name in base64 for URLs.
+`file-<chat>-<name>`: the chat's id without hyphens, the upload's name in URL-safe base64.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FileId(NamedTuple):
 
 
 def parse_file_id(text: str) -> FileId | None:
-    """Return the file; None for an id that this server has not made."""
+    """Return the file; None for an id that this server did not issue."""
     match = _ID.fullmatch(text)
     if match is None:
         return None

@@ -17,7 +17,7 @@ from services.facade.faces.attachments.file_ids import FileId
 from services.runtime.rpc import call_ids
 
 PIECE_BYTES = 256 * 1024
-"""Size of a message to UploadFile, which accepts 1 MiB."""
+"""Size of one UploadFile message; the RPC accepts up to 1 MiB."""
 
 TIMEOUT_S = 60.0
 
@@ -30,11 +30,13 @@ class Uploads:
     async def store_attachments(
         self, attachments: Sequence[Attachment], chat_id: str
     ) -> tuple[str, list[common_pb2.Reference]]:
-        """Return the chat, a new one when `chat_id` is empty, and a reference to each attachment.
+        """Upload the attachments to a chat and return the chat's id and a reference to each.
+
+        An empty `chat_id` creates a chat.
 
         Raises:
-            InvalidRequest: Names the part of the request that cannot be kept.
-            HeadraceError: Another of those listed at UploadFile in tools.proto.
+            InvalidRequest: Names the part of the request that cannot be stored.
+            HeadraceError: Any other error listed at UploadFile in tools.proto.
         """
         references: list[common_pb2.Reference] = []
         for attachment in attachments:
@@ -47,7 +49,7 @@ class Uploads:
         return chat_id, references
 
     async def find_info(self, file: FileId) -> tools_pb2.FileInfo:
-        """Describe a stored file; NotFound if it is gone."""
+        """Return a stored file's metadata; NotFound if the file is gone."""
         async with aclosing(self._read_stored(file, length=1)) as pieces:
             return (await anext(pieces)).info
 
@@ -62,7 +64,7 @@ class Uploads:
                             break
                         size_bytes += len(piece)
                         await call.write(tools_pb2.UploadFileRequest(data=piece))
-                # A picture that the caller sends again in the same chat is not stored again: it has a request id.
+                # The request id keeps a file that is sent again in the same chat from being stored twice.
                 start = tools_pb2.UploadStart(
                     chat_id=chat_id or None, name=attachment.name, request_id="attachment", size_bytes=size_bytes
                 )

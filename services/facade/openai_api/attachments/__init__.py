@@ -1,1 +1,1 @@
-"""Pictures, sounds and files in messages: uploads of the chat, to which the query refers."""
+"""Images, audio and files in messages: stored as uploads of the chat and referred to by the query."""

@@ -1,6 +1,6 @@
-"""A message's content: its text, and the attachments that stand in it.
+"""A message's content: its text and attachments.
 
-Each attachment leaves its name in brackets where it stood, so that a text can speak of several.
+The text keeps each attachment's name in brackets at its place, so that it can refer to several attachments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Content:
 
 
 def read_content(content: str | list[Part] | None, name: str) -> Content:
-    """Read a message's content; InvalidRequest names a part that cannot be read."""
+    """Read a message's content; InvalidRequest names a part that is not acceptable."""
     if content is None or isinstance(content, str):
         return Content(content or "")
     text, attachments = "", list[Attachment]()
@@ -59,7 +59,7 @@ def _read_attachment(part: Part, field: str) -> Attachment:
 
 
 def _read_image(part: Part, field: str) -> Attachment:
-    # A chat completion has the address in an object of its own.
+    # In a chat completion, the URL is in a nested object.
     given = part.image_url
     if part.file_id and not given:
         return replace(_find_stored(part.file_id, field), detail=_read_detail(part.detail), is_picture=True)
@@ -83,7 +83,7 @@ def _read_sound(part: Part, field: str) -> Attachment:
 
 
 def _read_file(part: Part, field: str) -> Attachment:
-    # A response has the fields of the file in the part itself.
+    # In a response, the file's fields are in the part itself.
     given = part.file or part
     if given.file_id:
         return _find_stored(given.file_id, field)
@@ -102,5 +102,5 @@ def _read_file(part: Part, field: str) -> Attachment:
 def _find_stored(file_id: str, field: str) -> Attachment:
     stored = parse_file_id(file_id)
     if stored is None:
-        raise InvalidRequest.of(f"{field}.file_id", "must be the id of a file that POST /v1/files has made")
+        raise InvalidRequest.of(f"{field}.file_id", "must be the id of a file created by POST /v1/files")
     return Attachment(field, stored.name, b"", stored=stored)

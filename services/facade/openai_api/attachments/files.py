@@ -1,6 +1,6 @@
-"""POST /v1/files and GET /v1/files/{id}: files before the message that they belong to.
+"""POST /v1/files and GET /v1/files/{id}: files uploaded before the message that uses them.
 
-Each lies in the uploads of a chat of its own, and is copied to the chat that a message names it in.
+Each file is an upload of a chat of its own, and is copied into the chat of each message that refers to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.facade.faces.attachments.uploads import Uploads
 from services.facade.requests.file_form import Fields, check_utf8, upload_form
 
 PURPOSE = "user_data"
-"""OpenAI's word for a file of a message, where nothing else is known."""
+"""OpenAI's purpose for files of messages; the default because purposes are not stored."""
 
 
 class Files:

@@ -2,13 +2,12 @@
 
 Reasoning is in `reasoning_content`, DeepSeek's field; a blank line separates blocks.
 
-The answers of a chat as chunks that have ids, so that a client that was cut or away comes back after any of them.
+Chunks may carry ids, so that a disconnected client can resume after any of them. This extension is enabled by
+two request headers, for streams whose metadata has a chat_id:
 
-An extension by two request headers, of streams whose metadata has a chat_id:
-
-* `Headrace-Resumable: true` asks as ever; the run goes on when its client is cut.
-* `Last-Event-ID` with the id of a chunk asks nothing: the stream has what the chat said after it, over all its runs, to
-  the end of the newest one. `0.0` is the chat's beginning.
+* `Headrace-Resumable: true` starts a run as usual, but the run continues when its client disconnects.
+* `Last-Event-ID` with a chunk's id starts no run: the stream repeats the chat after that chunk, over all its runs, to
+  the end of the newest one. `0.0` means the start of the chat.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def build_completion(request: AgentRequest, start: RunStarted, output: Output, e
 
 
 def build_usage(spent: common_pb2.Usage | None) -> dict[str, Any] | None:
-    """Return the whole run's tokens."""
+    """Return the token usage of the whole run."""
     if spent is None:
         return None
     return {
@@ -75,10 +74,10 @@ def build_error_chunk(failure: common_pb2.Failure) -> bytes:
 async def stream_chunks(
     request: AgentRequest, events: AsyncIterator[RunEvent], has_begun: Callable[[], bool]
 ) -> AsyncGenerator[bytes]:
-    """Yield the answer's frames, none before the first piece, so that an earlier failure has its own status.
+    """Yield the answer's frames, none before the first piece, so that an earlier failure gets its own HTTP status.
 
     Raises:
-        HeadraceError: The run failed before the answer began.
+        HeadraceError: The run failed before the answer started.
     """
     stream = ChunkStream(request, has_begun)
     async for event in events:
@@ -94,7 +93,7 @@ class ChunkStream:
         self._head: dict[str, Any] = {}
         self._run_id = ""
         self._last_ids: dict[str, str] = {}
-        """The last block of each field."""
+        """Id of the last block by field."""
         self._calls = 0
         self._role: dict[str, Any] = {"role": "assistant"}
         self._around_text: dict[str, tuple[bytes, bytes]] = {}
@@ -133,8 +132,8 @@ class ChunkStream:
         if self._role:
             return self._build_delta({field: piece})
         if field not in self._around_text:
-            # All chunks of a field but the first are the same around their text.
-            before, after = self._build_delta({field: ""}).rsplit(b'""', 1)  # metadata may have some, too
+            # All chunks of a field except the first are identical around their text.
+            before, after = self._build_delta({field: ""}).rsplit(b'""', 1)  # metadata may contain "" too
             self._around_text[field] = before, after
         before, after = self._around_text[field]
         return b"%b%b%b" % (before, orjson.dumps(piece), after)
@@ -176,28 +175,31 @@ _FORM = re.compile(r"(\d{1,18})\.(\d{1,18})(?:;(\d{1,18});(\d{1,18}))?", re.ASCI
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a client has of a chat: the last event of a run, and how much the run had said, which comes in other pieces
-    later."""
+    """A client's position in a chat: the last event received, and how many characters of the run it has.
+
+    The character counts are needed because a replay splits the text differently.
+    """
 
     n: str = "0"
     seq: int = 0
     told_chars: dict[str, int] = field(default_factory=dict[str, int])
-    """By the chunk's field."""
+    """Characters by the chunk's field."""
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """Raises InvalidRequest."""
+        """Parse a chunk id; a bad one raises InvalidRequest."""
         if (found := _FORM.fullmatch(text)) is None:
             raise InvalidRequest.of(LAST_EVENT_ID, "must be the id of a chunk of this chat, or 0.0")
         return cls(found[1], int(found[2]), dict(zip(FIELDS.values(), map(int, found.groups("0")[2:]), strict=True)))
 
 
 def check_followed(request: AgentRequest, *, is_asked: bool) -> None:
-    """Raises InvalidRequest."""
+    """Raise InvalidRequest if the request lacks a chat or a stream, or uses an option that cannot be resumed."""
     for name, is_there in (("metadata.chat_id", bool(request.chat_id)), ("stream", request.stream)):
         if not is_there:
             raise InvalidRequest.of(name, f"is required with {RESUMABLE} and {LAST_EVENT_ID}")
-    # Calls of its functions, and an answer that is kept back until it fits, are for the one request that asks.
+    # Function calls and a structured answer, which is held back until it is complete, are only for the request
+    # that started the run.
     wanted = (("tools", request.tools or request.results), ("response_format", request.output_format))
     for name, value in wanted if is_asked else ():
         if value:
@@ -238,8 +240,10 @@ class _FollowedAnswer(ChunkStream):
 
 
 class FollowedAnswers:
-    """Takes the events of a chat's runs after a place, from the beginning of its run to the end of the run
-    `last_run_id`."""
+    """Consumes the events of a chat's runs after a place, up to the end of the run `last_run_id`.
+
+    The run in which the place lies is replayed from its beginning.
+    """
 
     def __init__(
         self,
@@ -248,7 +252,7 @@ class FollowedAnswers:
         last_run_id: str,
         write_frame: Callable[[bytes], Awaitable[None]],
     ) -> None:
-        """Without a place, what the other runs say is left out."""
+        """Without a place, only the run `last_run_id` is sent."""
         self._request = request
         self._place = place
         self._last_run_id = last_run_id

@@ -1,4 +1,4 @@
-"""The request of POST /v1/chat/completions."""
+"""Parses the request of POST /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _parse_entry(message: _Message, name: str) -> EarlierMessage:
     if message.role not in ROLES:
         raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
     place = f"{name}.content"
-    # A result of the caller's tool is JSON or text for the run that waits.
+    # A result of the caller's function must be JSON or text.
     is_result = message.role == "tool"
     content = Content(read_text(message.content, place)) if is_result else read_content(message.content, place)
     return EarlierMessage(

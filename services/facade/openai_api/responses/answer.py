@@ -1,4 +1,4 @@
-"""A run as a response object of OpenAI's Responses API, with the id resp_<runId>."""
+"""Builds a response object of OpenAI's Responses API from a run; its id is resp_<runId>."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.request import CONVERSATION_PREFIX, RESPONSE_PREFIX
 
 STATUSES = {"stop": "completed", "calls": "completed", "failed": "failed", "cancelled": "cancelled"}
-"""All other reasons are incomplete."""
+"""All other reasons map to incomplete."""
 
 INCOMPLETE = {"content_filter": "content_filter"}
-"""All other reasons are max_output_tokens."""
+"""All other reasons map to max_output_tokens."""
 
 
 def build_response(request: AgentRequest, start: RunStarted, output: Output, end: RunEnded | None) -> dict[str, Any]:
-    """Build the whole object, in progress without an `end`."""
+    """Build the response object; without an `end`, it is in progress."""
     status = STATUSES.get(end.reason, "incomplete") if end else "in_progress"
     blocks = [build_item(block, is_done=end is not None) for block in output.blocks.values()]
     failure = errors.build_failure_error(end.failure) if end and end.failure is not None else None
@@ -81,7 +81,7 @@ def build_usage(spent: common_pb2.Usage) -> dict[str, Any]:
 
 
 def _echo_request(request: AgentRequest) -> dict[str, Any]:
-    """Repeat the request's fields; those that an agent decides are null."""
+    """Return the request's fields as echoed in a response; fields decided by the agent are null."""
     return {
         "background": request.background,
         "previous_response_id": request.previous_response_id or None,

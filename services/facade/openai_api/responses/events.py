@@ -1,7 +1,7 @@
-"""A run as the events of OpenAI's Responses API.
+"""Encodes a run as events of OpenAI's Responses API.
 
-`sequence_number` is the run's seq. When one event becomes several, all but the last carry the number before it: a
-caller who returns with `starting_after` misses none and at worst repeats some.
+`sequence_number` is the run's seq. When one run event becomes several, all except the last carry the previous
+number: a caller who resumes with `starting_after` misses none and at worst gets some twice.
 
 The item of a lost block cannot be withdrawn: unless it has ended, it ends incomplete and empty. It keeps its
 `output_index`, but the response omits it.
@@ -50,7 +50,7 @@ def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> b
 
 
 def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> bytes:
-    """Build the frames of an attached stream's failure; none when attaching again may help."""
+    """Return the frames for the failure of an attached stream; empty if attaching again may help."""
     return build_error_event(failure, starting_after) if is_final_failure(failure) else b""
 
 
@@ -65,7 +65,7 @@ class _EventStream:
         self._index: dict[str, int] = {}
 
     def map_event(self, event: RunEvent) -> Iterator[bytes]:
-        """Yield the frames of one event; none when the caller has it already."""
+        """Yield the frames of one event; none if the caller already has it."""
         self._output.apply_event(event)
         if isinstance(event, RunStarted):
             self._start = event
@@ -84,7 +84,7 @@ class _EventStream:
 
     def _skip_event(self, event: RunEvent) -> None:
         if isinstance(event, TextAdded):
-            # Of a block that has only opened it is not known whether the next piece is the first one.
+            # For a block that has only been opened, it is unknown whether the caller has seen its first piece.
             self._announced.add(event.block.id)
         elif isinstance(event, BlocksLost):
             self._forget_lost(event)
@@ -155,7 +155,7 @@ class _EventStream:
 
     @property
     def _run(self) -> RunStarted:
-        assert self._start is not None, "a run starts before anything else of it is told"
+        assert self._start is not None, "a run starts before its other events"
         return self._start
 
 

@@ -1,4 +1,4 @@
-"""The request of POST /v1/responses."""
+"""Parses the request of POST /v1/responses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Text(msgspec.Struct):
 class _Body(msgspec.Struct):
     input: str | list[_Item]
     model: str = ""
-    """The agent's key; empty for the chat's last agent, or else the default."""
+    """Key of the agent; empty for the chat's last agent or else the default."""
 
     instructions: str | None = None
     stream: bool | None = None
@@ -78,7 +78,7 @@ class _Body(msgspec.Struct):
 
 
 def parse_response_request(body: bytes) -> AgentRequest:
-    """Parse a request body; the caller resolves `previous_response_id`. A bad body raises InvalidRequest."""
+    """Parse a request body; a bad one raises InvalidRequest. The caller resolves `previous_response_id`."""
     given = parse_body(body, _Body)
     output_format = read_output_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
@@ -86,7 +86,7 @@ def parse_response_request(body: bytes) -> AgentRequest:
         _parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS
     )
     if given.conversation and given.previous_response_id:
-        raise InvalidRequest.of("conversation", "must not be given beside previous_response_id")
+        raise InvalidRequest.of("conversation", "must not be given together with previous_response_id")
     if given.instructions:
         entries.insert(0, EarlierMessage("instructions", "system", given.instructions))
     chat_id = given.conversation.id if isinstance(given.conversation, _Conversation) else given.conversation or ""
@@ -111,7 +111,7 @@ def parse_response_request(body: bytes) -> AgentRequest:
 
 
 def parse_response_id(response_id: str) -> str:
-    """Return the run of a response; a foreign id raises NotFound."""
+    """Return the run id of a response; NotFound for an id in another format."""
     try:
         return str(uuid.UUID(hex=response_id.removeprefix(RESPONSE_PREFIX)))
     except ValueError:
@@ -119,7 +119,7 @@ def parse_response_id(response_id: str) -> str:
 
 
 def join_calls(entries: Iterable[EarlierMessage]) -> list[EarlierMessage]:
-    """Join the calls of one answer, which are items of their own, to one message with its text."""
+    """Merge the calls of one answer, which are separate items, into one message with the answer's text."""
     joined: list[EarlierMessage] = []
     for entry in entries:
         if entry.calls and joined and joined[-1].role == "assistant":

@@ -1,4 +1,4 @@
-"""Stored responses: what they were asked, and their deletion."""
+"""Stored responses: listing of input items, and deletion."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from services.facade.openai_api.responses.request import parse_response_id
 from services.facade.peer_calls import call_peer
 
 ITEMS_DEFAULT, ITEMS_MAX = 20, 100
-"""Items on a page, as OpenAI has them (2026-05)."""
+"""Page size of input items, as in OpenAI's API (2026-05)."""
 
 
 class StoredResponses:
-    """The runs of a chat's log, as responses."""
+    """Serves runs in the chats' logs as stored responses."""
 
     def __init__(self, orchestrator: grpc.aio.Channel, memory: grpc.aio.Channel) -> None:
         # Any: the stubs' types know the RPCs of synchronous channels too.
@@ -28,7 +28,7 @@ class StoredResponses:
         self._memory: Any = memory_pb2_grpc.MemoryServiceStub(memory)
 
     async def list_input_items(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a page of the items that the run was asked with, the last first unless `order` is asc."""
+        """Answer with a page of the run's input items, last first unless `order` is asc."""
         run_id = parse_response_id(request.match_info["id"])
         asked = memory_pb2.GetChatRequest(run_id=run_id, include_lines=True)
         chat = await call_peer(self._memory.GetChat, asked)
@@ -39,7 +39,7 @@ class StoredResponses:
         return _answer(_build_page(items, request.query))
 
     async def delete_response(self, request: web.Request) -> web.StreamResponse:
-        """Delete the chat of a response that is its only one.
+        """Delete a response together with its chat, if it is the chat's only one.
 
         Raises:
             InvalidRequest: The chat has other responses.
@@ -57,7 +57,7 @@ class StoredResponses:
 
 
 def _build_items(query: agent_pb2.QueryRequest, run: str) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a query as items, whose ids count them."""
+    """Yield a query's messages as items with numbered ids."""
     asked = agent_pb2.EarlierMessage(role="user", content=query.message)
     number = 0
     for message in (*query.history, asked, *query.progress):
