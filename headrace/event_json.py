@@ -1,4 +1,4 @@
-"""Parses AgentDelta from its JSON form, the HTTP API's flat object.
+"""Converts messages to and from their JSON form in the HTTP API, where an AgentDelta is a flat object.
 
 Members that hold JSON of a caller or a model keep their text byte for byte; within nested objects, only the
 value is kept.
@@ -35,20 +35,23 @@ def parse_event(text: str | bytes) -> agent_pb2.AgentDelta:
     """
     text = text.decode() if isinstance(text, bytes) else text
     try:
-        members = json.loads(text)
-        name = members["type"].replace(".", "_", 1)
-        delta = agent_pb2.AgentDelta()
-        own: Mapping[str, FieldDescriptor] = {}
-        if kind := _PAYLOAD_TYPES.get(name):
-            own = _fields_by_json_name(kind)
-            payload = getattr(delta, name)
-            payload.SetInParent()
-            texts = dict(_split_object(text)) if any(_is_json(field) for field in own.values()) else {}
-            _fill(payload, members, texts)
-        # In the payload of a sub-agent or task event, these fields name the sub-agent or task itself.
-        _fill(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own}, {})
+        return _build_event(json.loads(text), text)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError("the JSON is not an event") from error
+
+
+def _build_event(members: Mapping[str, Any], text: str = "") -> agent_pb2.AgentDelta:
+    name = members["type"].replace(".", "_", 1)
+    delta = agent_pb2.AgentDelta()
+    own: Mapping[str, FieldDescriptor] = {}
+    if kind := _PAYLOAD_TYPES.get(name):
+        own = _fields_by_json_name(kind)
+        payload = getattr(delta, name)
+        payload.SetInParent()
+        texts = dict(_split_object(text)) if text and any(_is_json(field) for field in own.values()) else {}
+        fill_message(payload, members, texts)
+    # In the payload of a sub-agent or task event, these fields name the sub-agent or task itself.
+    fill_message(delta, {key: members[key] for key in _ENVELOPE if key in members and key not in own})
     return delta
 
 
@@ -63,14 +66,31 @@ def _is_json(field: FieldDescriptor) -> bool:
     return field.GetOptions().Extensions[common_pb2.rules].json
 
 
-def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]) -> None:
-    """Set the fields in `members`, JSON fields from `texts`; unknown names are ignored."""
+def list_members(message: Message) -> dict[str, Any]:
+    """Return the members of a request's JSON form: the fields that are set."""
+    members: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        if _is_json(field):
+            members[field.json_name] = json.loads(value)
+        elif field.message_type is None:
+            members[field.json_name] = list(value) if field.is_repeated else value
+        else:
+            members[field.json_name] = [*map(list_members, value)] if field.is_repeated else list_members(value)
+    return members
+
+
+def fill_message(message: Message, members: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> None:
+    """Set the fields in `members`; JSON fields keep the text that `texts` has of them. Unknown names are ignored.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: A member does not have its field's type.
+    """
     fields = _fields_by_json_name(message.DESCRIPTOR)
     for name, value in members.items():
         if (field := fields.get(name)) is None:
             continue
         if _is_json(field):
-            text = texts.get(name) or json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            text = (texts or {}).get(name) or json.dumps(value, ensure_ascii=False, separators=(",", ":"))
             setattr(message, field.name, text)
         elif field.message_type is None and not field.is_repeated:
             setattr(message, field.name, value)
@@ -78,11 +98,18 @@ def _fill(message: Message, members: Mapping[str, Any], texts: Mapping[str, str]
             getattr(message, field.name).extend(value)
         elif field.is_repeated:
             for item in value:
-                _fill(getattr(message, field.name).add(), item, {})
+                _fill_nested(getattr(message, field.name).add(), item)
         else:
             nested = getattr(message, field.name)
             nested.SetInParent()
-            _fill(nested, value, {})
+            _fill_nested(nested, value)
+
+
+def _fill_nested(message: Message, members: Mapping[str, Any]) -> None:
+    if isinstance(message, agent_pb2.AgentDelta):
+        message.CopyFrom(_build_event(members))
+    else:
+        fill_message(message, members)
 
 
 def _split_object(text: str) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ ROOMS = {
         "operating",
         "testing",
         "commands",
+        "rpc_commands.py",
         "evaluation",
         "supervisor",
         "conversation",

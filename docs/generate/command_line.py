@@ -89,6 +89,8 @@ def _describe_default(option: click.Option) -> str:
 def _describe_type(option: click.Option) -> str:
     if option.is_flag:
         return "flag"
+    if isinstance(option.type, click.IntRange) and option.type.max is None:
+        return f"integer, {option.type.min} or more"
     if isinstance(option.type, click.IntRange):
         return f"integer, {option.type.min} to {option.type.max}"
     return "number" if isinstance(option.type, click.FloatRange) else option.type.name

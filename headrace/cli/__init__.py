@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from typing import Any
 
 import click
 
@@ -35,9 +33,6 @@ OPERATING = (
 TESTING = ("eval", "fork", "record", "replay")
 """Commands for recorded runs and evaluations, in their own folder."""
 
-UNREADABLE = (("msgspec", "MsgspecError"), ("google.protobuf.json_format", "ParseError"))
-"""Errors raised when an answer does not have the expected form."""
-
 FOLDERS = {"commands": NAMES, "operating": OPERATING, "testing": TESTING}
 
 
@@ -50,18 +45,6 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         folder = next((folder for folder, names in FOLDERS.items() if cmd_name in names), None)
         return None if folder is None else getattr(import_module(f"headrace.cli.{folder}.{cmd_name}"), cmd_name)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            url = ctx.meta.get("headrace.url", "")
-            # Looked up in sys.modules: a module that is not imported has not raised anything, and `up` never
-            # imports them.
-            unreadable = [getattr(sys.modules.get(module), name, ()) for module, name in UNREADABLE]
-            if not url or not any(kind and isinstance(error, kind) for kind in unreadable):
-                raise
-            raise click.ClickException(f"what answers at {url} is not Headrace, or not of this version") from error
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,6 +17,7 @@ from headrace.cli.facade import exit_codes
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
 from headrace.cli.facade.options import url_option
+from headrace.v1 import memory_pb2
 
 DELTAS = frozenset({"content_delta", "reasoning_delta", "tool_args", "tool_output"})
 
@@ -79,7 +80,7 @@ async def measure_runs(
         result = BenchResult(timings, time.perf_counter() - started_s, time.process_time() - cpu_s)
         for chat_id in filter(None, (timing.chat_id for timing in timings)):
             with suppress(RequestRefused):  # the chat of a cancelled run that has not ended yet stays
-                await facade.delete("/api/chat", chatId=chat_id)
+                await facade.send(memory_pb2.DeleteChatRequest(chat_id=chat_id))
     return result
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import click
-import msgspec
 
 from headrace.cli.commands.gates.watch import RETRIES_MAX, RETRY_S
 from headrace.cli.facade.client import FacadeClient
@@ -13,15 +12,7 @@ from headrace.cli.facade.exit_codes import PeerUnavailable, ServerUnreachable, S
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View, choose_view
-from headrace.event_json import parse_event
-
-
-class _Frame(msgspec.Struct, frozen=True, rename="camel"):
-    """A frame of GET /api/follow."""
-
-    cursor: str
-    run_id: str
-    delta: msgspec.Raw
+from headrace.v1 import agent_pb2
 
 
 @click.command()
@@ -55,12 +46,12 @@ class _ChatFollower:
         """Show events until the server refuses, or cannot be reached."""
         has_begun, failures = False, 0
         while True:
-            where = {"chatId": self._chat_id, "cursor": self.cursor}
+            request = agent_pb2.FollowRequest(chat_id=self._chat_id, cursor=self.cursor or None)
             try:
-                async with FacadeClient(self._url) as facade, facade.watch("/api/follow", **where) as frames:
+                async with FacadeClient(self._url) as facade, facade.watch(request) as frames:
                     has_begun = True
                     async for frame in frames:
-                        self._show(msgspec.json.decode(frame, type=_Frame))
+                        self._show(frame)
                         failures = 0
             except (StreamCut, ServerUnreachable, PeerUnavailable) as error:
                 failures += 1
@@ -70,8 +61,8 @@ class _ChatFollower:
                     self._view.show_notice(f"{error.message}; trying again")
             await asyncio.sleep(RETRY_S)
 
-    def _show(self, frame: _Frame) -> None:
-        delta = parse_event(bytes(frame.delta))
+    def _show(self, frame: agent_pb2.FollowDelta) -> None:
+        delta = frame.delta
         if frame.run_id != self._run_id:  # the state of a run is kept while it is shown
             self._run_id, self._display = frame.run_id, RunDisplay(self._view)
         if delta.HasField("request_query"):

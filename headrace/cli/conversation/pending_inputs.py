@@ -50,11 +50,11 @@ class PendingInput:
         return "\n".join(line for line in lines if line)
 
     def build_submission(self, line: str) -> dict[str, Any] | None:
-        """Return the body of POST /api/submit for a line; None if the line is not a valid answer."""
+        """Return fields of a SubmitRequest for a line, `payload` as a value; None if the line is not a valid answer."""
         payload = _read_decision(line) if self.is_approval else self._fill_form(line)
         if payload is None:
             return None
-        return {"approvalId" if self.is_approval else "toolId": self.id, "payload": payload}
+        return {"approval_id" if self.is_approval else "tool_id": self.id, "payload": payload}
 
     def _fill_form(self, line: str) -> Any:
         if isinstance(fields := _parse_json(line), dict):

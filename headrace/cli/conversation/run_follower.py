@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import uuid
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
-import msgspec
 
 from headrace.cli.conversation.pending_inputs import PendingInputs
 from headrace.cli.facade.client import FacadeClient
@@ -25,10 +25,10 @@ from headrace.cli.facade.exit_codes import (
     ServerUnreachable,
     StreamCut,
 )
-from headrace.cli.run_view.printing import BudgetLeft, describe_budget
+from headrace.cli.run_view.printing import describe_budget
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, gates_pb2
 
 TRIES_MAX = 8
 """Attempts to reattach without a new event; with the waits, about half a minute."""
@@ -45,18 +45,6 @@ EXIT_CODES = {"run_complete": COMPLETED, "run_cancel": CANCELLED, "run_error": F
 
 Interaction: TypeAlias = Callable[["RunFollower"], Coroutine[Any, Any, None]]
 """Coroutine for the user's actions during the run: input, cancelling, steering."""
-
-
-class RunSnapshot(msgspec.Struct, frozen=True, rename="camel"):
-    """A live run, as returned by GET /api/run."""
-
-    budget_left: BudgetLeft | None = None
-
-
-class _Gate(msgspec.Struct, frozen=True):
-    """A gate, as returned by GET /api/gate."""
-
-    arguments_sha256: str = msgspec.field(default="", name="argumentsSha256")
 
 
 class RunFollower:
@@ -135,18 +123,19 @@ class RunFollower:
     async def cancel(self) -> None:
         """Request cancellation of the run, which is then still shown to its end."""
         if self._run_id:
-            await self._facade.post("/api/cancel", {"runId": self._run_id})
+            await self._facade.send(agent_pb2.CancelRequest(run_id=self._run_id))
 
     async def steer(self, message: str) -> None:
-        await self._facade.post("/api/steer", {"runId": self._run_id, "message": message})
+        await self._facade.send(agent_pb2.SteerRequest(run_id=self._run_id, message=message))
 
     async def submit(self, body: dict[str, Any]) -> None:
-        await self._facade.post("/api/submit", {"runId": self._run_id} | body)
+        fields = body | {"run_id": self._run_id, "payload": json.dumps(body["payload"])}
+        await self._facade.send(agent_pb2.SubmitRequest(**fields))
 
     async def fetch_arguments_hash(self, gate_id: str) -> str:
         """Return the hash that an approval of long arguments must include; this client shows all of them."""
-        data = await self._facade.get("/api/gate", runId=self._run_id, gateId=gate_id)
-        return msgspec.json.decode(data, type=_Gate).arguments_sha256
+        request = gates_pb2.GetGateRequest(run_id=self._run_id, gate_id=gate_id)
+        return (await self._facade.send(request)).gate.arguments_sha256
 
     async def _read_events(self) -> None:
         """Read events to the run's end, reattaching after each break."""
@@ -197,10 +186,10 @@ class RunFollower:
             if not self._run_id:
                 continue
             try:
-                run = msgspec.json.decode(await self._facade.get("/api/run", runId=self._run_id), type=RunSnapshot)
+                run: agent_pb2.Run = (await self._facade.send(agent_pb2.GetRunRequest(run_id=self._run_id))).run
             except (RequestRefused, ServerUnreachable):
                 continue
-            self._view.set_budget(describe_budget(run.budget_left) if run.budget_left is not None else "")
+            self._view.set_budget(describe_budget(run.budget_left) if run.HasField("budget_left") else "")
 
     async def _cancel_on_interrupt(self) -> None:
         await self._interrupted.wait()
@@ -245,7 +234,7 @@ async def follow_run(
     async with FacadeClient(url) as facade:
         if files:
             chat_id = chat_id or str(uuid.uuid4())
-        references = [msgspec.json.decode(await facade.upload(file, chat_id or "")) for file in files]
+        references = [await facade.upload(file, chat_id or "") for file in files]
         follower = RunFollower(
             facade, view, message, agent_key, chat_id, output_schema, references, is_recorded=is_recorded
         )

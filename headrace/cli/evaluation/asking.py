@@ -9,15 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from headrace.cli.evaluation.checks import Functions, check_result
 from headrace.cli.evaluation.result import Call, Journal, Planned, Result, Verdict, plan_runs
 from headrace.cli.evaluation.suite import Check, Suite, describe_check, make_trial
 from headrace.cli.facade.client import FacadeClient
 from headrace.run_states import STATES_BY_EVENT, State
 from headrace.runs.fold import Fold
-from headrace.v1 import common_pb2
+from headrace.v1 import agent_pb2, common_pb2
 
 SCORE_SCHEMA = {
     "type": "object",
@@ -57,9 +55,7 @@ async def ask_case(facade: FacadeClient, evaluation: str, planned: Planned, fold
     if trial := make_trial(variant.model, variant.prompt):
         body["trial"] = trial
     if case.files:
-        body["references"] = [
-            msgspec.json.decode(await facade.upload(folder / name, body["chatId"])) for name in case.files
-        ]
+        body["references"] = [await facade.upload(folder / name, body["chatId"]) for name in case.files]
     await follow(facade, body, result, timeout_ms)
     return result
 
@@ -76,11 +72,11 @@ async def follow(facade: FacadeClient, body: dict[str, Any], result: Result, tim
                     result.first_delta_ms = (loop.time() - began_s) * 1000
                 if delta.HasField("gate_open"):
                     result.error = f"it waits for a person ({delta.gate_open.kind} of {delta.gate_open.tool_name})"
-                    await facade.post("/api/cancel", {"runId": state.run_id})
+                    await facade.send(agent_pb2.CancelRequest(run_id=state.run_id))
     except TimeoutError:
         result.error = f"it had not ended after {timeout_ms} ms"
         if state.run_id:
-            await facade.post("/api/cancel", {"runId": state.run_id})
+            await facade.send(agent_pb2.CancelRequest(run_id=state.run_id))
     result.latency_ms = (loop.time() - began_s) * 1000
     take_state(state, result)
 

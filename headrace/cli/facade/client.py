@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -12,11 +13,13 @@ from typing import Any, TypeVar
 import aiohttp
 import click
 import msgspec
+from google.protobuf.message import Message
 
 from headrace.cli.facade.exit_codes import PeerUnavailable, RequestRefused, ServerUnreachable, StreamCut
 from headrace.cli.facade.options import get_tls, get_token
+from headrace.contract import RPCS, Rpc
 from headrace.errors import BadFrame
-from headrace.event_json import parse_event
+from headrace.event_json import fill_message, list_members, parse_event
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2
 
@@ -36,6 +39,10 @@ Result = TypeVar("Result")
 
 class _SuccessEnvelope(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Uploaded(msgspec.Struct):
+    data: dict[str, Any]
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -59,7 +66,6 @@ class FacadeClient:
         self.url = url
 
     async def __aenter__(self) -> FacadeClient:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else None
         connector = None
         if self.url.startswith("https:"):
@@ -68,7 +74,7 @@ class FacadeClient:
             except OSError as error:
                 raise click.UsageError(str(error)) from error
             connector = aiohttp.TCPConnector(ssl=tls)
-        self._http = aiohttp.ClientSession(self.url, timeout=timeout, headers=headers, connector=connector)
+        self._http = aiohttp.ClientSession(self.url, timeout=_STREAM_TIMEOUT, headers=headers, connector=connector)
         return self
 
     async def __aexit__(
@@ -76,19 +82,39 @@ class FacadeClient:
     ) -> None:
         await self._http.close()
 
-    async def get(self, path: str, **parameters: str) -> msgspec.Raw:
-        """Return the answer's `data`."""
-        with self._translate_errors():
-            async with self._http.get(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
-                return await _read_data(response)
+    async def send(self, request: Message) -> Any:
+        """Send a request of the contract to its route; return the response."""
+        rpc = _RPCS[request.DESCRIPTOR.full_name]
+        text = await self._fetch(request)
+        with self._reading_answer():
+            members = json.loads(text)
+            data, name = members["data"], rpc.http and rpc.http.response_body
+            return _make_response(rpc, members | {name: data} if name else data)
 
-    async def post(self, path: str, body: dict[str, Any]) -> msgspec.Raw:
-        """Return the answer's `data`."""
+    async def fetch_data(self, request: Message, kind: type[Result] = dict[str, Any]) -> Result:
+        """Send a request of the contract; return `data` of the answer as it is in JSON."""
+        answer = await self._fetch(request)
         with self._translate_errors():
-            async with self._http.post(path, json=body, timeout=_ANSWER_TIMEOUT) as response:
-                return await _read_data(response)
+            return msgspec.json.decode(msgspec.json.decode(answer, type=_SuccessEnvelope).data, type=kind)
 
-    async def upload(self, file: Path, chat_id: str) -> msgspec.Raw:
+    async def _fetch(self, request: Message) -> bytes:
+        with self._translate_errors():
+            async with self._open(request, _ANSWER_TIMEOUT) as response:
+                await _check_status(response)
+                return await response.read()
+
+    def _open(
+        self, request: Message, timeout: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Open the answer to a request of the contract, at its route."""
+        http = _RPCS[request.DESCRIPTOR.full_name].http
+        assert http is not None, "it has a route"
+        verb = http.WhichOneof("pattern") or ""
+        members = list_members(request)
+        content: dict[str, Any] = {"json": members} if http.body else {"params": _list_parameters(members)}
+        return self._http.request(verb, getattr(http, verb), timeout=timeout, **content)
+
+    async def upload(self, file: Path, chat_id: str) -> dict[str, Any]:
         """Upload a file to a chat and return its reference; OSError if the file cannot be read."""
         with self._translate_errors(), file.open("rb") as content:
             # Quote the name as browsers do: aiohttp would store `a b` as `a%20b`. Unprintable characters become
@@ -98,22 +124,16 @@ class FacadeClient:
             # aiohttp would otherwise take the name of the opened file.
             form.add_field("file", aiohttp.BufferedReaderPayload(content, filename=name), filename=name)
             async with self._http.post("/api/upload", data=form, timeout=_UPLOAD_TIMEOUT) as response:
-                return await _read_data(response)
+                await _check_status(response)
+                return msgspec.json.decode(await response.read(), type=_Uploaded).data
 
     @asynccontextmanager
-    async def download(self, path: str, **parameters: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def download(self, request: Message) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Open a binary answer; the block reads its bytes as they arrive."""
-        given = {name: value for name, value in parameters.items() if value}
         with self._translate_errors():
-            async with self._http.get(path, params=given) as response:
+            async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
                 yield response.content.iter_any()
-
-    async def delete(self, path: str, **parameters: str) -> msgspec.Raw:
-        """Return the answer's `data`."""
-        with self._translate_errors():
-            async with self._http.delete(path, params=parameters, timeout=_ANSWER_TIMEOUT) as response:
-                return await _read_data(response)
 
     async def fetch_readiness(self) -> dict[str, bool]:
         with self._translate_errors():
@@ -138,12 +158,12 @@ class FacadeClient:
                 yield self._read_events(response)
 
     @asynccontextmanager
-    async def watch(self, path: str, **parameters: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Open an endless stream of JSON texts; StreamCut is raised when it ends."""
+    async def watch(self, request: Message) -> AsyncGenerator[AsyncIterator[Any]]:
+        """Open an endless stream of responses; StreamCut is raised when it ends."""
         with self._translate_errors():
-            async with self._http.get(path, params=parameters) as response:
+            async with self._open(request, _STREAM_TIMEOUT) as response:
                 await _check_status(response)
-                yield _read_frames(response, "the server has ended the stream")
+                yield self._read_responses(response, _RPCS[request.DESCRIPTOR.full_name])
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
@@ -157,6 +177,12 @@ class FacadeClient:
         except msgspec.MsgspecError as error:
             raise self._reject_answer() from error
 
+    async def _read_responses(self, response: aiohttp.ClientResponse, rpc: Rpc) -> AsyncGenerator[Any]:
+        async for data in _read_frames(response, "the server has ended the stream"):
+            with self._reading_answer():
+                message = _make_response(rpc, json.loads(data))
+            yield message
+
     async def _read_events(self, response: aiohttp.ClientResponse) -> AsyncGenerator[agent_pb2.AgentDelta]:
         """Yield the events before `[DONE]`; the caller's block closes the response."""
         async for data in _read_frames(response, "the stream ended before the run did"):
@@ -165,15 +191,21 @@ class FacadeClient:
             yield self._parse_event(data)
 
     def _parse_event(self, data: bytes) -> agent_pb2.AgentDelta:
-        try:
+        with self._reading_answer():
             event = parse_event(data)
-        except ValueError as error:
-            raise self._reject_answer() from error
         if event.HasField("run_error") and not event.run_error.run_id:
             # The server refused the request after sending the headers; no run has failed.
             failure = event.run_error.error
             raise _build_refusal(failure.message, retriable=failure.retriable)
         return event
+
+    @contextmanager
+    def _reading_answer(self) -> Generator[None]:
+        """Refuse an answer whose members are not those of the contract."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._reject_answer() from error
 
     def _reject_answer(self) -> RequestRefused:
         return RequestRefused(f"what answers at {self.url} is not Headrace, or not of this version")
@@ -189,9 +221,30 @@ def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]])
     return asyncio.run(answer())
 
 
+_RPCS = {rpc.descriptor.input_type.full_name: rpc for rpc in RPCS.values() if rpc.http is not None}
+"""The RPCs that have a route, by the names of their requests."""
+
 _UPLOAD_TIMEOUT = aiohttp.ClientTimeout(total=UPLOAD_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
+_STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S)
+
 _ANSWER_TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+def _make_response(rpc: Rpc, members: Mapping[str, Any]) -> Any:
+    response = rpc.response()
+    fill_message(response, members)
+    return response
+
+
+def _list_parameters(members: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a request's members as they stand in a query; a list is a parameter that is repeated."""
+    lists = {name: value if isinstance(value, list) else [value] for name, value in members.items()}
+    return [
+        (name, str(item).lower() if isinstance(item, bool) else str(item))
+        for name, items in lists.items()
+        for item in items
+    ]
 
 
 async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGenerator[bytes]:
@@ -207,11 +260,6 @@ async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGener
     except (aiohttp.ClientError, TimeoutError, BadFrame) as error:
         raise StreamCut(f"the stream broke ({type(error).__name__})") from error
     raise StreamCut(end)
-
-
-async def _read_data(response: aiohttp.ClientResponse) -> msgspec.Raw:
-    await _check_status(response)
-    return msgspec.json.decode(await response.read(), type=_SuccessEnvelope).data
 
 
 async def _check_status(response: aiohttp.ClientResponse) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.tls import Tls
 
 
-def _check_url(context: click.Context, _option: click.Parameter, text: str) -> str:
+def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     try:
         url = urlsplit(text)
         is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -23,7 +23,6 @@ def _check_url(context: click.Context, _option: click.Parameter, text: str) -> s
         is_address = False
     if not is_address:
         raise click.BadParameter(f"{text!r} is no address such as http://127.0.0.1:8080")
-    context.meta["headrace.url"] = text
     return text
 
 

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any, TextIO
 
 import click
-import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.cli.run_view.printing import format_time, print_text
 from headrace.hash_chain import LogReport, LogVerifier
+from headrace.v1 import audit_pb2
 
 LAST = "audit.exported"
 """The last line of an export: that it was made."""
 
 _SHOWN = ("seq", "at", "event", "tenant", "by", "credential", "previous", "hash")
-
-
-class _Frame(msgspec.Struct, frozen=True):
-    """A frame of GET /api/audit/export."""
-
-    line: str
-
-
-class _Report(msgspec.Struct, frozen=True, rename="camel"):
-    """What GET /api/audit/verify says."""
-
-    lines: int = 0
-    last_seq: int = 0
-    last_hash: str = ""
-    problem: str = ""
-
-
-class _Line(msgspec.Struct, frozen=True):
-    seq: int = 0
-    event: str = ""
 
 
 @click.group()
@@ -57,21 +38,20 @@ def tail(url: str, event: str | None, count: int, follow: bool) -> None:
 
 
 async def _show_tail(url: str, event: str | None, count: int, *, follow: bool) -> None:
-    wanted = {"pageSize": str(count)} | ({"event": event} if event else {})
     async with FacadeClient(url) as facade:
-        newest = msgspec.json.decode(await facade.get("/api/audit", **wanted), type=list[_Frame])
+        newest = await facade.send(audit_pb2.ListAuditRequest(page_size=count, event=event))
         last = 0
-        for frame in reversed(newest):
-            last = _show_line(frame.line, event)
+        for line in reversed(newest.lines):
+            last = _show_line(line.line, event)
         if not follow:
             return
-        async with facade.watch("/api/audit/export", afterSeq=str(last), follow="true") as frames:
-            async for data in frames:
-                _show_line(msgspec.json.decode(data, type=_Frame).line, event)
+        async with facade.watch(audit_pb2.ExportAuditRequest(after_seq=last, follow=True)) as frames:
+            async for frame in frames:
+                _show_line(frame.line, event)
 
 
 def _show_line(line: str, event: str | None) -> int:
-    record: dict[str, Any] = msgspec.json.decode(line)
+    record: dict[str, Any] = json.loads(line)
     name = str(record.get("event", ""))
     if event is None or name == event or name.startswith(f"{event}."):
         facts = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SHOWN)
@@ -96,13 +76,12 @@ async def _write_export(url: str, after_seq: int, output: TextIO) -> None:
     verifier = LogVerifier(is_part=True)
     async with FacadeClient(url) as facade:
         before = await _verify_stored(facade)
-        async with facade.watch("/api/audit/export", afterSeq=str(after_seq)) as frames:
-            async for data in frames:
-                text = msgspec.json.decode(data, type=_Frame).line
-                output.write(text + "\n")
-                verifier.add_lines([text])
-                line = msgspec.json.decode(text, type=_Line)
-                if line.event == LAST and line.seq > before.last_seq:
+        async with facade.watch(audit_pb2.ExportAuditRequest(after_seq=after_seq)) as frames:
+            async for frame in frames:
+                output.write(frame.line + "\n")
+                verifier.add_lines([frame.line])
+                line = json.loads(frame.line)
+                if line["event"] == LAST and line["seq"] > before.last_seq:
                     break
     output.flush()
     report = verifier.finish()
@@ -121,8 +100,8 @@ def verify(url: str, file: TextIO | None, known_hash: str | None) -> None:
     print_report(report, known_hash, "log")
 
 
-async def _verify_stored(facade: FacadeClient) -> _Report:
-    return msgspec.json.decode(await facade.get("/api/audit/verify"), type=_Report)
+async def _verify_stored(facade: FacadeClient) -> audit_pb2.VerifyAuditResponse:
+    return await facade.send(audit_pb2.VerifyAuditRequest())
 
 
 def _verify_file(file: TextIO) -> LogReport:
@@ -132,7 +111,7 @@ def _verify_file(file: TextIO) -> LogReport:
             last = line.rstrip("\n")
             verifier.add_lines([last])
     report = verifier.finish()
-    if not report.problem and msgspec.json.decode(last or "{}", type=_Line).event != LAST:
+    if not report.problem and json.loads(last or "{}").get("event") != LAST:
         problem = f"line {report.lines + 1} is missing: the file is cut, it does not end with {LAST}"
         return replace(report, problem=problem)
     return report

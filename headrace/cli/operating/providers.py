@@ -2,63 +2,45 @@
 
 from __future__ import annotations
 
-import click
-import msgspec
+from typing import Any
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_table
+from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.tables import NONE, print_table
+from headrace.v1 import llm_pb2
 
-
-class _Model(msgspec.Struct, frozen=True, rename="camel"):
-    model: str
-    breaker: str
-    blocked_ms: int = 0
-    attempts: int = 0
-    error_ratio: float | None = None
-    first_delta_ms: int | None = None
-    first_delta_ms_p95: int | None = None
-    left_out: list[str] = []
-
-    @property
-    def cells(self) -> list[str]:
-        breaker = f"{self.breaker} for {self.blocked_ms / 1000:.0f} s" if self.blocked_ms else self.breaker
-        errors = "-" if self.error_ratio is None else f"{self.error_ratio:.0%}"
-        times = ["-" if time is None else str(time) for time in (self.first_delta_ms, self.first_delta_ms_p95)]
-        return [breaker, str(self.attempts), errors, *times]
+HEAD = ("model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting", "refused")
 
 
-class _Provider(msgspec.Struct, frozen=True, rename="camel"):
-    provider_key: str
-    models: list[_Model]
-    running: int = 0
-    waiting: int = 0
+def _list_cells(provider: llm_pb2.ProviderHealth, model: llm_pb2.ModelHealth) -> list[str]:
+    times = [
+        str(getattr(model, name)) if model.HasField(name) else NONE for name in ("first_delta_ms", "first_delta_ms_p95")
+    ]
+    return [
+        f"{provider.provider_key}/{model.model}",
+        f"{model.breaker} for {model.blocked_ms / 1000:.0f} s" if model.blocked_ms else model.breaker,
+        str(model.attempts),
+        f"{model.error_ratio:.0%}" if model.HasField("error_ratio") else NONE,
+        *times,
+        str(provider.running),
+        str(provider.waiting),
+        ", ".join(model.left_out),
+    ]
 
-    @property
-    def cells(self) -> list[str]:
-        return [str(self.running), str(self.waiting)]
+
+def _show_providers(response: Any) -> None:
+    rows = [_list_cells(provider, model) for provider in response.providers for model in provider.models]
+    print_table(HEAD, rows, right=HEAD[2:-1])
 
 
-@click.command()
-@url_option
-def providers(url: str) -> None:
-    """Show how each model does: its breaker, and of the last five minutes errors and times to the first delta (ms).
+providers = add_command(
+    None,
+    "providers",
+    "OperatorService/ListProviders",
+    _show_providers,
+    about="""Show the health of each model: its breaker, and of the last five minutes errors and times to the first
+    delta (ms).
 
     `refused` are fields of requests that the model does not take.
 
-    Attempts, and calls that run and wait, are those of the tenant; needs a credential with the scope operate.
-    """
-    data = make_request(url, lambda facade: facade.get("/api/operator/providers"))
-    rows = [
-        [
-            f"{provider.provider_key}/{model.model}",
-            *model.cells,
-            str(provider.running),
-            str(provider.waiting),
-            ", ".join(model.left_out),
-        ]
-        for provider in msgspec.json.decode(data, type=list[_Provider])
-        for model in provider.models
-    ]
-    head = ("model", "breaker", "attempts", "errors", "median", "p95", "running", "waiting", "refused")
-    print_table(head, rows, right=head[2:-1])
+    Attempts, and calls that run and wait, are those of the tenant.""",
+)

@@ -5,57 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-import msgspec
 
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.operating.spend import NANO_PER_USD
-from headrace.cli.run_view.printing import format_time, print_table, print_text
+from headrace.cli.rpc_commands import list_rows
+from headrace.cli.run_view.printing import print_text
+from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
+from headrace.v1 import operator_pb2
 
 STATES = ("live", *(state for state in State if state != State.QUEUED))
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-class Run(msgspec.Struct, frozen=True, rename="camel"):
-    """A run as GET /api/operator/runs has it."""
-
-    run_id: str
-    user: str
-    agent_key: str
-    state: str
-    began_at: int
-    reason: str = ""
-    model_calls: int = 0
-    cost_nano_usd: int = 0
-    owner: str = ""
-
-    @property
-    def cells(self) -> list[str]:
-        state = f"{self.state} ({self.reason})" if self.reason else self.state
-        cost = f"{self.cost_nano_usd / NANO_PER_USD:.6f}"
-        return [
-            *(self.run_id, format_time(self.began_at), state, self.user, self.agent_key),
-            *(cost, str(self.model_calls), self.owner or "-"),
-        ]
-
-
-class _Ended(msgspec.Struct, frozen=True, rename="camel"):
-    run_id: str
-    status: str
-    reason: str = ""
-
-
-class _Cancelled(msgspec.Struct, frozen=True, rename="camel"):
-    runs: list[_Ended]
-    next_page_token: str = ""
-
-
-def filter_options(command: Command) -> Command:
+def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say which runs."""
     for option in (
         click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many at most."),
@@ -63,7 +28,7 @@ def filter_options(command: Command) -> Command:
         click.option("--within", type=float, metavar="HOURS", help="Only runs that began in the last so many hours."),
         click.option("--older", type=float, metavar="MINUTES", help="Only runs that began so long ago, or longer."),
         click.option("--user", help="Only runs of this user."),
-        click.option("--agent", help="Only runs of this agent."),
+        click.option("--agent", "agent_key", help="Only runs of this agent."),
         click.option("--state", type=click.Choice(STATES), help="Only runs in this state; live: running or waiting."),
     ):
         command = option(command)
@@ -71,24 +36,25 @@ def filter_options(command: Command) -> Command:
 
 
 def _make_filter(
-    state: str | None,
-    agent: str | None,
-    user: str | None,
-    older: float | None,
-    within: float | None,
-    cost: float | None,
-    count: int,
-) -> dict[str, Any]:
-    given = {
-        "state": state,
-        "agentKey": agent,
-        "user": user,
-        "olderThanMs": None if older is None else round(older * 60_000),
-        "beganAfter": None if within is None else round((time.time() - within * 3600) * 1000),
-        "costAtLeastNanoUsd": None if cost is None else round(cost * NANO_PER_USD),
-        "pageSize": count,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    older: float | None, within: float | None, cost: float | None, count: int, **fields: Any
+) -> operator_pb2.OperatorListRunsRequest:
+    return operator_pb2.OperatorListRunsRequest(
+        older_than_ms=None if older is None else round(older * 60_000),
+        began_after=None if within is None else round((time.time() - within * 3600) * 1000),
+        cost_at_least_nano_usd=None if cost is None else round(cost * NANO_PER_USD),
+        page_size=count,
+        **fields,
+    )
+
+
+def _describe_state(run: operator_pb2.OperatorRun) -> str:
+    return f"{run.state} ({run.reason})" if run.reason else run.state
+
+
+_show_runs = list_rows(
+    *("run_id", "began_at", ("state", _describe_state), "user", "agent_key"),
+    *("cost_nano_usd:usd", "model_calls:calls", "owner"),
+)
 
 
 @click.group()
@@ -98,16 +64,10 @@ def runs() -> None:
 
 @runs.command("list")
 @url_option
-@filter_options
+@_filter_options
 def list_runs(url: str, **options: Any) -> None:
     """List runs, the one that began last first: its state, whose it is, what it has cost so far (US dollars)."""
-    wanted = {name: str(value) for name, value in _make_filter(**options).items()}
-    data = make_request(url, lambda facade: facade.get("/api/operator/runs", **wanted))
-    found = msgspec.json.decode(data, type=list[Run])
-    head = ("run", "began", "state", "user", "agent", "usd", "calls", "owner")
-    print_table(head, [run.cells for run in found], right=("usd", "calls"))
-    if len(found) == options["count"]:
-        click.echo(f"{options['count']} are shown; --count shows more", err=True)
+    _show_runs(make_request(url, lambda facade: facade.send(_make_filter(**options))))
 
 
 @runs.command()
@@ -116,14 +76,14 @@ def list_runs(url: str, **options: Any) -> None:
 @click.argument("run_id")
 def show(url: str, events: bool, run_id: str) -> None:
     """Show the run RUN_ID of any user as JSON."""
-    wanted = {"runId": run_id} | ({"includeEvents": "true"} if events else {})
-    data = make_request(url, lambda facade: facade.get("/api/operator/run", **wanted))
-    click.echo(json.dumps(json.loads(bytes(data)), indent=2, ensure_ascii=False))
+    request = operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=events)
+    data = make_request(url, lambda facade: facade.fetch_data(request))
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 @runs.command()
 @url_option
-@filter_options
+@_filter_options
 @click.option("--all", "is_all", is_flag=True, help="All live runs that the options name, instead of ids.")
 @click.argument("run_ids", nargs=-1)
 def cancel(url: str, is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
@@ -133,9 +93,8 @@ def cancel(url: str, is_all: bool, run_ids: tuple[str, ...], **options: Any) -> 
     """
     if is_all == bool(run_ids):
         raise click.UsageError("give RUN_IDS, or --all with options that name runs")
-    body: dict[str, Any] = {"filter": _make_filter(**options)} if is_all else {"runIds": [*run_ids]}
-    data = make_request(url, lambda facade: facade.post("/api/operator/runs/cancel", body))
-    cancelled = msgspec.json.decode(data, type=_Cancelled)
+    request = operator_pb2.CancelRunsRequest(run_ids=run_ids, filter=_make_filter(**options) if is_all else None)
+    cancelled: operator_pb2.CancelRunsResponse = make_request(url, lambda facade: facade.send(request))
     for run in cancelled.runs:
         print_text(f"{run.run_id}  {run.status}{f' ({run.reason})' if run.reason else ''}")
     if cancelled.next_page_token:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
-from google.protobuf import json_format
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.run_view.notices import describe_result
@@ -26,11 +22,9 @@ GONE = ("summarised", "left_out")
 
 
 async def print_context(url: str, chat_id: str, agent_key: str | None = None, run_id: str | None = None) -> None:
-    wanted = {"chatId": chat_id, "agentKey": agent_key, "runId": run_id}
+    request = agent_pb2.GetContextRequest(chat_id=chat_id, agent_key=agent_key, run_id=run_id)
     async with FacadeClient(url) as facade:
-        data = await facade.get("/api/context", **{name: value for name, value in wanted.items() if value})
-    stated = msgspec.json.decode(data, type=dict[str, Any])
-    window = json_format.ParseDict(stated, agent_pb2.GetContextResponse(), ignore_unknown_fields=True)
+        window = await facade.send(request)
     for line in _describe_window(window):
         print_text(line)
 

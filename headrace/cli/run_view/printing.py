@@ -1,17 +1,15 @@
-"""Terminal output: safe printing, tables, times and costs."""
+"""Terminal output: safe printing, times and costs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-import msgspec
 
 from headrace.shown_text import isolate, make_visible
-from headrace.v1 import common_pb2
+from headrace.v1 import agent_pb2, common_pb2
 
 CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 """Translation table for str.translate that removes characters which control the terminal."""
@@ -34,17 +32,6 @@ def show_text(text: str) -> str:
     """
     visible = make_visible(text)
     return isolate(visible) if sys.stdout.isatty() else visible
-
-
-def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: Collection[str] = ()) -> None:
-    """Print rows under their head; the columns in `right` are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for cells in (head, *rows):
-        padded = (
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for name, cell, width in zip(head, cells, widths, strict=True)
-        )
-        print_text("  ".join(padded).rstrip())
 
 
 TIME_S_MAX = 253_402_214_400.0
@@ -79,16 +66,6 @@ def format_time(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_s, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
-class BudgetLeft(msgspec.Struct, frozen=True, rename="camel"):
-    """The remaining budget of a live run, as returned by GET /api/run."""
-
-    model_calls: int = 0
-    tool_calls: int = 0
-    time_ms: int = 0
-    tokens: int | None = None
-    cost_usd: float | None = None
-
-
 def describe_usage(usage: common_pb2.Usage) -> str:
     parts = [f"{usage.input_tokens} tokens in, {usage.output_tokens} out", _count(usage.model_calls, "model call")]
     if usage.tool_calls:
@@ -98,11 +75,11 @@ def describe_usage(usage: common_pb2.Usage) -> str:
     return ", ".join(parts) + (" (estimated)" if usage.estimated else "")
 
 
-def describe_budget(left: BudgetLeft) -> str:
+def describe_budget(left: agent_pb2.BudgetLeft) -> str:
     parts = [_count(left.model_calls, "model call"), _count(left.tool_calls, "tool call"), f"{left.time_ms // 1000} s"]
-    if left.tokens is not None:
+    if left.HasField("tokens"):
         parts.append(f"{left.tokens} tokens")
-    if left.cost_usd is not None:
+    if left.HasField("cost_usd"):
         parts.append(f"${left.cost_usd:.4f}")
     return f"left: {', '.join(parts)}"
 

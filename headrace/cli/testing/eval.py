@@ -19,7 +19,7 @@ from headrace.cli.evaluation.suite import Suite, SuiteError, read_suite
 from headrace.cli.evaluation.summary import HEAD, describe_differences, find_shortfalls, sum_up
 from headrace.cli.facade.exit_codes import FAILED
 from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.printing import print_table
+from headrace.cli.run_view.tables import print_table
 
 _file = click.Path(dir_okay=False, path_type=Path)
 

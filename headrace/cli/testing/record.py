@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
-from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-
-
-class _Page(msgspec.Struct, frozen=True, rename="camel"):
-    lines: list[str] = []
-    next_page_token: str = ""
+from headrace.v1 import agent_pb2
 
 
 @click.command()
@@ -23,14 +18,11 @@ def record(url: str, run_id: str) -> None:
     A run is recorded if its query (`headrace ask --record`) or its agent's file sets `record: true`.
     """
 
-    async def fetch_page(facade: FacadeClient) -> _Page:
-        parameters = {"runId": run_id} | ({"pageToken": token} if token else {})
-        return msgspec.json.decode(await facade.get("/api/cassette", **parameters), type=_Page)
-
-    token = ""
+    request = agent_pb2.GetCassetteRequest(run_id=run_id)
     while True:
-        page = make_request(url, fetch_page)
+        page: agent_pb2.GetCassetteResponse = make_request(url, lambda facade: facade.send(request))
         for line in page.lines:
             click.echo(line)
-        if not (token := page.next_page_token):
+        if not page.next_page_token:
             return
+        request.page_token = page.next_page_token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from pathlib import Path
 
@@ -144,9 +145,10 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         facade.memory.chat.events.extend(
             step for step in answering("it works") if isinstance(step, agent_pb2.AgentDelta)
         )
-        assert (await run("agents", url=facade.url))[1] == b"helper  REACT           [weather]\n"
-        refused = "clerk.json: mode: is required (the last good version of clerk stays in force)\n"
-        assert (await run("agents", "--problems", url=facade.url))[1].decode() == refused
+        _, row = (await run("agents", url=facade.url))[1].decode().splitlines()
+        assert row.split() == ["helper", "REACT", "-", "weather", "-"]
+        _, refused = (await run("agents", "--problems", url=facade.url))[1].decode().splitlines()
+        assert re.split("  +", refused) == ["clerk.json", "clerk", "last good version", "mode: is required"]
         listed = (await run("agents", "versions", "helper", url=facade.url))[1].decode().splitlines()
         assert (listed[0].split(), listed[1].split()[:2]) == (["version", "hash", "first", "run"], ["3", "ab" * 6])
         changed = b'agents.helper.name\n  + "Helper"\ntools.look\n  - 2\n  + 3\n'
@@ -158,10 +160,11 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
             (tmp_path / "a.json").write_text(text)
             assert (await run("agents", "validate", str(tmp_path / "a.json"), url=facade.url))[:2] == printed
         code, out, _ = await run("chats", "list", url=facade.url)
-        assert (code, out.split()[0], out.decode().split()[-3:]) == (0, CHAT.encode(), ["水车", "怎么", "转"])
+        row = re.split("  +", out.decode().splitlines()[1])
+        assert (code, row[0], row[-3:]) == (0, CHAT, ["水车 怎么 转", "-", "-"])
         assert await run("chats", "rename", CHAT, "The mill", url=facade.url) == (0, b"The mill\n", b"")
-        found = f"{CHAT}  水车 怎么 转\n    mill wheel chats 0\n".encode()
-        assert await run("chats", "search", "mill", "wheel", url=facade.url) == (0, found, b"")
+        _, hit = (await run("chats", "search", "mill", "wheel", url=facade.url))[1].decode().splitlines()
+        assert re.split("  +", hit) == [CHAT, "水车 怎么 转", "mill wheel chats 0"]
         assert await run("chats", "show", CHAT, url=facade.url) == (0, b"> hi\nit works\n", b"")
         code, out, _ = await run("health", url=facade.url)
         assert (code, out.split()) == (0, b"orchestrator ready memory ready tools ready".split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.support.command_line import run
@@ -24,15 +25,16 @@ async def test_facts_are_kept_listed_and_found(tmp_path: Path) -> None:
         refused, _, complaint = await run("facts", "remember", "x", "--tenant", url=facade.url)
         wrong, _, _ = await run("facts", "remember", "x", "--tenant", "--agent", "a", url=facade.url)
     assert code == 0
-    rows = [line.split("  ") for line in out.decode().splitlines()]
-    assert [(row[2], row[3]) for row in rows] == [
-        ("agent guide", "likes tea"),
-        ("user [home town]", "lives in Rome"),
+    head, *rows = (re.split(r"  +", line) for line in out.decode().splitlines())
+    assert head == ["id", "updated", "scope", "agent", "topic", "text", "ended"]
+    assert [row[2:] for row in rows] == [
+        ["agent", "guide", "-", "likes tea", "-"],
+        ["user", "-", "home town", "lives in Rome", "-"],
     ]
     assert rows[1][0] == new
-    assert [line.split("  ")[0] for line in ended.decode().splitlines()] == [new, old]
-    assert ended.decode().endswith("(ended)\n")
-    assert found.decode().startswith(new)
+    assert [line.split()[0] for line in ended.decode().splitlines()] == ["id", new, old]
+    assert not ended.decode().endswith("-\n")
+    assert found.decode().splitlines()[1].startswith(new)
     assert (refused, wrong) == (1, 2)
     assert b"HEADRACE_MEMORY_TENANT_FACTS" in complaint
 

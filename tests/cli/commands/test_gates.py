@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -26,7 +27,7 @@ async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
         passed = await run("gates", "delegate", RUN, GATE.gate_id, "user:cleo", "role:board", url=facade.url)
         questioned = await run("gates", "ask-back", RUN, GATE.gate_id, "what for?", url=facade.url)
     asked, _, first, second, _, delegated, question = facade.script.requests
-    assert asked == gates_pb2.ListGatesRequest(scope="own", risk="high", agent_key="clerk", page_size=50)
+    assert asked == gates_pb2.ListGatesRequest(scope="own", risk="high", agent_key="clerk")
     row = listed.decode().split("  ")
     assert (row[0], row[1], row[3]) == (RUN, GATE.gate_id, "approval")
     assert row[4] == "pay of clerk for ada (high risk: it costs)\n"
@@ -96,8 +97,10 @@ async def test_approvals_for_later_calls_are_given_listed_and_revoked(tmp_path: 
     assert json.loads(answer.payload) == {"decision": "approve", "grant": "chat", "grantMs": 3_600_000}
     assert answered[1] == b"accepted: as it is\ngranted for later calls: g_1\n"
     assert wrong[0] == 2
-    assert asked == gates_pb2.ListGrantsRequest(scope="tenant", chat_id=CHAT, page_size=50)
-    assert listed[1].decode().startswith(f"{CHAT}  g_1  pay of ada, high risk: the rule; by bob, until 20")
+    assert asked == gates_pb2.ListGrantsRequest(scope="tenant", chat_id=CHAT)
+    row = re.split(r"  +", listed[1].decode().splitlines()[1])
+    assert row[:-1] == [CHAT, "g_1", "pay", "ada", "high", "the rule", "bob", "chat"]
+    assert row[-1].startswith("20")
     assert (revoked[1], revocation.grant_id) == (b"revoked\n", "g_1")
 
 

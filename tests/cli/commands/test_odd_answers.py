@@ -85,18 +85,19 @@ async def test_a_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -
 
 
 HOSTILE = "rm\x1b[2K\x1b]52;c;aGk=\x07\x9b1A\r\x08\x7f水"
-TAMED = "rm[2K]52;c;aGk=1A水"
+SHOWN = r"rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A \u0008\u007f水"
+"""On one line; what would move the cursor is visible."""
 
 
 @pytest.mark.parametrize(
     ("command", "row", "shown"),
     [
-        ("chats list", {"chatId": CHAT, "title": HOSTILE, "firstAgentKey": "a", "updatedAt": 0}, TAMED),
-        ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}, TAMED),
+        ("chats list", {"chatId": CHAT, "title": HOSTILE, "firstAgentKey": "a", "updatedAt": 0}, SHOWN),
+        ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}, SHOWN),
         ("gates list", {"runId": "r", "gateId": "g", "agentKey": "a", "kind": "form", "toolName": "t",
                         "requester": "ann", "openedAt": 0, "reason": HOSTILE + "\n2\u202e1"},
          r"(rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A\u000d\u0008\u007f水\n2\u202e1)"),
-        ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, TAMED),
+        ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, SHOWN),
     ],
 )  # fmt: skip
 async def test_what_others_have_written_does_not_control_the_terminal(

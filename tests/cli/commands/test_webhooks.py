@@ -28,10 +28,10 @@ async def test_webhooks_are_made_changed_pinged_and_deleted(tmp_path: Path) -> N
         deleted, _, _ = await run("webhooks", "delete", webhook_id, url=facade.url)
         _, nothing, _ = await run("webhooks", "list", url=facade.url)
     assert (paused, resumed, updated, deleted, nothing) == (0, 0, 0, 0, b"")
-    assert listed.decode().rstrip() == (
-        f"{webhook_id}  {TARGET}  headrace.run.ended  guide,clerk  paused  events.example"
-    )
-    assert changed.decode().rstrip() == f"{webhook_id}  {TARGET}  headrace.run.ended  all agents  Ops"
+    row = [webhook_id, TARGET, "headrace.run.ended"]
+    assert listed.decode().splitlines()[0].split() == ["id", "url", "types", "agents", "state", "name"]
+    assert listed.decode().splitlines()[1].split() == [*row, "guide,clerk", "paused", "events.example"]
+    assert changed.decode().splitlines()[1].split() == [*row, "all", "active", "Ops"]
     assert secret.startswith("whsec_")
     assert rotated.startswith(b"whsec_")
     assert rotated.decode().strip() != secret

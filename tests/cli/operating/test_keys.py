@@ -29,16 +29,17 @@ async def test_keys_are_made_shown_changed_and_revoked(tmp_path: Path) -> None:
     row = listed.decode().splitlines()[1].split()
     assert (row[:4], row[-2:]) == ([key_id, "unconfirmed", "builds", "ask"], ["the", "build"])
     text = shown.decode()
-    assert "builds (service)" in text
-    assert "calls a minute: 60" in text
-    assert "roles:          ci" in text
-    words = changed.decode()
-    assert "state:          unconfirmed" in words
-    assert "expires:        never" in words
-    assert "runs at once:   3" in words
-    assert "scopes:         answer" in words
-    assert "roles:" not in words
-    assert "calls a minute" not in words
+    assert "kind:                service\n" in text
+    assert "requests per minute: 60\n" in text
+    assert "roles:               ci\n" in text
+    assert "expires:             20" in text
+    words = [line.split() for line in changed.decode().splitlines()]
+    assert [line for line in words if line[0] in ("state:", "runs", "scopes:")] == [
+        ["scopes:", "answer"],
+        ["state:", "unconfirmed"],
+        ["runs", "max:", "3"],
+    ]
+    assert {"roles:", "expires:", "requests"}.isdisjoint(line[0] for line in words)
     assert ended.decode().splitlines()[1].startswith(key_id)
     assert b"does not exist" in absent
 

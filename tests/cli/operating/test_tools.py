@@ -18,4 +18,4 @@ async def test_tools_are_listed_with_what_cannot_be_used(tmp_path: Path) -> None
         code, out, _ = await run("tools", url=facade.url)
     head, *rows = [line.split(maxsplit=3) for line in out.decode().splitlines()]
     assert (code, head) == (0, ["tool", "tier", "effect", "cannot be used"])
-    assert rows == [["read_file", "core", "read"], ["s__bad", "enabled", "once", "inputSchema: a list"]]
+    assert rows == [["read_file", "core", "read", "-"], ["s__bad", "enabled", "once", "inputSchema: a list"]]

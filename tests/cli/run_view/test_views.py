@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from headrace.cli.run_view.plain_view import PlainView
-from headrace.cli.run_view.printing import BudgetLeft, describe_budget
+from headrace.cli.run_view.printing import describe_budget
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.terminal_view import TerminalView
 from headrace.v1 import agent_pb2, common_pb2
@@ -181,7 +181,7 @@ def test_terminal_tells_what_a_run_has_cost_and_what_is_left() -> None:
     usage = common_pb2.Usage(input_tokens=12, output_tokens=5, model_calls=2, tool_calls=1, cost_usd=0.5)
     shown = terminal([START, said("a"), make_event("run_complete", usage=usage)])
     assert "12 tokens in, 5 out, 2 model calls, 1 tool call, $0.5000" in shown
-    left = BudgetLeft(model_calls=1, tool_calls=2, time_ms=3999, tokens=10, cost_usd=0.25)
+    left = agent_pb2.BudgetLeft(model_calls=1, tool_calls=2, time_ms=3999, tokens=10, cost_usd=0.25)
     assert describe_budget(left) == "left: 1 model call, 2 tool calls, 3 s, 10 tokens, $0.2500"
     out = io.StringIO()
     view = TerminalView(Console(file=out, force_terminal=True, width=80, color_system="standard", highlight=False))

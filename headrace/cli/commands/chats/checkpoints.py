@@ -7,19 +7,13 @@ import json
 import sys
 
 import click
-import msgspec
 
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.lists import print_checkpoints, print_pins, revert_chat
 from headrace.cli.run_view.printing import print_text
-
-
-class SessionState(msgspec.Struct, frozen=True):
-    """A state as GET /api/chat/state has it."""
-
-    version: int
-    state: msgspec.Raw
+from headrace.v1 import memory_pb2
 
 
 @click.command()
@@ -54,38 +48,33 @@ def state(url: str, context_id: str, value: str | None, chat_id: str) -> None:
         wanted = None if value is None else json.loads(value)
     except ValueError as error:
         raise click.BadParameter(f"is no JSON: {error}", param_hint="--set") from None
-    where = {"chatId": chat_id} | ({"contextId": context_id} if context_id else {})
 
-    async def answer(facade: FacadeClient) -> msgspec.Raw:
-        before = msgspec.json.decode(await facade.get("/api/chat/state", **where), type=SessionState)
+    async def answer(facade: FacadeClient) -> str:
+        before = await facade.send(memory_pb2.GetStateRequest(chat_id=chat_id, context_id=context_id))
         if wanted is None:
             return before.state
         # Refused where somebody else has changed it meanwhile.
-        await facade.post("/api/chat/state", where | {"expectedVersion": before.version, "state": wanted})
-        return msgspec.Raw(msgspec.json.encode(wanted))
+        after = json.dumps(wanted, ensure_ascii=False)
+        request = memory_pb2.UpdateStateRequest(
+            chat_id=chat_id, context_id=context_id, expected_version=before.version, state=after
+        )
+        await facade.send(request)
+        return after
 
-    click.echo(bytes(make_request(url, answer)).decode())
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """A summary as GET /api/chat/summary has it."""
-
-    n: int = 0
-    text: str = ""
+    click.echo(make_request(url, answer))
 
 
-@click.command()
-@url_option
-@click.option("--remove", is_flag=True, help="Take its pin back.")
-@click.argument("chat_id")
-@click.argument("line", type=click.IntRange(1))
-def pin(url: str, remove: bool, chat_id: str, line: int) -> None:
-    """Pin the message of a LINE of the chat CHAT_ID; `chats checkpoints --steps` says the numbers.
+pin = add_command(
+    None,
+    "pin",
+    "MemoryService/PinMessage",
+    None,
+    make_flag("--remove", "remove", True, "Take its pin back."),
+    about="""Pin the message of a line N of the chat CHAT_ID; `chats checkpoints --steps` says the numbers.
 
-    It stands word for word beside every summary that stands for it.
-    """
-    body = {"chatId": chat_id, "n": line, "remove": remove}
-    make_request(url, lambda facade: facade.post("/api/chat/pin", body))
+    It stands word for word with every summary that stands for it.""",
+    arguments="chat_id n",
+)
 
 
 @click.command()
@@ -105,10 +94,10 @@ def summary(url: str, text: str | None, chat_id: str) -> None:
     wanted = sys.stdin.read() if text == "-" else text
 
     async def answer(facade: FacadeClient) -> str:
-        before = msgspec.json.decode(await facade.get("/api/chat/summary", chatId=chat_id), type=Summary)
+        before = await facade.send(memory_pb2.GetSummaryRequest(chat_id=chat_id))
         if wanted is None or not before.n:
             return before.text or "nothing was compacted in this chat"
-        await facade.post("/api/chat/summary", {"chatId": chat_id, "n": before.n, "text": wanted})
+        await facade.send(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=before.n, text=wanted))
         return wanted
 
     print_text(make_request(url, answer))

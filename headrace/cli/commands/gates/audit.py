@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import datetime
 from typing import TextIO
 
 import click
-import msgspec
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.hash_chain import verify_lines
+from headrace.v1 import gates_pb2
 
 _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
-
-
-class _Frame(msgspec.Struct, frozen=True):
-    """A frame of GET /api/gates/export."""
-
-    line: str
-
-
-class _Line(msgspec.Struct, frozen=True):
-    step: str
-    hash: str
-    count: int = 0
 
 
 @click.command()
@@ -44,24 +33,19 @@ def export(
     How many there are, and the hash of the last line, is said on standard error: kept elsewhere, it proves that the
     file is this one.
     """
-    wanted = {"chatId": chat_id} if chat_id else {}
-    for name, time in (("since", since), ("before", before)):
-        if time is not None:
-            wanted[name] = str(round(time.timestamp() * 1000))
-    if content:
-        wanted["withContent"] = "true"
-    asyncio.run(_write_export(url, wanted, output))
+    since_ms, before_ms = (time and round(time.timestamp() * 1000) for time in (since, before))
+    request = gates_pb2.ExportGatesRequest(chat_id=chat_id, since=since_ms, before=before_ms, with_content=content)
+    asyncio.run(_write_export(url, request, output))
 
 
-async def _write_export(url: str, wanted: dict[str, str], output: TextIO) -> None:
-    async with FacadeClient(url) as facade, facade.watch("/api/gates/export", **wanted) as frames:
+async def _write_export(url: str, request: gates_pb2.ExportGatesRequest, output: TextIO) -> None:
+    async with FacadeClient(url) as facade, facade.watch(request) as frames:
         async for frame in frames:
-            text = msgspec.json.decode(frame, type=_Frame).line
-            output.write(text + "\n")
-            line = msgspec.json.decode(text, type=_Line)
-            if line.step == "end":
+            output.write(frame.line + "\n")
+            line = json.loads(frame.line)
+            if line["step"] == "end":
                 output.flush()
-                click.echo(f"{line.count} steps, the last hash is {line.hash}", err=True)
+                click.echo(f"{line['count']} steps, the last hash is {line['hash']}", err=True)
                 return
 
 

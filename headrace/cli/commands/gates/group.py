@@ -10,32 +10,15 @@ import sys
 from typing import Any
 
 import click
-import msgspec
 
 from headrace.cli.commands.gates.audit import export, verify
 from headrace.cli.commands.gates.grants import grants, revoke
-from headrace.cli.commands.gates.watch import Gate, watch
+from headrace.cli.commands.gates.watch import describe_gate, watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import format_time, print_shown
-
-
-class _Answered(msgspec.Struct, frozen=True, rename="camel"):
-    accepted: bool
-    status: str
-    detail: str
-    votes_missing: int = 0
-    grant_id: str = ""
-
-
-class _Claim(msgspec.Struct, frozen=True, rename="camel"):
-    status: str
-    claimed_by: str = ""
-    claimed_until: int = 0
-
-
-class _Released(msgspec.Struct, frozen=True):
-    released: bool
+from headrace.v1 import gates_pb2
 
 
 def name_holder() -> str:
@@ -47,7 +30,9 @@ def name_holder() -> str:
     return f"cli {user}@{platform.node()}"[:64]
 
 
-_holder_option = click.option("--holder", default=name_holder, help="The client that claims; one for each machine.")
+HOLDER = "The client that claims; one for each machine."
+
+_holder_option = click.option("--holder", default=name_holder, help=HOLDER)
 
 
 @click.group()
@@ -62,28 +47,22 @@ gates.add_command(export)
 gates.add_command(verify)
 
 
-@gates.command("list")
-@url_option
-@click.option("--own", "scope", flag_value="own", help="Those of your runs, instead of those that you may answer.")
-@click.option("--tenant", "scope", flag_value="tenant", help="All of the tenant (a credential with the scope operate).")
-@click.option(
-    "--kind", type=click.Choice(["approval", "form", "question", "credential"]), help="Only gates of this kind."
+def _show_gates(response: gates_pb2.ListGatesResponse) -> None:
+    for gate in response.gates:
+        print_shown(describe_gate(gate))
+    if response.next_page_token:
+        click.echo("there are more; --count shows more", err=True)
+
+
+add_command(
+    gates,
+    "list",
+    "GateService/ListGates",
+    _show_gates,
+    make_flag("--own", "scope", "own", "Those of your runs, instead of those that you may answer."),
+    make_flag("--tenant", "scope", "tenant", "All of the tenant (a credential with the scope operate)."),
+    hidden="older_than_ms",
 )
-@click.option("--risk", type=click.Choice(["critical", "high", "medium", "low"]), help="Only approvals of this risk.")
-@click.option("--agent", "agent_key", help="Only gates of this agent.")
-@click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, the oldest first.")
-def list_gates(
-    url: str, scope: str | None, kind: str | None, risk: str | None, agent_key: str | None, count: int
-) -> None:
-    """List gates, the one that waits longest first: run, gate, since when, kind, tool, why."""
-    given = {"kind": kind, "risk": risk, "agentKey": agent_key, "scope": scope}
-    wanted = {"pageSize": str(count)} | {name: value for name, value in given.items() if value}
-    data = make_request(url, lambda facade: facade.get("/api/gates", **wanted))
-    gates = msgspec.json.decode(data, type=list[Gate])
-    for gate in gates:
-        print_shown(gate.line)
-    if len(gates) == count:
-        click.echo(f"{count} are shown; --count shows more", err=True)
 
 
 @gates.command()
@@ -92,8 +71,9 @@ def list_gates(
 @click.argument("gate_id")
 def show(url: str, run_id: str, gate_id: str) -> None:
     """Show the gate GATE_ID of the run RUN_ID as JSON, with its call's arguments and who has answered."""
-    data = make_request(url, lambda facade: facade.get("/api/gate", runId=run_id, gateId=gate_id))
-    print_shown(json.dumps(json.loads(bytes(data)), indent=2, ensure_ascii=False))
+    request = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
+    data = make_request(url, lambda facade: facade.fetch_data(request))
+    print_shown(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 @gates.command()
@@ -138,9 +118,8 @@ def answer(
         payload = _read_credential(credential or "")
     else:
         payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
-    body = {"runId": run_id, "gateId": gate_id, "payload": payload, "holder": holder}
-    data = make_request(url, lambda facade: facade.post("/api/gate/answer", body))
-    answered = msgspec.json.decode(data, type=_Answered)
+    request = gates_pb2.AnswerGateRequest(run_id=run_id, gate_id=gate_id, payload=json.dumps(payload), holder=holder)
+    answered: gates_pb2.AnswerGateResponse = make_request(url, lambda facade: facade.send(request))
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
     print_shown(f"{answered.status}: {answered.detail}{missing}")
     if answered.grant_id:
@@ -180,53 +159,39 @@ def _read_payload(answer: str, beside: dict[str, Any]) -> Any:
 @click.argument("gate_id")
 def claim(url: str, holder: str, lease_s: int, run_id: str, gate_id: str) -> None:
     """Claim the gate GATE_ID of the run RUN_ID, so that no other client answers it, or prolong the claim."""
-    body = {"runId": run_id, "gateId": gate_id, "holder": holder, "leaseMs": lease_s * 1000}
-    data = make_request(url, lambda facade: facade.post("/api/gate/claim", body))
-    claim = msgspec.json.decode(data, type=_Claim)
+    request = gates_pb2.ClaimGateRequest(run_id=run_id, gate_id=gate_id, holder=holder, lease_ms=lease_s * 1000)
+    claim: gates_pb2.ClaimGateResponse = make_request(url, lambda facade: facade.send(request))
     if claim.status != "claimed":
         click.echo("the gate is closed", err=True)
         raise SystemExit(1)
     print_shown(f"claimed by {claim.claimed_by} until {format_time(claim.claimed_until)}")
 
 
-@gates.command()
-@url_option
-@_holder_option
-@click.argument("run_id")
-@click.argument("gate_id")
-def release(url: str, holder: str, run_id: str, gate_id: str) -> None:
-    """Give a claim of the gate GATE_ID of the run RUN_ID up."""
-    body = {"runId": run_id, "gateId": gate_id, "holder": holder}
-    data = make_request(url, lambda facade: facade.post("/api/gate/release", body))
-    released = msgspec.json.decode(data, type=_Released).released
-    click.echo("released" if released else "there was nothing to release")
-
-
-@gates.command()
-@url_option
-@click.option("--note", help="What is said with it.")
-@click.argument("run_id")
-@click.argument("gate_id")
-@click.argument("to", nargs=-1, required=True)
-def delegate(url: str, note: str | None, run_id: str, gate_id: str, to: tuple[str, ...]) -> None:
-    """Let others, TO (user:NAME or role:NAME), answer the gate GATE_ID of the run RUN_ID too."""
-    body = {"runId": run_id, "gateId": gate_id, "to": list(to)} | ({"note": note} if note else {})
-    _report_status(make_request(url, lambda facade: facade.post("/api/gate/delegate", body)))
-
-
-@gates.command("ask-back")
-@url_option
-@click.argument("run_id")
-@click.argument("gate_id")
-@click.argument("note")
-def ask_back(url: str, run_id: str, gate_id: str, note: str) -> None:
-    """Ask the requester about the gate GATE_ID of the run RUN_ID, or reply as the requester; it stays open."""
-    body = {"runId": run_id, "gateId": gate_id, "note": note}
-    _report_status(make_request(url, lambda facade: facade.post("/api/gate/ask", body)))
-
-
-def _report_status(data: msgspec.Raw) -> None:
-    status = json.loads(bytes(data))["status"]
-    click.echo(status)
-    if status == "closed":
+def _show_status(response: gates_pb2.DelegateGateResponse | gates_pb2.AskBackResponse) -> None:
+    click.echo(response.status)
+    if response.status == "closed":
         raise SystemExit(1)
+
+
+add_command(
+    gates,
+    "release",
+    "GateService/ReleaseGate",
+    lambda response: click.echo("released" if response.released else "there was nothing to release"),
+    click.Option(["--holder"], default=name_holder, help=HOLDER),
+)
+add_command(
+    gates,
+    "delegate",
+    "GateService/DelegateGate",
+    _show_status,
+    about="Let others, TO (user:NAME or role:NAME), answer the gate GATE_ID of the run RUN_ID too.",
+    arguments="run_id gate_id to",
+)
+add_command(
+    gates,
+    "ask-back",
+    "GateService/AskBack",
+    _show_status,
+    about="Ask the requester about the gate GATE_ID of the run RUN_ID, or reply as the requester; it stays open.",
+)

@@ -1,0 +1,213 @@
+"""Commands made of the contract: one RPC each, with arguments and options for the fields of its request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any, TypeAlias
+
+import click
+import msgspec
+from google.protobuf.descriptor import FieldDescriptor
+
+from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.printing import Instant
+from headrace.cli.run_view.tables import Column, print_message, print_rows
+from headrace.contract import RPCS, Rpc
+from headrace.v1 import common_pb2
+
+Show: TypeAlias = Callable[[Any], None]
+"""Prints a response."""
+
+HIDDEN = ("page_token", "request_id")
+"""Fields of requests that no option sets."""
+
+COUNT = "How many at most, 1 to 200; 50 if left out."
+
+TARGET = "target"
+"""What the field `url` is called, as --url is the facade's address."""
+
+NAMES = {
+    "agent_key": "agent",
+    "agent_keys": "agent",
+    "chat_id": "chat",
+    "expires_at": "expires",
+    "keep_s": "keep",
+    "limit": "count",
+    "page_size": "count",
+    "participants": "take-part",
+    "requests_per_minute": "rate",
+    "roles": "role",
+    "runs_max": "runs",
+    "scopes": "scope",
+    "types": "type",
+    "url": TARGET,
+}
+"""Options that are not named as their field."""
+
+_PRIVATE_SCOPES = ("", "ask", "answer")
+"""Scopes that a person's credential has."""
+
+
+def add_command(
+    group: click.Group | None,
+    name: str,
+    path: str,
+    show: Show | None = None,
+    *own_options: click.Option,
+    about: str = "",
+    arguments: str | None = None,
+    hidden: str = "",
+    fixed: dict[str, Any] | None = None,
+    is_for_each: bool = False,
+) -> click.Command:
+    """Make a command that calls the RPC at `path`, such as KeyService/CreateKey, and shows the response.
+
+    Arguments are the required fields of the request, or those that `arguments` names, optional ones in brackets; a list
+    is the last one. Options are the other fields but those in `hidden`; an option in `own_options`, named as a field,
+    stands in its place. A command with `fixed` values of fields has no other options. With `is_for_each` the last
+    argument is given several times, and the RPC is called for each. The help is `about`, else the proto's comment, and
+    the scope that the RPC needs.
+    """
+    rpc = RPCS[f"/headrace.v1.{path}"]
+    fields = {field.name: field for field in rpc.descriptor.input_type.fields if field.name not in HIDDEN}
+    own = {option.name for option in own_options}
+    required = [field for field in fields.values() if _rules(field).required and field.name not in own]
+    named = [field.name for field in required] if arguments is None else arguments.split()
+    positional = [fields[name.strip("[]")] for name in named]
+    done = {*own, *(field.name for field in positional), *hidden.split()}
+    others = [] if fixed else [field for field in fields.values() if field.name not in done]
+    each = positional[-1].name if is_for_each else ""
+
+    def run(url: str, **values: Any) -> None:
+        given = {"url" if name == TARGET else name: value for name, value in values.items()}
+        request = {name: value for name, value in given.items() if value not in (None, ())} | (fixed or {})
+        requests = [request | {each: value} for value in request[each]] if each else [request]
+
+        async def send_all() -> None:
+            async with FacadeClient(url) as facade:
+                for one in requests:
+                    response = await facade.send(rpc.request(**one))
+                    if show is not None:
+                        show(response)
+
+        asyncio.run(send_all())
+
+    params = [*(_make_argument(field, field.name in named, field.name == each) for field in positional), *own_options]
+    params += [_make_option(field) for field in others]
+    command = click.command(name, params=[*params], help=_describe(rpc, about))(url_option(run))
+    if group is not None:
+        group.add_command(command)
+    return command
+
+
+def list_rows(*columns: Column) -> Show:
+    """Show the list in a response as a table."""
+
+    def show(response: Any) -> None:
+        name = next(field.name for field in response.DESCRIPTOR.fields if field.is_repeated and field.message_type)
+        print_rows(getattr(response, name), columns)
+        if getattr(response, "next_page_token", ""):
+            click.echo("there are more; --count shows more", err=True)
+
+    return show
+
+
+def show_row(*columns: Column) -> Show:
+    """Show the only message in a response as a table of one row."""
+    return lambda response: print_rows([_get_message(response)], columns)
+
+
+def show_message(response: Any) -> None:
+    """Show the only message in a response, or the response, with all of its fields."""
+    print_message(_get_message(response))
+
+
+def show_fields(*paths: str) -> Show:
+    """Show fields of a response, each on a line; those that are empty are left out."""
+
+    def show(response: Any) -> None:
+        for path in paths:
+            value = response
+            for name in path.split("."):
+                value = getattr(value, name)
+            if value:
+                click.echo(value)
+
+    return show
+
+
+def make_flag(flag: str, field: str, value: Any, about: str) -> click.Option:
+    """Make an option without a value that sets a field to `value`."""
+    return click.Option([flag, field], flag_value=value, help=about)
+
+
+def _get_message(response: Any) -> Any:
+    messages = [field.name for field in response.DESCRIPTOR.fields if field.message_type and not field.is_repeated]
+    return getattr(response, messages[0]) if len(messages) == 1 else response
+
+
+def _make_argument(field: FieldDescriptor, is_required: bool, is_for_each: bool) -> click.Argument:
+    several = -1 if field.is_repeated or is_for_each else 1
+    return click.Argument([_name_parameter(field)], nargs=several, required=is_required, type=_find_type(field))
+
+
+def _name_parameter(field: FieldDescriptor) -> str:
+    return TARGET if field.name == "url" else field.name
+
+
+def _make_option(field: FieldDescriptor) -> click.Option:
+    name = f"--{NAMES.get(field.name) or field.name.replace('_', '-')}"
+    about = COUNT if field.name == "page_size" else _comment(field.full_name)
+    kind = _find_type(field)
+    if isinstance(kind, Instant):
+        about = f"{about.replace(', Unix milliseconds', '')} Such as 2030-01-31, or 90d from now."
+    if field.is_repeated:
+        about = f"{about} Again for more."
+    if kind is click.BOOL and field.has_presence:
+        name = f"{name}/--no-{name[2:]}"
+    return click.Option(
+        [name, _name_parameter(field)],
+        type=kind,
+        is_flag=kind is click.BOOL,
+        default=None,
+        multiple=field.is_repeated,
+        required=_rules(field).required,
+        help=about,
+    )
+
+
+def _find_type(field: FieldDescriptor) -> click.ParamType[Any]:
+    if words := _rules(field).words:
+        return click.Choice(list(words))
+    if field.type == field.TYPE_BOOL:
+        return click.BOOL
+    if field.cpp_type == field.CPPTYPE_STRING:
+        return click.STRING
+    if field.name.endswith("_at"):
+        return Instant()
+    return click.IntRange(1, 200) if field.name == "page_size" else click.IntRange(min=0)
+
+
+def _rules(field: FieldDescriptor) -> common_pb2.FieldRules:
+    return field.GetOptions().Extensions[common_pb2.rules]
+
+
+def _describe(rpc: Rpc, about: str) -> str:
+    text = about or _comment(rpc.descriptor.full_name)
+    is_said = rpc.scope in _PRIVATE_SCOPES or "scope" in text
+    return text if is_said else f"{text}\n\nNeeds a credential with the scope {rpc.scope}."
+
+
+def _comment(name: str) -> str:
+    """Return the first paragraph of what the proto says of a field or an RPC."""
+    return " ".join(_load_comments().get(name, "").partition("\n\n")[0].replace("`", "").split())
+
+
+@cache
+def _load_comments() -> dict[str, str]:
+    text = (resources.files("headrace.v1") / "comments.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, str])

@@ -1,0 +1,42 @@
+"""Messages as tables and lines: a cell stays on its line, and what is not there is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.cli.run_view.tables import print_message, print_rows
+from headrace.v1 import common_pb2, data_pb2, llm_pb2, memory_pb2, schedule_pb2
+
+
+def test_a_cell_stays_on_its_line_and_in_its_column(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(
+        [memory_pb2.Fact(fact_id="f_1", text="one\ntwo\x1b[2K"), memory_pb2.Fact(fact_id="f_22", ended_at=1)],
+        ("fact_id:id", "topic", "text", ("length", lambda fact: str(len(fact.text)))),
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "id    topic  text              length",
+        r"f_1   -      one two\u001b[2K  11",
+        "f_22  -      -                 0",
+    ]
+
+
+def test_numbers_end_at_the_right_and_absent_ones_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    models = [llm_pb2.ModelHealth(model="a", attempts=12, error_ratio=0.25), llm_pb2.ModelHealth(model="b")]
+    print_rows(models, ("model", "attempts", "error_ratio:errors"))
+    assert capsys.readouterr().out == "model  attempts  errors\na            12     25%\nb             0       -\n"
+
+
+def test_a_message_is_lines_of_what_it_has_and_tables_of_its_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    erased = [data_pb2.ErasedItem(name="chats", count=12), data_pb2.ErasedItem(name="facts", count=3)]
+    print_message(data_pb2.Erasure(erasure_id="e_1", requested_by="op", erased=erased))
+    assert capsys.readouterr().out == (
+        "erasure:      e_1\nrequested by: op\nerased:\nname   count\nchats     12\nfacts      3\n"
+    )
+
+
+def test_without_columns_there_are_those_that_a_row_has(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = common_pb2.Failure(code="OVERLOADED", message="try again")
+    print_rows([schedule_pb2.Firing(outcome="started", run_id="r_1"), schedule_pb2.Firing(failure=failure)])
+    assert capsys.readouterr().out == ("outcome  run  failure\nstarted  r_1  -\n-        -    OVERLOADED: try again\n")
+    print_rows([])
+    assert capsys.readouterr().out == ""
