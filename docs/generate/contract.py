@@ -173,7 +173,7 @@ def _describe_reply(route: Route) -> str:
         beside = [other for other in message.fields if other is not field]
         kind = _describe_type(field, "http")
         text = f"Reply: `data` is {f'a {kind}' if field.is_repeated else kind}."
-        return f"{text} Beside `data`:\n\n{_format_fields(beside, page='http')}" if beside else text
+        return f"{text} Along with `data`:\n\n{_format_fields(beside, page='http')}" if beside else text
     if not message.fields:
         return "Reply: `data` is an empty object."
     return f"Reply: `data` has these fields.\n\n{_describe_fields(message, page='http')}"

@@ -49,42 +49,45 @@ class Calls:
         from_program: bool | None = None,
         chat_key: str | None = None,
     ) -> AbstractContextManager[RunStream]:
-        """Start a run and stream it; the first event goes out before any model is called (but for agent_key auto).
+        """Start a run and stream its events. The first event is sent before any model is called, except with agent_key
+        auto.
 
-        Effect: the query is committed to the chat log, then the run starts. The run goes on when the caller leaves,
-        unless on_disconnect is cancel. A chat has one running run; when_busy says what happens to a second.
+        Effect: the query is committed to the chat log, then the run starts. The run continues when the caller
+        disconnects, unless on_disconnect is cancel. A chat has one running run; when_busy decides how a second one
+        is handled.
         Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
         run.error): a failure after the first event is a run.error, never a status.
         Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
         when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for
-        a chat that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may
-        only read, and for when_busy interrupt and rollback where they would end another user's run and the chat is
-        not the caller's.
-        Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning, however
-        busy the chat is.
+        a chat that neither belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the
+        caller may only read, and for when_busy interrupt and rollback if they would end another user's run in a
+        chat that the caller does not own.
+        Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy
+        the chat is.
         """
 
     def attach(self, run_id: str, last_seq: int = 0) -> AbstractContextManager[RunStream]:
-        """Stream what a run did after last_seq and, while it runs, what it does.
+        """Stream a run's events after last_seq and, while it is running, new ones as they happen.
 
-        What is committed may come as snapshots; a block that is open comes as its start and one delta with all its
-        text so far; a call whose arguments were complete by last_seq is not told again. Folding (a start or
-        snapshot of a known id replaces the block, a delta appends, attempt.reset removes what came after from_seq)
-        gives the same result as one uninterrupted reader. Changes nothing; may be repeated and left at will.
-        Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more);
-        OUT_OF_RANGE for a last_seq beyond what the run has sent.
+        Committed output may arrive as snapshots. An open block arrives as its start and one delta with all its text
+        so far. A call whose arguments were complete by last_seq is not repeated. Folding (a start or snapshot of a
+        known id replaces the block, a delta appends, attempt.reset removes everything after from_seq) gives the
+        same result as one uninterrupted reader. Changes nothing. Callers may repeat it and disconnect at any time.
+        Errors: NOT_FOUND (run; also ends a stream when the chat is no longer shared with its reader); OUT_OF_RANGE
+        for a last_seq beyond the run's last event.
         """
 
     def follow_chat(self, chat_id: str, cursor: str | None = None) -> AbstractContextManager[ChatStream]:
-        """Follow a chat: what its runs did after a cursor, what they do, and each run that begins later.
+        """Follow a chat: the events of its runs after a cursor, of its current runs, and of each run that begins
+        later.
 
-        Runs come one after the other, in the order in which they began; the events of each come as Attach sends
-        them. Compactions between runs come between theirs. A run that a revert has taken back is left out; a revert
-        itself is no event: load the chat again after one. A caller that comes back with the cursor of the last
-        event it has gets each later event once, whatever was stopped or killed meanwhile. The stream ends when the
-        service stops. Changes nothing; may be repeated and left at will.
-        Errors: NOT_FOUND (chat; also at the end of a stream whose reader the chat is shared with no more);
-        INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond what its run has sent.
+        Runs are sent one after another, in the order in which they began, each with the events that Attach sends.
+        Compactions between runs appear between the events of those runs. Reverted runs are left out; a revert
+        itself is not an event, so load the chat again after one. A caller that resumes with the cursor of its last
+        event receives each later event once, even if services were stopped or killed meanwhile. The stream ends
+        when the service stops. Changes nothing. Callers may repeat it and disconnect at any time.
+        Errors: NOT_FOUND (chat; also ends a stream when the chat is no longer shared with its reader);
+        INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond its run's last event.
         """
 
     def submit(
@@ -99,60 +102,62 @@ class Calls:
         view_id: str | None = None,
         holder: str | None = None,
     ) -> agent_pb2.SubmitResponse:
-        """Give a waiting run what a person decided: a frontend tool's payload or an approval.
+        """Submit a person's decision to a waiting run: a frontend tool's payload or an approval.
 
-        Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
-        started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so.
-        Where it wants several, each approval is committed and answered `voted` until the last one; a user counts
-        once, one reject rejects, and an edit begins the count anew: all must approve the same arguments.
-        Errors: INVALID_REQUEST (also edited arguments that the tool's schema or a rule refuses: the gate stays
+        Effect: the first submit wins and is committed before it is acknowledged. A submit that arrives before the
+        wait has started is kept. A second one is answered `duplicate`, a late one `expired`, and one that no run
+        waits for `unmatched`; none of these is an error. Users other than the requester may answer if the gate's
+        rule allows it. If the rule requires several approvals, each one is committed and answered `voted` until the
+        last. A user counts once, one reject rejects the call, and an edit restarts the count: all must approve the
+        same arguments.
+        Errors: INVALID_REQUEST (also for edited arguments that the tool's schema or a rule refuses: the gate stays
         open); NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer, or not with these
         arguments).
         """
 
     def cancel(self, run_id: str, *, mode: str | None = None) -> agent_pb2.CancelResponse:
-        """Stop a run and everything below it.
+        """Stop a run and everything it started.
 
-        Effect: with mode now the provider's connection and running tools are closed within 500 ms, open calls get
-        typed results, what was said so far is committed and the run ends with run.cancel; the chat takes a new
-        message right after. after_step lets the current turn and its tools finish first. The answer comes when the
-        cancel is under way, not when the run has ended; attach to see the end.
-        Idempotent: a run that has ended is answered with its state.
-        Errors: NOT_FOUND (run); PERMISSION_DENIED for a run of another user in a chat of another.
+        Effect: with mode now, the provider's connection and running tools are closed within 500 ms, open calls get
+        typed results, the output so far is committed, and the run ends with run.cancel. The chat accepts a new
+        message immediately. With after_step, the current turn and its tools finish first. The reply arrives when
+        the cancel is under way, before the run has ended; attach to see the end.
+        Idempotent: for a run that has ended, the reply has its state.
+        Errors: NOT_FOUND (run); PERMISSION_DENIED for another user's run in a chat that the caller does not own.
         """
 
     def steer(self, run_id: str, message: str, *, request_id: str | None = None) -> agent_pb2.SteerResponse:
-        """Tell a running agent something; the model sees it at its next turn.
+        """Send a message to a running agent; the model sees it at its next turn.
 
-        Effect: committed before it is answered; if the run ends first it becomes the next run's query. Never lost.
-        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED while it is another user's run. Idempotent by
+        Effect: committed before it is acknowledged, and never lost: if the run ends first, the message becomes the
+        next run's query.
+        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED if the run is another user's. Idempotent by
         request_id.
         """
 
     def compact(self, chat_id: str) -> AbstractContextManager[RunStream]:
-        """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
+        """Compact a chat on request, as a run of stage compact of its last agent, and stream the run's events.
 
-        The same as a Query whose message is /compact; there a hint for the summary may follow the word.
-        With nothing to gain: compaction.fail NOTHING_TO_COMPACT, then run.complete.
+        The same as a Query with the message /compact, which may also give a hint for the summary after the word. If
+        there is nothing to compact, the events are compaction.fail NOTHING_TO_COMPACT, then run.complete.
         Errors: NOT_FOUND (chat); CHAT_BUSY.
         """
 
     def agents(self, tag: str | None = None) -> list[agent_pb2.Agent]:
-        """List the agents in force, ordered by key.
+        """List the active agents, ordered by key.
 
         Changes nothing. Complete: there is no paging.
         """
 
     def agent_versions(self, agent_key: str, *, before: int = 0, page_size: int = 0) -> list[agent_pb2.AgentVersion]:
-        """List the versions of an agent that have had runs or were published, the newest first.
+        """List the versions of an agent that have had runs or were published, newest first.
 
-        Changes nothing. Versions of an agent that is gone are listed too: the tenant's own, or where it has had
-        none the operator's. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+        Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the
+        tenant never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
         """
 
     def agent_version(self, agent_key: str, version: int = 0) -> agent_pb2.GetAgentVersionResponse:
-        """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
+        """Get a version of an agent: its definition, those of its sub-agents, and the tools and skills they may use.
 
         Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
         """
@@ -160,7 +165,7 @@ class Calls:
     def diff_agent_versions(
         self, agent_key: str, from_version: int = 0, to_version: int = 0
     ) -> list[agent_pb2.AgentChange]:
-        """Say what is different between two versions of an agent, field by field.
+        """Compare two versions of an agent, field by field.
 
         Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
         """
@@ -168,106 +173,106 @@ class Calls:
     def validate_agent(
         self, definition: str, agent_key: str | None = None, *, for_tenant: bool = False
     ) -> agent_pb2.ValidateAgentResponse:
-        """Say everything that is wrong with an agent's definition, each with field and rule.
+        """Validate an agent's definition and report all of its problems, each with field and rule.
 
-        Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and
-        against what there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes
-        on without them. With for_tenant it is held against what the tenant's own agents may have, too, as PutAgent
-        holds it.
+        Changes nothing and stores nothing. The definition is checked against the format of agent files and against
+        the current tools, skills and agents: missing ones are warnings, because a run continues without them. With
+        for_tenant it is also checked against the limits of the tenant's own agents, as in PutAgent.
         Errors: PERMISSION_DENIED without the scope `publish`.
         """
 
     def put_agent(
         self, definition: str, agent_key: str | None = None, *, expected_version: int | None = None
     ) -> agent_pb2.PutAgentResponse:
-        """Bring an agent of the caller's tenant in force: a new one, or another definition of one that is there.
+        """Create or replace an agent of the caller's tenant.
 
-        Effect: a definition with errors is answered with all of them, as ValidateAgent with for_tenant finds them,
-        and nothing is stored. One without gets its version, and has all runs that begin from then on; on other
-        replicas within 2 s. Runs that are there, queued and waiting ones included, keep the version that they are
-        pinned to. Other tenants never see it.
-        Fence: expected_version is the version that the caller has seen in force, 0 for no agent; absent takes
-        whatever is there.
-        Idempotent: the definition that is in force is answered as it is. Recorded in the audit log as agent.put.
-        Errors: VERSION_CONFLICT (another version is in force); KEY_TAKEN (the operator has an agent of this key in
-        a file, and files win: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED with 200
-        agents of the tenant or 8 MiB of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent;
-        PERMISSION_DENIED without the scope `publish`.
+        Effect: if the definition has errors, all of them are returned, as ValidateAgent finds them with for_tenant,
+        and nothing is stored. Otherwise it gets a version and applies to all runs that begin afterwards; on other
+        replicas within 2 s. Existing runs, queued and waiting ones included, keep the version that they are pinned
+        to. Other tenants never see the agent.
+        Fence: expected_version is the active version that the caller has seen, 0 for no agent; absent skips the
+        check.
+        Idempotent: putting the active definition again changes nothing. Recorded in the audit log as agent.put.
+        Errors: VERSION_CONFLICT (another version is active); KEY_TAKEN (the operator has an agent file with this
+        key, and files take precedence: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED at
+        200 agents of the tenant or 8 MiB of definitions, 10,000 agents of all tenants, or 10,000 versions of the
+        agent; PERMISSION_DENIED without the scope `publish`.
         """
 
     def delete_agent(self, agent_key: str, *, expected_version: int | None = None) -> None:
-        """Take an agent of the caller's tenant out of force.
+        """Delete an agent of the caller's tenant.
 
-        Effect: new queries of it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: those that
-        are queued, at work, waiting for people or taken over go on with the version that they are pinned to. Its
-        versions stay, so that PutAgent can bring one back. Recorded in the audit log as agent.removed.
-        Errors: NOT_FOUND, also where it was deleted before; VERSION_CONFLICT as PutAgent; PERMISSION_DENIED without
-        the scope `publish`.
+        Effect: new queries for it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: runs that
+        are queued, running, waiting for people or taken over continue with the version that they are pinned to. Its
+        versions are kept, so that PutAgent can restore one. Recorded in the audit log as agent.removed.
+        Errors: NOT_FOUND, also if it was already deleted; VERSION_CONFLICT as in PutAgent; PERMISSION_DENIED
+        without the scope `publish`.
         """
 
     def stored_agents(self) -> list[agent_pb2.StoredAgent]:
-        """List the agents that the caller's tenant has stored, ordered by key: also those that are not in force, with
-        why.
+        """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the
+        reason.
 
         Changes nothing. Complete: there is no paging.
         Errors: PERMISSION_DENIED without the scope `publish`.
         """
 
     def agent_definition(self, agent_key: str, version: int = 0) -> agent_pb2.GetAgentDefinitionResponse:
-        """Get the definition of an agent of the caller's tenant, as PutAgent was given it, or that of an earlier
+        """Get the definition of an agent of the caller's tenant, as it was sent to PutAgent, or that of an earlier
         version.
 
-        Changes nothing. The text of an earlier version is JSON with sorted keys. Agents of files are not found
-        here.
+        Changes nothing. The text of an earlier version is JSON with sorted keys. Agents defined in files are not
+        found here.
         Errors: NOT_FOUND; PERMISSION_DENIED without the scope `publish`.
         """
 
     def agent_problems(self) -> list[agent_pb2.AgentProblem]:
-        """List the files of the agents' folder that have a problem, ordered by name; then agents of the caller's
-        tenant that are not in force, or that have the key of a file.
+        """List the problems of agents: files in the agents folder that have one, ordered by name, then agents of the
+        caller's tenant that are inactive or share a key with a file.
 
-        Changes nothing. Each replica answers for the folder as it has read it.
+        Changes nothing. Each replica reports the folder as it last read it.
         Errors: PERMISSION_DENIED without the scope `operate`.
         """
 
     def identity(self) -> agent_pb2.GetIdentityResponse:
-        """Say who calls, and what for their credential is good.
+        """Return the caller's identity, roles and scopes.
 
-        Changes nothing. Without authentication everybody is the user `default` with all scopes.
+        Changes nothing. Without authentication, every caller is the user `default` with all scopes.
         """
 
     def chat_runs(self, chat_id: str, *, page_size: int = 0, page_token: str = "") -> agent_pb2.ListRunsResponse:
-        """List the runs of a chat, oldest first, with what all of them have cost.
+        """List the runs of a chat, oldest first, with their total cost.
 
-        Changes nothing. Pages are stable: a chat only gets runs at its end.
-        Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. Pages are stable: new runs are only added at the end.
+        Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service did not issue.
         """
 
     def context(
         self, chat_id: str, *, agent_key: str | None = None, run_id: str | None = None
     ) -> agent_pb2.GetContextResponse:
-        """Say what fills the window of a chat's next request, and what has left it.
+        """Report what fills the context window of a chat's next request, and what has been dropped from it.
 
-        Without run_id it is the request that the chat's next question would begin with, of the agent that would
-        answer it, before the question's own text; with run_id that of the run as it stands. Counted as a request
-        is; a part that memory cannot show as it was said is told with why. Changes nothing, asks no model.
-        Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start;
-        CONTEXT_LENGTH_EXCEEDED as a turn would fail with it.
+        Without run_id, it describes the request that the chat's next question would begin with, for the agent that
+        would answer it, before the question's own text. With run_id, it describes that run's current request.
+        Tokens are counted as for a request. A part that memory cannot show in its original form is listed with the
+        reason. Changes nothing and calls no model.
+        Errors: NOT_FOUND (chat, agent, run); OVERLOADED if no valid agent file has been read since the start;
+        CONTEXT_LENGTH_EXCEEDED as for a turn.
         """
 
     def cassette(self, run_id: str) -> list[str]:
-        """Get the recording of an ended run, as the lines of a cassette: what it was asked, what its peers and people
-        told it and when, and its events. docs/reference/cassette.md has the format.
+        """Get the recording of an ended run, as the lines of a cassette: its input, the timed replies of its peers and
+        people, and its events. docs/reference/cassette.md describes the format.
 
-        Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept,
-        and what looks like a credential is masked. What the operator has written is there with the scope `operate`
-        alone: definitions of agents, the code of modes, and files such as approvals.yaml.
-        Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why);
-        INVALID_REQUEST for a page_token that this service has not given, or a run that has not ended.
+        Changes nothing. Complete over its pages, which are stable. It has no secrets: headers and keys are not
+        kept, and text that looks like a credential is masked. The operator's content is included only with the
+        scope `operate`: agent definitions, the code of modes, and files such as approvals.yaml.
+        Errors: NOT_FOUND (run; also one that was not or could not be recorded: the message gives the reason);
+        INVALID_REQUEST for a page_token that this service did not issue, or a run that has not ended.
         """
 
     def run(self, run_id: str) -> agent_pb2.Run:
-        """Get a run's state, usage and what is left of its budget.
+        """Get a run's state, usage and remaining budget.
 
         Changes nothing. Errors: NOT_FOUND.
         """
@@ -275,91 +280,93 @@ class Calls:
     def audit(
         self, event: str | None = None, page_token: str = "", page_size: int | None = None
     ) -> audit_pb2.ListAuditResponse:
-        """List what was done in the tenant, the newest first.
+        """List the tenant's audit log, newest first.
 
-        Changes nothing. Pages are stable: nothing is ever put between lines.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. Pages are stable: lines are only appended.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue.
         """
 
     def export_audit(self, after_seq: int = 0, *, follow: bool = False) -> AbstractContextManager[Iterator[str]]:
-        """Read the tenant's log in order, as it is stored, and with follow what is appended from now on.
+        """Export the tenant's log in order, as it is stored; with follow, also lines appended later.
 
-        Effect: that it was exported is itself a line, the last one of an export without follow: a file that does
-        not end with audit.exported is cut. With follow it ends with the caller's leaving, or the service's end;
-        lines come within a second or two, in order, each once, and after_seq goes on where a reader was.
-        Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq that the log has not come to.
+        Effect: the export is itself logged, as the last line of an export without follow: a file that does not end
+        with audit.exported is incomplete. With follow, the stream ends when the caller disconnects or the service
+        stops. Lines arrive within a second or two, in order, each once; use after_seq to resume.
+        Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq beyond the log's end.
         """
 
     def verify_audit(self) -> audit_pb2.VerifyAuditResponse:
-        """Check the tenant's log as it is stored: each line, its place in the chain, and its end.
+        """Verify the tenant's stored log: each line, its place in the chain, and the log's end.
 
-        Changes nothing. What is wrong is no error: `problem` names the first place. Who can write to the store can
-        make a whole new log; the hash of the last line, kept elsewhere, shows that.
+        Changes nothing. A problem is not an error: `problem` names the first place. An attacker with write access
+        to the store can forge a whole new log; comparing with a copy of the last line's hash kept elsewhere reveals
+        that.
         """
 
     def export_data(self, user: str = "") -> AbstractContextManager[Iterator[bytes]]:
-        """Read everything that is kept of a user as one tar archive.
+        """Export all data of a user as one tar archive.
 
-        Everybody may read their own data; another user's needs the scope admin. The archive has chats (logs as they
-        are stored, and their blobs), the user's runs in others' chats, files of workspaces, facts, schedules,
-        grants, gates, keys (what ListKeys says), webhooks of runs, what was spent, and which MCP servers the user
-        has authorized; no secret is in it. The last entry is manifest.json: each entry's name, size and SHA-256. An
-        archive without it is cut. Over HTTP the answer is the archive itself (application/x-tar).
-        Effect: the audit log has data.exported, before the first byte. It is no snapshot: what is written meanwhile
-        may be in it or not, each entry by itself is whole.
-        Errors: PERMISSION_DENIED; OVERLOADED where a service is away.
+        Users may export their own data; another user's requires the scope admin. The archive has chats (logs as
+        they are stored, and their blobs), the user's runs in others' chats, files of workspaces, facts, schedules,
+        grants, gates, keys (as in ListKeys), webhooks of runs, spending, and the MCP servers that the user has
+        authorized; it contains no secrets. The last entry is manifest.json: each entry's name, size and SHA-256. An
+        archive without it is incomplete. Over HTTP the reply is the archive itself (application/x-tar).
+        Effect: data.exported is written to the audit log before the first byte. The archive is not a snapshot: data
+        written meanwhile may or may not be in it, but each entry is consistent.
+        Errors: PERMISSION_DENIED; OVERLOADED if a service is unavailable.
         """
 
     def erase_data(
         self, *, user: str = "", tenant: str = "", reason: str = "", request_id: str = ""
     ) -> data_pb2.Erasure:
-        """Erase everything that is kept of a user, or of the caller's whole tenant.
+        """Erase all data of a user, or of the caller's whole tenant.
 
-        Effect: the erasure is stored when this returns, and is worked on until its receipt is written, through
-        restarts of every service. New runs, files, facts, schedules, keys and shares of those users are refused
-        meanwhile (ERASING); their runs are ended first. Chats of theirs go with their logs, blobs, files, shares
-        and index rows; facts, schedules and webhooks of runs go; keys are revoked, but for the one that asks. Their
-        runs in others' chats are replaced by redacted lines, which leave the chat valid. What they have spent stays
-        as numbers, under a name of nobody. Of a tenant go also its agents and webhooks, and what it has spent.
-        Webhooks of runs that are gone, and deliveries that name the user, go too. What a lost key keeps anybody
-        from reading goes unread; the receipt names what stays, as nobody can say whose it is.
-        Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one
-        that is repeated later has nothing left to erase, and says so.
-        Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names
+        Effect: the erasure is stored before the reply, and continues until its receipt is written, even if services
+        restart. Meanwhile new runs, files, facts, schedules, keys and shares of those users are refused (ERASING);
+        their live runs are ended first. It deletes their chats with logs, blobs, files, shares and index rows,
+        their facts, schedules and webhooks of runs, and revokes their keys, except the caller's. Their runs in
+        others' chats are replaced by redacted lines, which keep the chat valid. Their spending is kept as numbers,
+        under an anonymous name. For a tenant it also deletes its agents, webhooks and spending. Webhooks of deleted
+        runs, and deliveries that name the user, are deleted too. Data encrypted with a lost key is deleted unread;
+        the receipt names data that must be kept because its owner cannot be determined.
+        Idempotent: while an erasure of the same data is in progress, and for the same request_id, that erasure is
+        returned; a later repetition finds nothing left to erase, and reports that.
+        Errors: INVALID_REQUEST; HELD if the user or the tenant is held; a held chat is kept, and the receipt names
         it.
         """
 
     def erasure(self, erasure_id: str) -> data_pb2.Erasure:
-        """Get an erasure; its receipt, once it is done.
+        """Get an erasure, with its receipt once it is done.
 
         Changes nothing. Errors: NOT_FOUND.
         """
 
     def erasures(self) -> list[data_pb2.Erasure]:
-        """List the tenant's erasures, the newest first, at most 1,000.
+        """List the tenant's erasures, newest first, at most 1,000.
 
-        Changes nothing. Receipts are kept: they name the user, and nothing of what was erased.
+        Changes nothing. Receipts are kept: they name the user, but none of the erased data.
         """
 
     def place_hold(
         self, *, user: str = "", chat_id: str = "", tenant: str = "", reason: str, request_id: str = ""
     ) -> data_pb2.Hold:
-        """Hold what is kept of a user, of the tenant, or in a chat: nothing of it is deleted or erased, by nobody.
+        """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
 
-        Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD; of
-        a user also deleting others' chats in which the user has runs. What is being deleted at this moment may
-        still go. Idempotent with a request_id.
-        Errors: INVALID_REQUEST; ERASING where it is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a tenant.
+        Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD;
+        for a user, so is deleting others' chats that contain the user's runs. A deletion that is already in
+        progress may still finish. Idempotent with a request_id.
+        Errors: INVALID_REQUEST; ERASING if the data is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a
+        tenant.
         """
 
     def holds(self, *, include_ended: bool = False) -> list[data_pb2.Hold]:
-        """List the tenant's holds, the newest first.
+        """List the tenant's holds, newest first.
 
         Changes nothing.
         """
 
     def release_hold(self, hold_id: str) -> data_pb2.Hold:
-        """End a hold. Idempotent: one that has ended is answered as it is. Errors: NOT_FOUND."""
+        """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND."""
 
     def gates(
         self,
@@ -372,11 +379,11 @@ class Calls:
         page_size: int = 0,
         page_token: str = "",
     ) -> gates_pb2.ListGatesResponse:
-        """List the gates that wait, the one that waits longest first.
+        """List open gates, the longest waiting first.
 
-        Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that
-        opens is on the last. Complete, but for gates that were opened by earlier versions.
-        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+        Changes nothing. A page continues after its token's gate: a gate that closes meanwhile is on no later page,
+        one that opens is on the last. Complete, except for gates opened by earlier releases.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED (scope tenant).
         """
 
     def watch_gates(
@@ -387,23 +394,23 @@ class Calls:
         kind: str | None = None,
         risk: str | None = None,
     ) -> AbstractContextManager[Iterator[gates_pb2.WatchGatesResponse]]:
-        """Follow the gates that ListGates lists with the same filters: those that wait, then each change of one.
+        """Follow the gates that ListGates lists with the same filters: first the open ones, then each change.
 
-        Changes nothing. First come list_begin, a row for each gate that waits, and list_end: what the reader has
-        shown before and is not among them waits no more. Then comes a row for each gate that opens, for each step
-        (a claim, a vote, a delegation), and for each that closes, with its state; who may see it is looked at for
-        each row. Changes of one gate that follow at once may come as one row, which is how it stands; none is
-        missed. A reader who is more than 1,000 changed gates behind gets list_begin again, and so does everybody
-        after a time in which the store could not be reached. Nothing is resumed: the stream ends when the service
-        stops, and whoever opens it again gets the list again. The caller's leaving ends it. Errors:
-        INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+        Changes nothing. The stream begins with list_begin, a row for each open gate, and list_end: previously shown
+        gates that are not among them are no longer open. Then it sends a row for each gate that opens, for each
+        step (a claim, a vote, a delegation), and for each gate that closes, with its state. Access is checked for
+        each row. Changes of one gate in quick succession may arrive as one row with its current state; no gate is
+        missed. A reader that falls more than 1,000 changed gates behind receives list_begin again; so do all
+        readers after the store was unreachable. The stream cannot be resumed: it ends when the service stops, and
+        opening it again sends the list again. It also ends when the caller disconnects. Errors: INVALID_REQUEST;
+        PERMISSION_DENIED (scope tenant).
         """
 
     def gate(self, run_id: str, gate_id: str) -> gates_pb2.Gate:
         """Get a gate, open or closed, with the arguments of its call.
 
-        Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer
-        it, and with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run,
+        Changes nothing. A gate is kept as long as its chat. The requester, users who may answer it and callers with
+        the scope `operate` can see it; the last see no arguments without `read_content`. Errors: NOT_FOUND (run,
         gate); INDEX_INCOMPLETE.
         """
 
@@ -412,78 +419,78 @@ class Calls:
     ) -> gates_pb2.AnswerGateResponse:
         """Answer a gate; the same as Submit with its id.
 
-        Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run
-        goes on with it. Where the rule wants several, each approval before the last is committed and answered
-        `voted`; once one of them has edited the arguments, the others approve by edit with the same ones. A second
-        is answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of
-        these is an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is
-        taken too.
-        Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited
-        arguments that the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also of who may not
-        see the gate); PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments);
-        CLAIMED (another client has claimed it).
+        Effect: the first answer wins. It is committed, with the caller's identity, before it is acknowledged, and
+        the run continues with it. If the rule requires several approvals, each one before the last is committed and
+        answered `voted`; after an edit of the arguments, the others approve by submitting an edit with the same
+        arguments. A second answer gets `duplicate`, a late one `expired`, and one for an id that is not a gate of
+        the run `unmatched`; none of these is an error. Idempotent by request_id. The id of a call that the query's
+        caller executes itself is accepted too.
+        Errors: INVALID_REQUEST, also for a payload that does not match the gate's result_schema, and for edited
+        arguments that the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also if the caller
+        may not see the gate); PERMISSION_DENIED (its rule does not let the caller answer, or not with these
+        arguments); CLAIMED (another client has claimed it).
         """
 
     def claim_gate(
         self, run_id: str, gate_id: str, holder: str, *, lease_ms: int | None = None
     ) -> gates_pb2.ClaimGateResponse:
-        """Claim an open gate for one client, which others then see being answered.
+        """Claim an open gate for one client, so that others see that it is being answered.
 
-        Effect: until claimed_until nobody else answers or claims it, but for an approval's reject, which is taken
-        from all who may answer; a line of the log and an event (gate.step). The same user and holder claim it again
-        to prolong it, or after a reload: a claim with more than half of the lease left is answered as it stands, so
-        a client that renews often writes no more than two lines in a lease. Gates that nobody claims are answered
-        without.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does
-        not let the caller answer); CLAIMED (another client has it), with claimedBy and until.
+        Effect: until claimed_until no one else can answer or claim it, except to reject an approval, which anyone
+        who may answer can do. Writes a line to the log and an event (gate.step). The same user and holder can claim
+        it again to renew the lease, or after a reload: if more than half of the lease is left, the existing claim
+        is returned, so a client that renews often writes at most two lines per lease. A gate can also be answered
+        without a claim.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also if the caller may not see it); PERMISSION_DENIED (its
+        rule does not let the caller answer); CLAIMED (another client has it), with claimedBy and until.
         """
 
     def release_gate(self, run_id: str, gate_id: str, holder: str) -> bool:
-        """Give a claim up before its time is over.
+        """Release a claim before it expires.
 
-        Effect: others may claim and answer at once; a line of the log and an event (gate.step). Nothing happens
-        where the caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
+        Effect: others may claim and answer at once. Writes a line to the log and an event (gate.step). Does nothing
+        if the caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
         """
 
     def delegate_gate(
         self, run_id: str, gate_id: str, to: Iterable[str], *, note: str | None = None, request_id: str | None = None
     ) -> str:
-        """Pass an open gate on: others may answer it too, and find it with ListGates.
+        """Delegate an open gate to other users, who may then answer it too and find it with ListGates.
 
-        Effect: they are added to the gate's answerers, a line of the log and an event (gate.step); who passes it on
-        stays one of them. Four eyes holds: the requester may not answer, whatever roles it is passed to. Idempotent
-        by request_id.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does
-        not let the caller answer); QUEUE_FULL (too much has happened to the gate).
+        Effect: they are added to the gate's answerers, with a line in the log and an event (gate.step); the
+        delegating user remains one. The four-eyes rule still applies: the requester may not answer, whatever roles
+        it is delegated to. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also if the caller may not see it); PERMISSION_DENIED (its
+        rule does not let the caller answer); QUEUE_FULL (the gate has too many steps).
         """
 
     def ask_back(self, run_id: str, gate_id: str, note: str, *, request_id: str | None = None) -> str:
-        """Ask the requester about an open gate, or reply as the requester; it stays open.
+        """Ask the requester about an open gate, or reply as the requester; the gate stays open.
 
-        Effect: a line of the log and an event (gate.step, `asked_back`) with the note; GetGate has it in `steps`.
-        It reaches people, not the model. Idempotent by request_id.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is
-        neither the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
+        Effect: writes a line to the log and an event (gate.step, `asked_back`) with the note; GetGate returns it in
+        `steps`. It reaches people, not the model. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also if the caller may not see it); PERMISSION_DENIED (the
+        caller is neither the requester nor allowed to answer); QUEUE_FULL (the gate has too many steps).
         """
 
     def grants(
         self, *, scope: str | None = None, chat_id: str | None = None, page_size: int = 0, page_token: str = ""
     ) -> gates_pb2.ListGrantsResponse:
-        """List the grants that are in force: approvals that hold for later calls of a run or chat (GrantMake).
+        """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
 
-        Changes nothing. Those that the caller has made and those of the caller's chats, the oldest first; with the
-        scope `tenant` all of the tenant. Errors: INVALID_REQUEST for a page_token that this service has not given;
+        Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope
+        `tenant`, all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue;
         PERMISSION_DENIED (scope tenant).
         """
 
     def revoke_grant(self, chat_id: str, grant_id: str) -> str:
-        """End a grant before its time.
+        """Revoke a grant before it expires.
 
-        Effect: a line of the chat's log. When it is acknowledged, every call that is judged from then on is asked
-        about again; one that has been judged before, which the log tells by grant.use or within moments will, still
-        runs. The chat's owner may, everybody who has made it by an answer or vote, and who has the scope `operate`.
-        Idempotent.
-        Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
+        Effect: writes a line to the chat's log. Once acknowledged, every call that is evaluated afterwards needs
+        approval again; a call that was evaluated before still runs (the log has its grant.use, or will within
+        moments). Allowed for the chat's owner, every user who made the grant by an answer or vote, and callers with
+        the scope `operate`. Idempotent.
+        Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also if the caller may not see it); LOG_DAMAGED.
         """
 
     def export_gates(
@@ -494,16 +501,15 @@ class Calls:
         before: int | None = None,
         with_content: bool = False,
     ) -> AbstractContextManager[Iterator[str]]:
-        """Export what has happened at gates, for an audit: each step of each gate and grant, in the order in which it
-        was committed.
+        """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-        Changes nothing. Each message is a line of a file whose lines have a hash chain; docs/guides/people.md
-        describes them. The first line says what was asked for, the last one, `end`, how many steps there are:
-        without it the file is not whole. Of a chat: its owner's, and with the scope `operate` any of the tenant;
-        without a chat, all of the tenant that are not deleted, for credentials with the scope `operate`. It says
-        who has done what to which call, and nothing of what was said in the chat; with_content adds the calls'
-        arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends behind the
-        last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time;
+        Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The
+        first line repeats the request; the last one, `end`, has the number of steps, and a file without it is
+        incomplete. For a chat, its owner may export it, and callers with the scope `operate` any chat of the
+        tenant. Without a chat, all chats of the tenant that are not deleted are exported, which requires the scope
+        `operate`. The export says who did what to which call, and nothing from the conversation; with_content,
+        which requires the scope `read_content`, adds the calls' arguments, notes and payloads. The stream ends
+        after the last line. Errors: INVALID_REQUEST, also for more than 100,000 steps: request a shorter time;
         NOT_FOUND (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE without a chat.
         """
 
@@ -520,32 +526,33 @@ class Calls:
         runs_max: int | None = None,
         requests_per_minute: int | None = None,
     ) -> keys_pb2.CreateKeyResponse:
-        """Make a key of a user of the tenant.
+        """Create an API key for a user of the tenant.
 
-        Effect: the caller's own key counts at once with the services that are shown it, another user's when it is
-        confirmed. The response alone has its text. Idempotent by key_id, which the caller may choose: the same key
-        again is answered with what is stored, without its text.
+        Effect: a key for the caller is active at once, a key for another user after it is confirmed. Only this
+        response has its text. Idempotent by key_id, which the caller may choose: repeating the request returns the
+        stored key, without its text.
         Errors: INVALID_REQUEST, also for another key's id; PERMISSION_DENIED, also for scopes that the caller's own
         credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name;
-        QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+        QUOTA_EXCEEDED if the tenant has 1,000 keys, or all tenants together have 100,000.
         """
 
     def confirm_key(self, key_id: str) -> keys_pb2.ConfirmKeyResponse:
-        """Confirm a key that was made in the name of a user: by that user, or by another admin than who has made it.
+        """Confirm a key that was created for another user. That user, or an admin other than the key's creator, may
+        confirm it.
 
-        Effect: by another admin the key begins to count, as it is. By its user it gets a new text, which the
-        response alone has; the old one counts no more, and what it has open ends. So its makers do not know it any
-        more, and count as its user no longer. The caller's own credential must not be one that a maker of the key
-        has made. Idempotent for an admin; its user gets another text each time, also of a key that was confirmed
-        before.
+        Effect: if another admin confirms it, the key becomes active unchanged. If its user confirms it, the key
+        gets a new text, returned only in this response; the old text becomes invalid, and its open streams end. Its
+        makers then no longer know it, and no longer count as its user. The caller's own credential must not have
+        been created by one of the key's makers. Idempotent for an admin. Its user gets a new text each time, also
+        for a key that is already confirmed.
         Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST
-        for a key that is revoked.
+        for a revoked key.
         """
 
     def keys(self, user: str | None = None, state: str | None = None) -> list[keys_pb2.ApiKey]:
-        """List the tenant's keys, the oldest first: also those that ended within the last 30 days.
+        """List the tenant's keys, oldest first, including those that ended within the last 30 days.
 
-        Changes nothing. Keys of the file are not among them.
+        Changes nothing. Keys of the file are not listed.
         """
 
     def key(self, key_id: str) -> keys_pb2.ApiKey:
@@ -567,43 +574,44 @@ class Calls:
         requests_per_minute: int | None = None,
         disabled: bool | None = None,
     ) -> keys_pb2.ApiKey:
-        """Change a key: what is absent stays as it is, and a list replaces the one before.
+        """Update a key. Absent fields stay unchanged, and a list replaces the previous one.
 
-        Effect: calls that begin within 5 s have the new roles, scopes and limits; those that are open keep the old
-        ones, unless the key is disabled, which ends them. A key whose makers are others than its user, and that
-        gets more scopes or roles, must be confirmed again.
-        Errors: NOT_FOUND; INVALID_REQUEST, also for a key that is revoked; PERMISSION_DENIED, also for scopes that
-        the caller's own credential lacks, and for new roles as CreateKey.
+        Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old
+        ones, unless the key is disabled, which ends them. A key with makers other than its user must be confirmed
+        again if it gets more scopes or roles.
+        Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the
+        caller's own credential lacks, and for new roles as in CreateKey.
         """
 
     def revoke_key(self, key_id: str) -> keys_pb2.ApiKey:
-        """End a key for ever; UpdateKey disables it for a time.
+        """Revoke a key permanently; use UpdateKey to disable it for a time.
 
-        Idempotent: one that is revoked is answered as it is. Errors: NOT_FOUND.
+        Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
         """
 
     def suspend_user(self, user: str) -> keys_pb2.SuspendedUser:
-        """Suspend a user of the tenant, whatever credentials they have.
+        """Suspend a user of the tenant, with all of their credentials.
 
-        Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a
-        token or a session, on every replica, and by a key that they have made for another and so know. What they
-        have open ends. Their runs are cancelled. A run that only waits for people stays, gates and all, and is
-        cancelled if it goes on. Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of
-        theirs is deleted.
-        Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
-        Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
+        Effect: within 5 s, all of their calls on every replica end with CREDENTIAL_ENDED, whether made with a key
+        of the file, a stored key, a token or a session, or with a key that they created for another user and
+        therefore know. Their open streams end and their runs are cancelled. A run that is only waiting for people
+        keeps its gates, and is cancelled if it would continue. Their schedules are held and start no runs, not even
+        for posts to /hooks. None of their data is deleted.
+        Idempotent: a suspended user is returned unchanged. The user need not be known here, because users of tokens
+        are not.
+        Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as in CreateKey.
         """
 
     def release_user(self, user: str) -> None:
-        """Release a user who is suspended.
+        """Release a suspended user.
 
-        Effect: within 5 s their credentials count again, as far as they have not ended, and their schedules begin
-        runs again, but for the times that have passed. Runs that were cancelled stay so. Idempotent. Errors:
-        NOT_FOUND for one who was never suspended.
+        Effect: within 5 s, their credentials work again, except those that have ended, and their schedules start
+        runs again, except for times that have passed. Cancelled runs stay cancelled. Idempotent. Errors: NOT_FOUND
+        for a user who was never suspended.
         """
 
     def suspended_users(self) -> list[keys_pb2.SuspendedUser]:
-        """List the tenant's users who are suspended, the longest first.
+        """List the tenant's suspended users, the longest suspended first.
 
         Changes nothing.
         """
@@ -611,45 +619,46 @@ class Calls:
     def chats(
         self, *, page_size: int = 0, page_token: str = "", scope: str | None = None
     ) -> memory_pb2.ListChatsResponse:
-        """List chats, the last changed first: the caller's own, or those that others share with the caller, to read or
-        to take part.
+        """List chats, most recently changed first: the caller's own, or those that others share with the caller, to
+        read or to take part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue.
         """
 
     def rename_chat(self, chat_id: str, title: str, *, if_untitled: bool = False, request_id: str = "") -> str:
-        """Give a chat another title.
+        """Change a chat's title.
 
-        Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
+        Effect: appends a line; chat_name does not change. Search no longer finds the previous title.
         Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
 
     def delete_chat(self, chat_id: str) -> None:
         """Delete a chat with its log, workspace lines and blobs.
 
-        Idempotent: a chat that is not there is NOT_FOUND, and nothing changes. One whose key is lost is deleted
-        unread; of that only a run that somebody owns counts as unfinished, as no other comes to its end.
+        Idempotent: for a chat that does not exist, the reply is NOT_FOUND and nothing changes. A chat with a lost
+        encryption key is deleted unread; then only a run with an owner counts as unfinished, because no other run
+        can end.
         Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
         """
 
     def fork(self, chat_id: str, *, run_id: str | None = None, n: int | None = None, request_id: str = "") -> str:
-        """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat
-        may copy it.
+        """Copy a chat's log, up to a point, into a new chat. The copy is the caller's, and private; participants of a
+        chat may copy it.
 
-        Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their
-        end are cancelled in it. Line numbers stay. Without run_id and seq everything is copied. Idempotent by
-        request_id, also when the first chat is gone by then.
-        Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
+        Effect: creates an independent copy. Its runs have new ids; runs that are not copied to their end are
+        cancelled in the copy. Line numbers are kept. Without run_id and seq, the whole log is copied. Idempotent by
+        request_id, even if the original chat has been deleted meanwhile.
+        Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that does not exist; LOG_DAMAGED; INVALID_REQUEST.
         """
 
     def search(self, query: str, *, scope: str = "", limit: int = 0) -> list[memory_pb2.SearchHit]:
-        """Full-text search over chats, their titles, insights and summaries, best match first; in scope all over facts
-        too.
+        """Search chats, their titles, insights and summaries by full text, best match first; scope all also searches
+        facts.
 
-        A text matches when it holds any word of the query, and is better the more of them it holds. Where a script
-        has no spaces between words, three characters in a row are one. What was reverted is not found. Changes
-        nothing.
+        A text matches if it contains any word of the query, and ranks higher the more of them it contains. In
+        scripts without spaces between words, three consecutive characters count as a word. Reverted content is not
+        found. Changes nothing.
         Errors: INVALID_REQUEST.
         """
 
@@ -664,12 +673,14 @@ class Calls:
         replaces: Iterable[str] = (),
         source: memory_pb2.FactSource | None = None,
     ) -> memory_pb2.Fact:
-        """Store a fact, for later chats.
+        """Store a fact for later chats.
 
-        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as
-        ended. Idempotent by request_id, also after the fact was deleted.
-        Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the
-        operator does not allow it; FACTS_FULL; INVALID_REQUEST.
+        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
+        A plan overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are
+        stored, and takes its id. Idempotent by request_id, even after the fact was deleted.
+        Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the
+        operator does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold;
+        INVALID_REQUEST.
         """
 
     def facts(
@@ -681,45 +692,46 @@ class Calls:
         agent_key: str = "",
         include_ended: bool = False,
     ) -> memory_pb2.ListFactsResponse:
-        """List facts that the user sees, the newest first: the user's own, those about them with each agent, the
-        tenant's.
+        """List the facts that the user can see, newest first: the user's own, those about the user with each agent,
+        and the tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this
+        service did not issue.
         """
 
-    def recall(self, query: str, *, agent_key: str = "", limit: int = 0) -> list[memory_pb2.FactHit]:
-        """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
+    def recall(self, query: str, *, agent_key: str = "", limit: int = 0, scope: str = "") -> list[memory_pb2.FactHit]:
+        """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
 
-        Words count by their stems, stop words of the query's language not at all, and a word that few facts hold
-        more than one that many hold (BM25). A fact with few of the query's words gives way to those with more of
-        them. Other words are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model
-        (LlmService.Embed), which bills it; it takes 3 s at most, and without an answer words alone count. Changes
-        nothing but the vectors that facts lack, which are stored.
+        Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more
+        than a word in many (BM25). Facts with few of the query's words rank below those with more of them. Other
+        words are matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that
+        model (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store
+        missing vectors of facts. Plans are found only by their scope, by words alone, and only if the plan's
+        question has at least half of the query's words.
         """
 
     def edit_fact(self, fact_id: str, *, text: str | None = None, topic: str | None = None) -> memory_pb2.Fact:
-        """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
+        """Change a fact's text or topic. The previous text is removed from the store, as by DeleteFact.
 
-        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it;
-        INVALID_REQUEST.
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact if the operator does not allow it; INVALID_REQUEST.
         """
 
     def delete_fact(self, fact_id: str) -> memory_pb2.Fact:
         """Delete a fact.
 
-        Effect: text, topic and source leave the store when this is answered; a tombstone with the id and the time
-        stays. The chat in which the fact was said keeps its log until it is deleted itself.
-        Idempotent: a fact that is deleted already is answered as the first time.
-        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it.
+        Effect: text, topic and source are removed from the store before the reply; a tombstone with the id and the
+        time remains. The chat that is the fact's source keeps its log until it is deleted itself.
+        Idempotent: for a deleted fact, the reply is the same as the first one.
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact if the operator does not allow it.
         """
 
     def checkpoints(
         self, chat_id: str, *, run_id: str = "", kind: str = "", page_size: int = 0, page_token: str = ""
     ) -> memory_pb2.ListCheckpointsResponse:
-        """List a chat's checkpoints, the latest first: the places that Revert goes back to.
+        """List a chat's checkpoints, latest first: the points that Revert can return to.
 
-        One stands before each query and each step that people see. Changes nothing.
-        Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service has not given.
+        There is one before each query and each step visible to people. Changes nothing.
+        Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service did not issue.
         """
 
     def revert(
@@ -733,47 +745,47 @@ class Calls:
         n: int | None = None,
         request_id: str = "",
     ) -> int:
-        """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
+        """Revert the views of a chat, including the session state, to a checkpoint; the log keeps everything.
 
-        Effect: a line; nothing is deleted, and files of the workspace stay as they are. Checkpoints are before each
-        query and each step that people see, with ids from 0; after a revert of scope all they go on from there.
-        Runs that have not ended keep their query, whatever is reverted.
-        Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a
+        Effect: appends a line; deletes nothing and does not change workspace files. There is a checkpoint before
+        each query and each step visible to people, with ids from 0; after a revert with scope all, new ids continue
+        from the checkpoint's. Unfinished runs keep their query even if it is reverted.
+        Errors: NOT_FOUND (chat, checkpoint, run), also if the checkpoint is not before line n; CHAT_BUSY while a
         run of the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE;
         LOG_DAMAGED. Idempotent by request_id.
         """
 
     def pin(self, chat_id: str, n: int, *, remove: bool = False, request_id: str = "") -> int:
-        """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary
-        that stands for it.
+        """Pin a message of the chat, or unpin it: a pinned message is kept word for word along with every summary that
+        covers it.
 
-        Effect: a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes
-        nothing.
-        Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE when there would be more
-        pinned text; LOG_DAMAGED. Idempotent by request_id.
+        Effect: appends a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again
+        changes nothing.
+        Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE if the pinned texts would
+        exceed the limit; LOG_DAMAGED. Idempotent by request_id.
         """
 
     def pins(self, chat_id: str) -> list[memory_pb2.Pin]:
         """List a chat's pinned messages, in the order of the log. Changes nothing. Errors: NOT_FOUND."""
 
     def summary(self, chat_id: str) -> memory_pb2.GetSummaryResponse:
-        """Get the summary that a chat's next question stands behind, as it was written or edited last. Changes
-        nothing.
+        """Get the summary that a chat's next question follows, as last written or edited. Changes nothing.
 
-        A chat that was never compacted has number 0 and no text. Errors: NOT_FOUND.
+        For a chat that was never compacted, the number is 0 and the text empty. Errors: NOT_FOUND.
         """
 
     def edit_summary(self, chat_id: str, n: int, text: str, *, request_id: str = "") -> int:
-        """Give a chat's summary another text.
+        """Edit a chat's summary.
 
-        Effect: a line, which models are shown in the summary's place from then on; the old one stays in the log.
-        The next compaction summarises the edited text.
-        Errors: NOT_FOUND; ABORTED (STALE_LEASE) when n is not the chat's summary any more; LOG_DAMAGED;
-        INVALID_REQUEST. Idempotent by request_id.
+        Effect: appends a line with the new text, which models see from then on; the old text stays in the log. The
+        next compaction summarises the edited text.
+        Errors: NOT_FOUND; ABORTED (STALE_LEASE) if n is no longer the chat's summary; LOG_DAMAGED; INVALID_REQUEST.
+        Idempotent by request_id.
         """
 
     def state(self, chat_id: str, context_id: str = "") -> memory_pb2.GetStateResponse:
-        """Get a context's session state. Changes nothing; a context without state gives version 0 and {}.
+        """Get a context's session state. Changes nothing; for a context without state, the version is 0 and the state
+        {}.
 
         Errors: NOT_FOUND.
         """
@@ -788,57 +800,58 @@ class Calls:
         run_id: str = "",
         generation: int = 0,
     ) -> int:
-        """Replace a context's session state, when its version is still the one expected.
+        """Replace a context's session state if its version is still the expected one.
 
-        Effect: a line. A run that goes on reads what it needs again before it changes it. A revert is a change of
-        every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not; LOG_DAMAGED;
-        INVALID_REQUEST.
+        Effect: appends a line. A continuing run reads the state again before it changes it. A revert counts as a
+        change of every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) if the version differs;
+        LOG_DAMAGED; INVALID_REQUEST.
         """
 
     def tenant_run(self, run_id: str, *, include_events: bool = False) -> operator_pb2.OperatorGetRunResponse:
         """Get a run of any user of the tenant, and on request its committed events.
 
-        Changes nothing. With the scope `read_content` events are as their user has them, and that they were read is
-        logged; without it they have ids, names, numbers and states, but no texts.
+        Changes nothing. With the scope `read_content`, events are complete, and reading them is logged; without it
+        they have ids, names, numbers and states, but no texts.
         Errors: NOT_FOUND; PERMISSION_DENIED.
         """
 
     def cancel_runs(
         self, run_ids: Iterable[str] = (), *, matching: operator_pb2.OperatorListRunsRequest | None = None
     ) -> operator_pb2.CancelRunsResponse:
-        """Stop runs, by their ids or by a filter, at most 200 at a time.
+        """Cancel runs, by their ids or by a filter, at most 200 at a time.
 
-        Effect: each is cancelled as AgentService.Cancel with mode now does, whoever owns it, as if its user had;
-        the answer says for each what became of it, and the log who asked. It comes when the cancels are under way,
-        not when the runs have ended. Not atomic: each run is a matter of its own. Idempotent: a run that has ended
-        is answered `ended`.
+        Effect: each run is cancelled as by AgentService.Cancel with mode now, whichever replica owns it, as if its
+        user had done so. The reply has the result for each, and the log names the caller. The reply arrives when
+        the cancels are under way, before the runs have ended. Not atomic: each run is handled separately.
+        Idempotent: a run that has ended is answered `ended`.
         Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a
         filter.
         """
 
     def providers(self) -> list[llm_pb2.ProviderHealth]:
-        """Show the health of the providers in force: LlmService.ListProviders, which this asks.
+        """Return the health of the active providers, from LlmService.ListProviders.
 
-        Changes nothing, and asks no provider. Of several replicas of the gateway one answers, for itself.
-        Errors: PERMISSION_DENIED; OVERLOADED without a valid provider file since the start.
+        Changes nothing, and calls no provider. If the gateway has several replicas, one of them answers, for
+        itself.
+        Errors: PERMISSION_DENIED; OVERLOADED if no valid provider file has been read since the start.
         """
 
     def limits(self, user: str = "", *, key: str = "", agent_key: str = "") -> limits_pb2.GetLimitsResponse:
-        """Get every limit that holds for a user of the tenant: its value, who said it, what is used of it, when it
-        opens.
+        """Get all limits that apply to a user of the tenant: value, source, current use, and when each opens again.
 
-        Changes nothing. Each service answers for itself as it holds its limits now, of several replicas one; a
-        service that does not answer within 5 s is named in `missing`. What other tenants have used is not shown: of
-        a limit that all share, only whether it is full for this one. Not in it: limits of one agent (its own file
-        has them), of the form of requests (each field's rule is in the contract), and of the sandbox for one
-        command.
-        Errors: NOT_FOUND for a key that is none of the tenant's; PERMISSION_DENIED.
+        Changes nothing. Each service reports the limits that it enforces now, from one of its replicas; a service
+        that does not answer within 5 s is listed in `missing`. Use by other tenants is not shown: for a limit that
+        all tenants share, the reply only says whether it is full for this one. Not included: limits of one agent
+        (see its file), limits on the form of requests (see each field's rules in the contract), and limits of the
+        sandbox for one command.
+        Errors: NOT_FOUND for a key that is not the tenant's; PERMISSION_DENIED.
         """
 
     def replicas(self) -> list[operator_pb2.Replica]:
         """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
 
-        Changes nothing. Known are those whose leases memory has: one without a run is seen only when it answers.
+        Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the
+        one that answers.
         Errors: PERMISSION_DENIED.
         """
 
@@ -859,25 +872,24 @@ class Calls:
         paused: bool = False,
         on_webhook: bool = False,
     ) -> schedule_pb2.Schedule:
-        """Make a schedule.
+        """Create a schedule.
 
-        Idempotent by schedule_id, which the caller may choose: the same schedule again is answered with what is
-        stored.
-        Errors: INVALID_REQUEST, also when the id is another schedule's; QUOTA_EXCEEDED when the user has 1,000.
+        Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
+        Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
         """
 
     def schedules(self, *, scope: str | None = None, user: str | None = None) -> list[schedule_pb2.Schedule]:
-        """List the user's schedules, the oldest first; with the scope operate also those of all users of the tenant.
+        """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
 
-        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile. Others'
-        schedules come without their names.
-        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+        Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other
+        users' schedules are listed without their names.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED (scope tenant).
         """
 
     def schedule(self, schedule_id: str) -> schedule_pb2.Schedule:
-        """Get a schedule with its last firings.
+        """Get a schedule with its latest firings.
 
-        Changes nothing. With the scope operate also another user's, without its name and message.
+        Changes nothing. With the scope operate, also another user's, without its name and message.
         Errors: NOT_FOUND.
         """
 
@@ -899,35 +911,34 @@ class Calls:
         on_webhook: bool | None = None,
         held: bool | None = None,
     ) -> schedule_pb2.Schedule:
-        """Change a schedule: what is absent stays as it is.
+        """Update a schedule. Absent fields stay unchanged.
 
-        Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A
-        schedule that was paused has missed nothing. `held` is for the scope operate, of any user's schedule of the
-        tenant; nothing else of another user's can be changed.
+        Effect: if its times, time zone or pause change, the next time is computed again, from now on. Times during
+        a pause do not count as missed. `held` requires the scope operate and may be set on any user's schedule of
+        the tenant; no other field of another user's schedule can be changed.
         Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
         """
 
     def delete_schedule(self, schedule_id: str) -> None:
-        """Delete a schedule; with the scope operate also another user's. Runs that it has begun go on, and their chats
-        stay.
+        """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
+        kept.
 
         Errors: NOT_FOUND.
         """
 
     def trigger_schedule(self, schedule_id: str, request_id: str | None = None) -> schedule_pb2.Schedule:
-        """Begin a run of the schedule now, beside its times; also of one that is paused.
+        """Start a run of the schedule now, in addition to its times; also if it is paused.
 
-        Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that
-        it is one; behind it, too, where it has the same request_id.
+        Returns before the run begins, which takes some seconds; the firing has its id. Repeated requests count as
+        one until the run begins, and afterwards too if they have the same request_id.
         Errors: NOT_FOUND.
         """
 
     def rotate_schedule_secret(self, schedule_id: str, keep_s: int | None = None) -> str:
-        """Make a secret with which other systems sign what they post to /hooks/{scheduleId}: the first one, or a new
-        one.
+        """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
 
-        Effect: a post that is signed with it begins a run, where the schedule says on_webhook. The secret before
-        counts beside it for keep_s. Each call makes another one.
+        Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid
+        for keep_s. Each call creates another secret.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
 
@@ -943,43 +954,44 @@ class Calls:
         model: str = "",
         key: str = "",
     ) -> spend_pb2.GetUsageResponse:
-        """Sum up what was spent over days, grouped as asked.
+        """Sum up spending over days, grouped as requested.
 
-        Changes nothing, and is complete for everything that a log has: a charge counts from the append that brings
-        it, on the day (UTC) of that append. The sum of a run's charges is the usage that its end reports, tool
-        calls aside. What a deleted chat has cost stays. Forks of chats cost nothing anew.
-        Not in it: model calls of embeddings, calls that a killed process had under way, and questions after a run's
-        end (facts, titles).
-        Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the
-        scope `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
+        Changes nothing, and covers everything in the logs: a charge counts from the append that records it, on the
+        day (UTC) of that append. The sum of a run's charges equals the usage reported at its end, except tool
+        calls. The cost of deleted chats is kept. Forking a chat costs nothing. Not included: embedding calls, calls
+        in progress when a process was killed, and calls after a run's end (facts, titles).
+        Errors: INVALID_REQUEST for invalid days or groups; PERMISSION_DENIED for scope tenant without the scope
+        `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not indexed.
         """
 
     def complete_authorization(
         self, state: str, code: str, issuer: str | None = None, *, error: str | None = None
     ) -> tools_pb2.CompleteAuthorizationResponse:
-        """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+        """Complete an authorization with the parameters that the authorization server sent to the redirectUrl of
+        mcp.json, through the user's browser.
 
-        Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and
-        used in the user's calls from now on. A state counts once, for an hour.
-        Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the
-        user or the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does
-        not answer); OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
+        Effect: the code is exchanged for tokens. They are stored, encrypted, for this user and MCP server only, and
+        used in the user's calls from now on. A state can be used once, within an hour.
+        Errors: NOT_FOUND (the state is unknown, used, expired, or another user's); INVALID_REQUEST (refused by the
+        user or the authorization server, or the issuer is not the expected one); PROVIDER_UNAVAILABLE (it does not
+        answer); OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
         """
 
     def authorizations(self) -> list[tools_pb2.Authorization]:
-        """List where the caller has authorized Headrace (OAuth), ordered by server.
+        """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
 
-        Changes nothing. Nobody sees another user's, and no token is ever shown.
+        Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
         """
 
     def revoke_authorization(self, server: str) -> bool:
-        """Take the caller's authorization of an MCP server back.
+        """Revoke the caller's authorization of an MCP server.
 
-        Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with
-        them take no further call; the next call that needs it asks the user again. The authorization server is
-        asked to forget them too (RFC 7009), where it has a place for that: whether it did is said, and no error.
-        Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit
-        log cannot be written; nothing is changed).
+        Effect: before the reply, its tokens are deleted for all replicas, and sessions opened with them accept no
+        further calls; the next call that needs the authorization asks the user again. The authorization server is
+        asked to revoke them too (RFC 7009), if it has an endpoint for that; its outcome is returned and is not an
+        error.
+        Errors: NOT_FOUND (the caller has not authorized this server, or has revoked it); OVERLOADED (the audit log
+        cannot be written; nothing is changed).
         """
 
     def create_webhook(
@@ -992,16 +1004,16 @@ class Calls:
         agent_keys: Iterable[str] = (),
         paused: bool = False,
     ) -> webhook_pb2.CreateWebhookResponse:
-        """Make a webhook. It is told of what happens from now on.
+        """Create a webhook. It receives events from now on.
 
-        Idempotent by webhook_id, which the caller may choose: the same webhook again is answered with what is
-        stored, without its secret.
-        Errors: INVALID_REQUEST, also for a URL that must not be reached and for another webhook's id;
-        QUOTA_EXCEEDED when the tenant has 20.
+        Idempotent by webhook_id, which the caller may choose: repeating the request returns the stored webhook,
+        without its secret.
+        Errors: INVALID_REQUEST, also for a URL that is not allowed and for another webhook's id; QUOTA_EXCEEDED if
+        the tenant has 20.
         """
 
     def webhooks(self) -> list[webhook_pb2.Webhook]:
-        """List the tenant's webhooks, the oldest first.
+        """List the tenant's webhooks, oldest first.
 
         Changes nothing.
         """
@@ -1023,45 +1035,45 @@ class Calls:
         all_agents: bool = False,
         paused: bool | None = None,
     ) -> webhook_pb2.Webhook:
-        """Change a webhook: what is absent stays as it is, and a list replaces the one before.
+        """Update a webhook. Absent fields stay unchanged, and a list replaces the previous one.
 
-        Effect: what waits is delivered to the new URL. Nothing is kept for a webhook while it is paused; what
-        waited before goes on afterwards.
-        Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, as what happened before is told by the webhook as it
-        was.
+        Effect: waiting deliveries go to the new URL. While it is paused, a webhook collects no events; deliveries
+        that were waiting before continue afterwards.
+        Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, because earlier events must be delivered with the old
+        settings.
         """
 
     def rotate_webhook_secret(self, webhook_id: str, keep_s: int | None = None) -> str:
-        """Give a webhook a new secret. The one before it signs beside it for some time, any older one no more.
+        """Rotate a webhook's secret. The previous secret also signs for some time; any older one no longer does.
 
-        Repeated it makes another secret. Errors: NOT_FOUND; INVALID_REQUEST.
+        Repeating it creates another secret. Errors: NOT_FOUND; INVALID_REQUEST.
         """
 
     def delete_webhook(self, webhook_id: str) -> None:
-        """Delete a webhook with its deliveries; what waits is not delivered any more.
+        """Delete a webhook with its deliveries; waiting ones are not delivered.
 
         Errors: NOT_FOUND.
         """
 
     def ping_webhook(self, webhook_id: str) -> webhook_pb2.Delivery:
-        """Deliver an event of the type headrace.ping to a webhook, also to one that is told of nothing else.
+        """Send a headrace.ping event to a webhook, whatever events it is subscribed to.
 
-        Answered before it is delivered; ListDeliveries tells what became of it. Repeated it is another event.
-        Errors: NOT_FOUND; QUOTA_EXCEEDED while so many deliveries wait for it that it is full.
+        Returns before it is delivered; ListDeliveries shows the outcome. Repeating it sends another event.
+        Errors: NOT_FOUND; QUOTA_EXCEEDED while the webhook is full of waiting deliveries.
         """
 
     def deliveries(
         self, webhook_id: str, state: str = "", page_size: int = 0, page_token: str = ""
     ) -> webhook_pb2.ListDeliveriesResponse:
-        """List the deliveries to a webhook, the newest event first: those that wait, and those that ended within 7
+        """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7
         days.
 
         Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
         """
 
     def replay_deliveries(self, webhook_id: str, event_ids: Iterable[str] = ()) -> int:
-        """Deliver again, with the same ids: events that are named and have ended, or all dead letters.
+        """Deliver events again, with the same ids: the given ones that have ended, or all dead letters.
 
-        They are behind everything that waits. Repeated, those that wait already are left alone.
+        They are queued after all waiting deliveries. Repeating it leaves those that are already waiting unchanged.
         Errors: NOT_FOUND.
         """

@@ -163,61 +163,62 @@ class AgentServiceServicer(object):
     """
 
     def Query(self, request, context):
-        """Start a run and stream it; the first event goes out before any model is called (but for agent_key auto).
+        """Start a run and stream its events. The first event is sent before any model is called, except with agent_key auto.
 
-        Effect: the query is committed to the chat log, then the run starts. The run goes on when the caller
-        leaves, unless on_disconnect is cancel. A chat has one running run; when_busy says what happens to a second.
-        Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel,
-        run.error): a failure after the first event is a run.error, never a status.
-        Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when
-        when_busy is reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat
-        that is not the caller's nor shared with the caller; PERMISSION_DENIED for one that the caller may only read, and for
-        when_busy interrupt and rollback where they would end another user's run and the chat is not the caller's.
-        Idempotency: the same chat_id and request_id again attaches to the first run, from its beginning, however busy the
-        chat is.
+        Effect: the query is committed to the chat log, then the run starts. The run continues when the caller disconnects,
+        unless on_disconnect is cancel. A chat has one running run; when_busy decides how a second one is handled.
+        Order: see AgentDelta. The stream ends after exactly one terminal event (run.complete, run.cancel, run.error): a
+        failure after the first event is a run.error, never a status.
+        Errors before the first event: INVALID_REQUEST; NOT_FOUND (agent); CHAT_BUSY with the busy runId when when_busy is
+        reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat that neither
+        belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the caller may only read, and for
+        when_busy interrupt and rollback if they would end another user's run in a chat that the caller does not own.
+        Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy the chat
+        is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attach(self, request, context):
-        """Stream what a run did after last_seq and, while it runs, what it does.
+        """Stream a run's events after last_seq and, while it is running, new ones as they happen.
 
-        What is committed may come as snapshots; a block that is open comes as its start and one delta with all its
-        text so far; a call whose arguments were complete by last_seq is not told again. Folding (a start or snapshot of a known id replaces the block, a delta appends,
-        attempt.reset removes what came after from_seq) gives the same result as one uninterrupted reader.
-        Changes nothing; may be repeated and left at will.
-        Errors: NOT_FOUND (run; also at the end of a stream whose reader the chat is shared with no more); OUT_OF_RANGE for a
-        last_seq beyond what the run has sent.
+        Committed output may arrive as snapshots. An open block arrives as its start and one delta with all its text so
+        far. A call whose arguments were complete by last_seq is not repeated. Folding (a start or snapshot of a known id
+        replaces the block, a delta appends, attempt.reset removes everything after from_seq) gives the same result as one
+        uninterrupted reader.
+        Changes nothing. Callers may repeat it and disconnect at any time.
+        Errors: NOT_FOUND (run; also ends a stream when the chat is no longer shared with its reader); OUT_OF_RANGE for a
+        last_seq beyond the run's last event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Follow(self, request, context):
-        """Follow a chat: what its runs did after a cursor, what they do, and each run that begins later.
+        """Follow a chat: the events of its runs after a cursor, of its current runs, and of each run that begins later.
 
-        Runs come one after the other, in the order in which they began; the events of each come as Attach sends them.
-        Compactions between runs come between theirs. A run that a revert has taken back is left out; a revert itself is
-        no event: load the chat again after one. A caller that comes back with the cursor of the last event it has gets
-        each later event once, whatever was stopped or killed meanwhile. The stream ends when the service stops.
-        Changes nothing; may be repeated and left at will.
-        Errors: NOT_FOUND (chat; also at the end of a stream whose reader the chat is shared with no more);
-        INVALID_REQUEST (cursor); OUT_OF_RANGE for a cursor beyond what its run has sent.
+        Runs are sent one after another, in the order in which they began, each with the events that Attach sends.
+        Compactions between runs appear between the events of those runs. Reverted runs are left out; a revert itself is
+        not an event, so load the chat again after one. A caller that resumes with the cursor of its last event receives
+        each later event once, even if services were stopped or killed meanwhile. The stream ends when the service stops.
+        Changes nothing. Callers may repeat it and disconnect at any time.
+        Errors: NOT_FOUND (chat; also ends a stream when the chat is no longer shared with its reader); INVALID_REQUEST
+        (cursor); OUT_OF_RANGE for a cursor beyond its run's last event.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request, context):
-        """Give a waiting run what a person decided: a frontend tool's payload or an approval.
+        """Submit a person's decision to a waiting run: a frontend tool's payload or an approval.
 
-        Effect: the first submit wins and is committed before it is answered; one that comes before the wait has
-        started is kept. A second is answered `duplicate`, a late one `expired`, one that nobody waits for
-        `unmatched`: none of these is an error. Others than the requester may answer where the gate's rule says so. Where it
-        wants several, each approval is committed and answered `voted` until the last one; a user counts once, one reject
-        rejects, and an edit begins the count anew: all must approve the same arguments.
-        Errors: INVALID_REQUEST (also edited arguments that the tool's schema or a rule refuses: the gate stays open);
+        Effect: the first submit wins and is committed before it is acknowledged. A submit that arrives before the wait has
+        started is kept. A second one is answered `duplicate`, a late one `expired`, and one that no run waits for
+        `unmatched`; none of these is an error. Users other than the requester may answer if the gate's rule allows it. If
+        the rule requires several approvals, each one is committed and answered `voted` until the last. A user counts once,
+        one reject rejects the call, and an edit restarts the count: all must approve the same arguments.
+        Errors: INVALID_REQUEST (also for edited arguments that the tool's schema or a rule refuses: the gate stays open);
         NOT_FOUND (run); PERMISSION_DENIED (the gate's rule does not let the caller answer, or not with these arguments).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -225,34 +226,35 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Stop a run and everything below it.
+        """Stop a run and everything it started.
 
-        Effect: with mode now the provider's connection and running tools are closed within 500 ms, open calls get
-        typed results, what was said so far is committed and the run ends with run.cancel; the chat takes a new
-        message right after. after_step lets the current turn and its tools finish first.
-        The answer comes when the cancel is under way, not when the run has ended; attach to see the end.
-        Idempotent: a run that has ended is answered with its state.
-        Errors: NOT_FOUND (run); PERMISSION_DENIED for a run of another user in a chat of another.
+        Effect: with mode now, the provider's connection and running tools are closed within 500 ms, open calls get typed
+        results, the output so far is committed, and the run ends with run.cancel. The chat accepts a new message
+        immediately. With after_step, the current turn and its tools finish first.
+        The reply arrives when the cancel is under way, before the run has ended; attach to see the end.
+        Idempotent: for a run that has ended, the reply has its state.
+        Errors: NOT_FOUND (run); PERMISSION_DENIED for another user's run in a chat that the caller does not own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Steer(self, request, context):
-        """Tell a running agent something; the model sees it at its next turn.
+        """Send a message to a running agent; the model sees it at its next turn.
 
-        Effect: committed before it is answered; if the run ends first it becomes the next run's query. Never lost.
-        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED while it is another user's run. Idempotent by request_id.
+        Effect: committed before it is acknowledged, and never lost: if the run ends first, the message becomes the next
+        run's query.
+        Errors: INVALID_REQUEST; NOT_FOUND (run); PERMISSION_DENIED if the run is another user's. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Compact(self, request, context):
-        """Compact a chat by hand, as a run of stage compact of its last agent, and stream its events.
+        """Compact a chat on request, as a run of stage compact of its last agent, and stream the run's events.
 
-        The same as a Query whose message is /compact; there a hint for the summary may follow the word.
-        With nothing to gain: compaction.fail NOTHING_TO_COMPACT, then run.complete.
+        The same as a Query with the message /compact, which may also give a hint for the summary after the word.
+        If there is nothing to compact, the events are compaction.fail NOTHING_TO_COMPACT, then run.complete.
         Errors: NOT_FOUND (chat); CHAT_BUSY.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -260,7 +262,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """List the agents in force, ordered by key.
+        """List the active agents, ordered by key.
 
         Changes nothing. Complete: there is no paging.
         """
@@ -271,24 +273,24 @@ class AgentServiceServicer(object):
     def GetAgent(self, request, context):
         """Get one agent, with its instructions.
 
-        Changes nothing. Errors: NOT_FOUND; OVERLOADED without a valid agent file since the start.
+        Changes nothing. Errors: NOT_FOUND; OVERLOADED if no valid agent file has been read since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAgentVersions(self, request, context):
-        """List the versions of an agent that have had runs or were published, the newest first.
+        """List the versions of an agent that have had runs or were published, newest first.
 
-        Changes nothing. Versions of an agent that is gone are listed too: the tenant's own, or where it has had none the
-        operator's. Errors: NOT_FOUND (no version); INVALID_REQUEST.
+        Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the tenant
+        never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetAgentVersion(self, request, context):
-        """Get a version of an agent: its file, those of the agents below it, and the tools and skills they may see.
+        """Get a version of an agent: its definition, those of its sub-agents, and the tools and skills they may use.
 
         Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
         """
@@ -297,7 +299,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DiffAgentVersions(self, request, context):
-        """Say what is different between two versions of an agent, field by field.
+        """Compare two versions of an agent, field by field.
 
         Changes nothing. Errors: NOT_FOUND; PERMISSION_DENIED without the scope `operate`.
         """
@@ -306,11 +308,11 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ValidateAgent(self, request, context):
-        """Say everything that is wrong with an agent's definition, each with field and rule.
+        """Validate an agent's definition and report all of its problems, each with field and rule.
 
-        Changes nothing, and stores nothing. It is held against the format of agent files as a file would be, and against what
-        there is now: tools, skills and agents that it names and nobody has are warnings, as a run goes on without them. With
-        for_tenant it is held against what the tenant's own agents may have, too, as PutAgent holds it.
+        Changes nothing and stores nothing. The definition is checked against the format of agent files and against the
+        current tools, skills and agents: missing ones are warnings, because a run continues without them. With for_tenant
+        it is also checked against the limits of the tenant's own agents, as in PutAgent.
         Errors: PERMISSION_DENIED without the scope `publish`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -318,37 +320,38 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutAgent(self, request, context):
-        """Bring an agent of the caller's tenant in force: a new one, or another definition of one that is there.
+        """Create or replace an agent of the caller's tenant.
 
-        Effect: a definition with errors is answered with all of them, as ValidateAgent with for_tenant finds them, and nothing
-        is stored. One without gets its version, and has all runs that begin from then on; on other replicas within 2 s. Runs
-        that are there, queued and waiting ones included, keep the version that they are pinned to. Other tenants never see it.
-        Fence: expected_version is the version that the caller has seen in force, 0 for no agent; absent takes whatever is there.
-        Idempotent: the definition that is in force is answered as it is. Recorded in the audit log as agent.put.
-        Errors: VERSION_CONFLICT (another version is in force); KEY_TAKEN (the operator has an agent of this key in a file, and
-        files win: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED with 200 agents of the tenant or 8 MiB
-        of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent; PERMISSION_DENIED without the scope
-        `publish`.
+        Effect: if the definition has errors, all of them are returned, as ValidateAgent finds them with for_tenant, and
+        nothing is stored. Otherwise it gets a version and applies to all runs that begin afterwards; on other replicas
+        within 2 s. Existing runs, queued and waiting ones included, keep the version that they are pinned to. Other
+        tenants never see the agent.
+        Fence: expected_version is the active version that the caller has seen, 0 for no agent; absent skips the check.
+        Idempotent: putting the active definition again changes nothing. Recorded in the audit log as agent.put.
+        Errors: VERSION_CONFLICT (another version is active); KEY_TAKEN (the operator has an agent file with this key, and
+        files take precedence: HEADRACE_ORCHESTRATOR_AGENTS_PRECEDENCE); INVALID_REQUEST; QUOTA_EXCEEDED at 200 agents of
+        the tenant or 8 MiB of definitions, 10,000 agents of all tenants, or 10,000 versions of the agent;
+        PERMISSION_DENIED without the scope `publish`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteAgent(self, request, context):
-        """Take an agent of the caller's tenant out of force.
+        """Delete an agent of the caller's tenant.
 
-        Effect: new queries of it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: those that are queued,
-        at work, waiting for people or taken over go on with the version that they are pinned to. Its versions stay, so that
-        PutAgent can bring one back. Recorded in the audit log as agent.removed.
-        Errors: NOT_FOUND, also where it was deleted before; VERSION_CONFLICT as PutAgent; PERMISSION_DENIED without the scope
-        `publish`.
+        Effect: new queries for it are refused with NOT_FOUND, on other replicas within 2 s. No run ends: runs that are
+        queued, running, waiting for people or taken over continue with the version that they are pinned to. Its versions
+        are kept, so that PutAgent can restore one. Recorded in the audit log as agent.removed.
+        Errors: NOT_FOUND, also if it was already deleted; VERSION_CONFLICT as in PutAgent; PERMISSION_DENIED without the
+        scope `publish`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListStoredAgents(self, request, context):
-        """List the agents that the caller's tenant has stored, ordered by key: also those that are not in force, with why.
+        """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the reason.
 
         Changes nothing. Complete: there is no paging.
         Errors: PERMISSION_DENIED without the scope `publish`.
@@ -358,9 +361,10 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetAgentDefinition(self, request, context):
-        """Get the definition of an agent of the caller's tenant, as PutAgent was given it, or that of an earlier version.
+        """Get the definition of an agent of the caller's tenant, as it was sent to PutAgent, or that of an earlier version.
 
-        Changes nothing. The text of an earlier version is JSON with sorted keys. Agents of files are not found here.
+        Changes nothing. The text of an earlier version is JSON with sorted keys. Agents defined in files are not found
+        here.
         Errors: NOT_FOUND; PERMISSION_DENIED without the scope `publish`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -368,10 +372,10 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAgentProblems(self, request, context):
-        """List the files of the agents' folder that have a problem, ordered by name; then agents of the caller's tenant that are
-        not in force, or that have the key of a file.
+        """List the problems of agents: files in the agents folder that have one, ordered by name, then agents of the caller's
+        tenant that are inactive or share a key with a file.
 
-        Changes nothing. Each replica answers for the folder as it has read it.
+        Changes nothing. Each replica reports the folder as it last read it.
         Errors: PERMISSION_DENIED without the scope `operate`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -379,63 +383,64 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetIdentity(self, request, context):
-        """Say who calls, and what for their credential is good.
+        """Return the caller's identity, roles and scopes.
 
-        Changes nothing. Without authentication everybody is the user `default` with all scopes.
+        Changes nothing. Without authentication, every caller is the user `default` with all scopes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """List the runs of a chat, oldest first, with what all of them have cost.
+        """List the runs of a chat, oldest first, with their total cost.
 
-        Changes nothing. Pages are stable: a chat only gets runs at its end.
-        Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. Pages are stable: new runs are only added at the end.
+        Errors: NOT_FOUND (chat); INVALID_REQUEST for a page_token that this service did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Turn texts into vectors, by a model of the provider file; see LlmService.Embed.
+        """Compute embedding vectors for texts, with a model of the provider file; see LlmService.Embed.
 
-        No agent and no run have a part in it, and nothing is stored. Calls of all tenants share the places for them.
-        Errors: those of LlmService.Embed; OVERLOADED and QUEUE_FULL when the places are taken.
+        Involves no agent and no run, and stores nothing. Calls of all tenants share the same concurrency limit.
+        Errors: those of LlmService.Embed; OVERLOADED and QUEUE_FULL when the limit is reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetContext(self, request, context):
-        """Say what fills the window of a chat's next request, and what has left it.
+        """Report what fills the context window of a chat's next request, and what has been dropped from it.
 
-        Without run_id it is the request that the chat's next question would begin with, of the agent that would answer it,
-        before the question's own text; with run_id that of the run as it stands. Counted as a request is; a part that
-        memory cannot show as it was said is told with why. Changes nothing, asks no model.
-        Errors: NOT_FOUND (chat, agent, run); OVERLOADED without a valid agent file since the start; CONTEXT_LENGTH_EXCEEDED as
-        a turn would fail with it.
+        Without run_id, it describes the request that the chat's next question would begin with, for the agent that would
+        answer it, before the question's own text. With run_id, it describes that run's current request. Tokens are counted
+        as for a request. A part that memory cannot show in its original form is listed with the reason. Changes nothing
+        and calls no model.
+        Errors: NOT_FOUND (chat, agent, run); OVERLOADED if no valid agent file has been read since the start;
+        CONTEXT_LENGTH_EXCEEDED as for a turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCassette(self, request, context):
-        """Get the recording of an ended run, as the lines of a cassette: what it was asked, what its peers and people told it
-        and when, and its events. docs/reference/cassette.md has the format.
+        """Get the recording of an ended run, as the lines of a cassette: its input, the timed replies of its peers and
+        people, and its events. docs/reference/cassette.md describes the format.
 
-        Changes nothing. Complete over its pages, which are stable. Without secrets: no headers and keys were kept, and what
-        looks like a credential is masked. What the operator has written is there with the scope `operate` alone: definitions
-        of agents, the code of modes, and files such as approvals.yaml.
-        Errors: NOT_FOUND (run; also one that was not recorded, or could not be: the message says why); INVALID_REQUEST for a
-        page_token that this service has not given, or a run that has not ended.
+        Changes nothing. Complete over its pages, which are stable. It has no secrets: headers and keys are not kept, and
+        text that looks like a credential is masked. The operator's content is included only with the scope `operate`:
+        agent definitions, the code of modes, and files such as approvals.yaml.
+        Errors: NOT_FOUND (run; also one that was not or could not be recorded: the message gives the reason);
+        INVALID_REQUEST for a page_token that this service did not issue, or a run that has not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """Get a run's state, usage and what is left of its budget.
+        """Get a run's state, usage and remaining budget.
 
         Changes nothing. Errors: NOT_FOUND.
         """

@@ -26,12 +26,12 @@ if _version_not_supported:
 
 
 class AuditServiceStub(object):
-    """Keeps a log of deeds for each tenant, which is only appended to: lines of JSON in a hash chain (docs/security.md). A
-    line says who has done what, when, and to what, by ids; nothing of what was said in chats. It is kept apart from the
-    chats, and for its own time (HEADRACE_MEMORY_AUDIT_RETENTION_DAYS). Deeds that are nobody's, as refused sign-ins and
-    configuration, are in the log of the tenant that HEADRACE_MEMORY_AUDIT_TENANT names.
+    """Keeps an audit log for each tenant. It is append-only: lines of JSON in a hash chain (docs/security.md). A line says
+    who did what, when, and to which objects, by ids; it has no content of chats. It is stored apart from the chats, and
+    with its own retention (HEADRACE_MEMORY_AUDIT_RETENTION_DAYS). Events without a tenant, such as refused sign-ins and
+    configuration changes, are in the log of the tenant that HEADRACE_MEMORY_AUDIT_TENANT names.
 
-    All of it needs the scope admin, and says PERMISSION_DENIED without.
+    Every RPC requires the scope admin, and is refused with PERMISSION_DENIED without it.
     """
 
     def __init__(self, channel):
@@ -63,50 +63,50 @@ class AuditServiceStub(object):
 
 
 class AuditServiceServicer(object):
-    """Keeps a log of deeds for each tenant, which is only appended to: lines of JSON in a hash chain (docs/security.md). A
-    line says who has done what, when, and to what, by ids; nothing of what was said in chats. It is kept apart from the
-    chats, and for its own time (HEADRACE_MEMORY_AUDIT_RETENTION_DAYS). Deeds that are nobody's, as refused sign-ins and
-    configuration, are in the log of the tenant that HEADRACE_MEMORY_AUDIT_TENANT names.
+    """Keeps an audit log for each tenant. It is append-only: lines of JSON in a hash chain (docs/security.md). A line says
+    who did what, when, and to which objects, by ids; it has no content of chats. It is stored apart from the chats, and
+    with its own retention (HEADRACE_MEMORY_AUDIT_RETENTION_DAYS). Events without a tenant, such as refused sign-ins and
+    configuration changes, are in the log of the tenant that HEADRACE_MEMORY_AUDIT_TENANT names.
 
-    All of it needs the scope admin, and says PERMISSION_DENIED without.
+    Every RPC requires the scope admin, and is refused with PERMISSION_DENIED without it.
     """
 
     def ListAudit(self, request, context):
-        """List what was done in the tenant, the newest first.
+        """List the tenant's audit log, newest first.
 
-        Changes nothing. Pages are stable: nothing is ever put between lines.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. Pages are stable: lines are only appended.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportAudit(self, request, context):
-        """Read the tenant's log in order, as it is stored, and with follow what is appended from now on.
+        """Export the tenant's log in order, as it is stored; with follow, also lines appended later.
 
-        Effect: that it was exported is itself a line, the last one of an export without follow: a file that does not end
-        with audit.exported is cut. With follow it ends with the caller's leaving, or the service's end; lines come within a
-        second or two, in order, each once, and after_seq goes on where a reader was.
-        Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq that the log has not come to.
+        Effect: the export is itself logged, as the last line of an export without follow: a file that does not end with
+        audit.exported is incomplete. With follow, the stream ends when the caller disconnects or the service stops. Lines
+        arrive within a second or two, in order, each once; use after_seq to resume.
+        Errors: INVALID_REQUEST; OUT_OF_RANGE for an after_seq beyond the log's end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def VerifyAudit(self, request, context):
-        """Check the tenant's log as it is stored: each line, its place in the chain, and its end.
+        """Verify the tenant's stored log: each line, its place in the chain, and the log's end.
 
-        Changes nothing. What is wrong is no error: `problem` names the first place. Who can write to the store can make a
-        whole new log; the hash of the last line, kept elsewhere, shows that.
+        Changes nothing. A problem is not an error: `problem` names the first place. An attacker with write access to the
+        store can forge a whole new log; comparing with a copy of the last line's hash kept elsewhere reveals that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecordAudit(self, request, context):
-        """Append a line. For services alone, which tell what they have seen themselves.
+        """Append a line. For services only, for events that they have observed themselves.
 
-        Effect: the line is stored when this returns. Not idempotent: who has no answer and tells again may be heard twice.
+        Effect: the line is stored before the reply. Not idempotent: a retry may append the line twice.
         Errors: INVALID_REQUEST; OVERLOADED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -145,12 +145,12 @@ def add_AuditServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AuditService(object):
-    """Keeps a log of deeds for each tenant, which is only appended to: lines of JSON in a hash chain (docs/security.md). A
-    line says who has done what, when, and to what, by ids; nothing of what was said in chats. It is kept apart from the
-    chats, and for its own time (HEADRACE_MEMORY_AUDIT_RETENTION_DAYS). Deeds that are nobody's, as refused sign-ins and
-    configuration, are in the log of the tenant that HEADRACE_MEMORY_AUDIT_TENANT names.
+    """Keeps an audit log for each tenant. It is append-only: lines of JSON in a hash chain (docs/security.md). A line says
+    who did what, when, and to which objects, by ids; it has no content of chats. It is stored apart from the chats, and
+    with its own retention (HEADRACE_MEMORY_AUDIT_RETENTION_DAYS). Events without a tenant, such as refused sign-ins and
+    configuration changes, are in the log of the tenant that HEADRACE_MEMORY_AUDIT_TENANT names.
 
-    All of it needs the scope admin, and says PERMISSION_DENIED without.
+    Every RPC requires the scope admin, and is refused with PERMISSION_DENIED without it.
     """
 
     @staticmethod

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class DataServiceStub(object):
-    """Exports, erases and holds what is kept of people (docs/guides/erasure.md). Whose data it is: chats are their owner's,
-    with files, blobs and recordings; in another's chat a user's own are the runs that the user has asked for.
+    """Exports, erases and holds personal data (docs/guides/erasure.md). A chat belongs to its owner, with files, blobs and
+    recordings; in another user's chat, a user's data are the runs that they started.
     """
 
     def __init__(self, channel):
@@ -74,47 +74,47 @@ class DataServiceStub(object):
 
 
 class DataServiceServicer(object):
-    """Exports, erases and holds what is kept of people (docs/guides/erasure.md). Whose data it is: chats are their owner's,
-    with files, blobs and recordings; in another's chat a user's own are the runs that the user has asked for.
+    """Exports, erases and holds personal data (docs/guides/erasure.md). A chat belongs to its owner, with files, blobs and
+    recordings; in another user's chat, a user's data are the runs that they started.
     """
 
     def ExportData(self, request, context):
-        """Read everything that is kept of a user as one tar archive.
+        """Export all data of a user as one tar archive.
 
-        Everybody may read their own data; another user's needs the scope admin. The archive has chats (logs as they are
+        Users may export their own data; another user's requires the scope admin. The archive has chats (logs as they are
         stored, and their blobs), the user's runs in others' chats, files of workspaces, facts, schedules, grants, gates,
-        keys (what ListKeys says), webhooks of runs, what was spent, and which MCP servers the user has authorized; no
-        secret is in it. The last entry is manifest.json: each entry's name, size and SHA-256. An archive without it is cut.
-        Over HTTP the answer is the archive itself (application/x-tar).
-        Effect: the audit log has data.exported, before the first byte. It is no snapshot: what is written meanwhile may be
-        in it or not, each entry by itself is whole.
-        Errors: PERMISSION_DENIED; OVERLOADED where a service is away.
+        keys (as in ListKeys), webhooks of runs, spending, and the MCP servers that the user has authorized; it contains no
+        secrets. The last entry is manifest.json: each entry's name, size and SHA-256. An archive without it is incomplete.
+        Over HTTP the reply is the archive itself (application/x-tar).
+        Effect: data.exported is written to the audit log before the first byte. The archive is not a snapshot: data
+        written meanwhile may or may not be in it, but each entry is consistent.
+        Errors: PERMISSION_DENIED; OVERLOADED if a service is unavailable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EraseData(self, request, context):
-        """Erase everything that is kept of a user, or of the caller's whole tenant.
+        """Erase all data of a user, or of the caller's whole tenant.
 
-        Effect: the erasure is stored when this returns, and is worked on until its receipt is written, through restarts of
-        every service. New runs, files, facts, schedules, keys and shares of those users are refused meanwhile (ERASING); their
-        runs are ended first. Chats of theirs go with their logs, blobs, files, shares and index rows; facts, schedules and
-        webhooks of runs go; keys are revoked, but for the one that asks. Their runs in others' chats are replaced by
-        redacted lines, which leave the chat valid. What they have spent stays as numbers, under a name of nobody. Of a
-        tenant go also its agents and webhooks, and what it has spent. Webhooks of runs that are gone, and deliveries that
-        name the user, go too. What a lost key keeps anybody from reading goes unread; the receipt names what stays, as
-        nobody can say whose it is.
-        Idempotent: while an erasure of the same goes on, and for the same request_id, that one is returned; one that is
-        repeated later has nothing left to erase, and says so.
-        Errors: INVALID_REQUEST; HELD where the user or the tenant is held; a held chat stays, and the receipt names it.
+        Effect: the erasure is stored before the reply, and continues until its receipt is written, even if services
+        restart. Meanwhile new runs, files, facts, schedules, keys and shares of those users are refused (ERASING); their
+        live runs are ended first. It deletes their chats with logs, blobs, files, shares and index rows, their facts,
+        schedules and webhooks of runs, and revokes their keys, except the caller's. Their runs in others' chats are
+        replaced by redacted lines, which keep the chat valid. Their spending is kept as numbers, under an anonymous name.
+        For a tenant it also deletes its agents, webhooks and spending. Webhooks of deleted runs, and deliveries that name
+        the user, are deleted too. Data encrypted with a lost key is deleted unread; the receipt names data that must be
+        kept because its owner cannot be determined.
+        Idempotent: while an erasure of the same data is in progress, and for the same request_id, that erasure is
+        returned; a later repetition finds nothing left to erase, and reports that.
+        Errors: INVALID_REQUEST; HELD if the user or the tenant is held; a held chat is kept, and the receipt names it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetErasure(self, request, context):
-        """Get an erasure; its receipt, once it is done.
+        """Get an erasure, with its receipt once it is done.
 
         Changes nothing. Errors: NOT_FOUND.
         """
@@ -123,28 +123,29 @@ class DataServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListErasures(self, request, context):
-        """List the tenant's erasures, the newest first, at most 1,000.
+        """List the tenant's erasures, newest first, at most 1,000.
 
-        Changes nothing. Receipts are kept: they name the user, and nothing of what was erased.
+        Changes nothing. Receipts are kept: they name the user, but none of the erased data.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlaceHold(self, request, context):
-        """Hold what is kept of a user, of the tenant, or in a chat: nothing of it is deleted or erased, by nobody.
+        """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
 
-        Effect: from now on retention passes it by, and deleting its chats, facts and schedules is answered HELD; of a user
-        also deleting others' chats in which the user has runs. What is being deleted at this moment may still go.
+        Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD; for a
+        user, so is deleting others' chats that contain the user's runs. A deletion that is already in progress may still
+        finish.
         Idempotent with a request_id.
-        Errors: INVALID_REQUEST; ERASING where it is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a tenant.
+        Errors: INVALID_REQUEST; ERASING if the data is being erased; QUOTA_EXCEEDED beyond 10,000 holds of a tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHolds(self, request, context):
-        """List the tenant's holds, the newest first.
+        """List the tenant's holds, newest first.
 
         Changes nothing.
         """
@@ -153,7 +154,7 @@ class DataServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseHold(self, request, context):
-        """End a hold. Idempotent: one that has ended is answered as it is. Errors: NOT_FOUND.
+        """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,8 +207,8 @@ def add_DataServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DataService(object):
-    """Exports, erases and holds what is kept of people (docs/guides/erasure.md). Whose data it is: chats are their owner's,
-    with files, blobs and recordings; in another's chat a user's own are the runs that the user has asked for.
+    """Exports, erases and holds personal data (docs/guides/erasure.md). A chat belongs to its owner, with files, blobs and
+    recordings; in another user's chat, a user's data are the runs that they started.
     """
 
     @staticmethod
@@ -401,7 +402,7 @@ class DataService(object):
 
 
 class DataStoreServiceStub(object):
-    """What memory does for DataService; for services alone.
+    """Implements DataService in memory; for services only.
     """
 
     def __init__(self, channel):
@@ -478,13 +479,13 @@ class DataStoreServiceStub(object):
 
 
 class DataStoreServiceServicer(object):
-    """What memory does for DataService; for services alone.
+    """Implements DataService in memory; for services only.
     """
 
     def ReadStoredData(self, request, context):
-        """Read what memory keeps of a user, as entries of an archive, in order; docs of ExportData say which.
+        """Read a user's data in memory as entries of an archive, in order; ExportData lists them.
 
-        Changes nothing, but the audit log has data.exported. Errors: PERMISSION_DENIED.
+        Changes nothing, except that data.exported is written to the audit log. Errors: PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -533,37 +534,37 @@ class DataStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ClaimErasures(self, request, context):
-        """Give the caller the erasures that are not done and that nobody works on, until a time.
+        """Claim, until a time, the erasures that are not done and that no other process works on.
 
-        Effect: nobody else is given them before, but a process with the same name, which has started again.
+        Effect: until then, no other process can claim them, except one with the same name that has restarted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListErasedRuns(self, request, context):
-        """List the runs that must end before the erasure goes on.
+        """List the runs that must end before the erasure can continue.
 
-        Errors: STALE_LEASE for another's erasure; OVERLOADED before all services of the store know of it.
+        Errors: STALE_LEASE for another process's erasure; OVERLOADED before all services of the store know of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EraseStored(self, request, context):
-        """Erase what memory keeps, as much as fits into a few seconds, and prolong the claim. Idempotent.
+        """Erase data in memory for up to a few seconds, and renew the claim. Idempotent.
 
-        Errors: STALE_LEASE; CHAT_BUSY where a run has not ended.
+        Errors: STALE_LEASE; CHAT_BUSY if a run has not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinishErasure(self, request, context):
-        """Clear what deleted rows have left in the store's files, and write the receipt. Idempotent. May take minutes.
+        """Remove the remains of deleted rows from the store's files, and write the receipt. Idempotent. May take minutes.
 
-        Of a store with several services it is not written while one of them may still store something that it was asked
-        before it knew of the erasure: wait_ms says how long; erase again then, and finish.
+        If several services share the store, the receipt is not written while one of them may still store data of a request
+        that it received before it knew of the erasure: wait_ms says how long; then erase again, and finish.
         Errors: STALE_LEASE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -571,7 +572,7 @@ class DataStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListHoldsInForce(self, request, context):
-        """List the holds of all tenants that are in force.
+        """List the active holds of all tenants.
 
         Changes nothing.
         """
@@ -580,9 +581,9 @@ class DataStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckErasure(self, request, context):
-        """Say whether something new may be kept of the caller elsewhere, such as a file.
+        """Check whether new data of the caller, such as a file, may be stored elsewhere.
 
-        Changes nothing. Errors: ERASING while what is kept of the caller is being erased.
+        Changes nothing. Errors: ERASING while the caller's data is being erased.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -665,7 +666,7 @@ def add_DataStoreServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DataStoreService(object):
-    """What memory does for DataService; for services alone.
+    """Implements DataService in memory; for services only.
     """
 
     @staticmethod

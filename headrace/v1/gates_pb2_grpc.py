@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class GateServiceStub(object):
-    """Lists what waits for a person, and takes answers. Any replica answers for any gate.
+    """Lists waiting gates and accepts answers. Any replica answers for any gate.
 
-    A gate opens with the event gate.open of its run and closes with gate.close, or with the end of the run. Both are lines
-    of the chat's log, and the list is a view of them: it shows what was committed, also when the run's owner is gone.
+    A gate opens with its run's event gate.open and closes with gate.close, or with the end of the run. Both are lines of
+    the chat's log, and the list is a view of them: it shows what was committed, even if the run's owner is gone.
     """
 
     def __init__(self, channel):
@@ -96,33 +96,33 @@ class GateServiceStub(object):
 
 
 class GateServiceServicer(object):
-    """Lists what waits for a person, and takes answers. Any replica answers for any gate.
+    """Lists waiting gates and accepts answers. Any replica answers for any gate.
 
-    A gate opens with the event gate.open of its run and closes with gate.close, or with the end of the run. Both are lines
-    of the chat's log, and the list is a view of them: it shows what was committed, also when the run's owner is gone.
+    A gate opens with its run's event gate.open and closes with gate.close, or with the end of the run. Both are lines of
+    the chat's log, and the list is a view of them: it shows what was committed, even if the run's owner is gone.
     """
 
     def ListGates(self, request, context):
-        """List the gates that wait, the one that waits longest first.
+        """List open gates, the longest waiting first.
 
-        Changes nothing. A page follows its token's gate: one that closes meanwhile is on no later page, one that opens is on
-        the last. Complete, but for gates that were opened by earlier versions.
-        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+        Changes nothing. A page continues after its token's gate: a gate that closes meanwhile is on no later page, one
+        that opens is on the last. Complete, except for gates opened by earlier releases.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchGates(self, request, context):
-        """Follow the gates that ListGates lists with the same filters: those that wait, then each change of one.
+        """Follow the gates that ListGates lists with the same filters: first the open ones, then each change.
 
-        Changes nothing. First come list_begin, a row for each gate that waits, and list_end: what the reader has shown before
-        and is not among them waits no more. Then comes a row for each gate that opens, for each step (a claim, a vote, a
-        delegation), and for each that closes, with its state; who may see it is looked at for each row. Changes of one gate
-        that follow at once may come as one row, which is how it stands; none is missed. A reader who is more than 1,000
-        changed gates behind gets list_begin again, and so does everybody after a time in which the store could not be
-        reached. Nothing is resumed: the stream ends when the service stops, and whoever opens it again gets the list again.
-        The caller's leaving ends it. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
+        Changes nothing. The stream begins with list_begin, a row for each open gate, and list_end: previously shown gates
+        that are not among them are no longer open. Then it sends a row for each gate that opens, for each step (a claim, a
+        vote, a delegation), and for each gate that closes, with its state. Access is checked for each row. Changes of one
+        gate in quick succession may arrive as one row with its current state; no gate is missed. A reader that falls more
+        than 1,000 changed gates behind receives list_begin again; so do all readers after the store was unreachable. The
+        stream cannot be resumed: it ends when the service stops, and opening it again sends the list again. It also ends
+        when the caller disconnects. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,8 +131,8 @@ class GateServiceServicer(object):
     def GetGate(self, request, context):
         """Get a gate, open or closed, with the arguments of its call.
 
-        Changes nothing. A gate stays known as long as its chat. It is there for the requester, for who may answer it, and
-        with the scope `operate`, which sees no arguments without `read_content`. Errors: NOT_FOUND (run, gate);
+        Changes nothing. A gate is kept as long as its chat. The requester, users who may answer it and callers with the
+        scope `operate` can see it; the last see no arguments without `read_content`. Errors: NOT_FOUND (run, gate);
         INDEX_INCOMPLETE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -142,38 +142,39 @@ class GateServiceServicer(object):
     def AnswerGate(self, request, context):
         """Answer a gate; the same as Submit with its id.
 
-        Effect: the first answer wins and is committed, with the caller's identity, before it is answered; the run goes on
-        with it. Where the rule wants several, each approval before the last is committed and answered `voted`; once one of
-        them has edited the arguments, the others approve by edit with the same ones. A second is
-        answered `duplicate`, a late one `expired`, one for an id that is no gate of the run `unmatched`: none of these is
-        an error. Idempotent by request_id. The id of a call that the query's caller carries out itself is taken too.
-        Errors: INVALID_REQUEST, also for a payload that does not fit the gate's result_schema, and for edited arguments that
-        the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also of who may not see the gate);
-        PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments); CLAIMED (another client has
-        claimed it).
+        Effect: the first answer wins. It is committed, with the caller's identity, before it is acknowledged, and the run
+        continues with it. If the rule requires several approvals, each one before the last is committed and answered
+        `voted`; after an edit of the arguments, the others approve by submitting an edit with the same arguments. A second
+        answer gets `duplicate`, a late one `expired`, and one for an id that is not a gate of the run `unmatched`; none of
+        these is an error. Idempotent by request_id. The id of a call that the query's caller executes itself is accepted
+        too.
+        Errors: INVALID_REQUEST, also for a payload that does not match the gate's result_schema, and for edited arguments
+        that the tool's schema or a rule refuses: the gate stays open; NOT_FOUND (run, also if the caller may not see the
+        gate); PERMISSION_DENIED (its rule does not let the caller answer, or not with these arguments); CLAIMED (another
+        client has claimed it).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClaimGate(self, request, context):
-        """Claim an open gate for one client, which others then see being answered.
+        """Claim an open gate for one client, so that others see that it is being answered.
 
-        Effect: until claimed_until nobody else answers or claims it, but for an approval's reject, which is taken from all
-        who may answer; a line of the log and an event (gate.step). The same user and holder claim it again to prolong it,
-        or after a reload: a claim with more than half of the lease left is answered as it stands, so a client that renews
-        often writes no more than two lines in a lease. Gates that nobody claims are answered without.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
-        the caller answer); CLAIMED (another client has it), with claimedBy and until.
+        Effect: until claimed_until no one else can answer or claim it, except to reject an approval, which anyone who may
+        answer can do. Writes a line to the log and an event (gate.step). The same user and holder can claim it again to
+        renew the lease, or after a reload: if more than half of the lease is left, the existing claim is returned, so a
+        client that renews often writes at most two lines per lease. A gate can also be answered without a claim.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also if the caller may not see it); PERMISSION_DENIED (its rule does
+        not let the caller answer); CLAIMED (another client has it), with claimedBy and until.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseGate(self, request, context):
-        """Give a claim up before its time is over.
+        """Release a claim before it expires.
 
-        Effect: others may claim and answer at once; a line of the log and an event (gate.step). Nothing happens where the
+        Effect: others may claim and answer at once. Writes a line to the log and an event (gate.step). Does nothing if the
         caller and holder have no claim. Errors: INVALID_REQUEST; NOT_FOUND (run, gate).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -181,62 +182,65 @@ class GateServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DelegateGate(self, request, context):
-        """Pass an open gate on: others may answer it too, and find it with ListGates.
+        """Delegate an open gate to other users, who may then answer it too and find it with ListGates.
 
-        Effect: they are added to the gate's answerers, a line of the log and an event (gate.step); who passes it on stays one
-        of them. Four eyes holds: the requester may not answer, whatever roles it is passed to. Idempotent by request_id.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (its rule does not let
-        the caller answer); QUEUE_FULL (too much has happened to the gate).
+        Effect: they are added to the gate's answerers, with a line in the log and an event (gate.step); the delegating
+        user remains one. The four-eyes rule still applies: the requester may not answer, whatever roles it is delegated
+        to. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also if the caller may not see it); PERMISSION_DENIED (its rule does
+        not let the caller answer); QUEUE_FULL (the gate has too many steps).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AskBack(self, request, context):
-        """Ask the requester about an open gate, or reply as the requester; it stays open.
+        """Ask the requester about an open gate, or reply as the requester; the gate stays open.
 
-        Effect: a line of the log and an event (gate.step, `asked_back`) with the note; GetGate has it in `steps`. It reaches
-        people, not the model. Idempotent by request_id.
-        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also of who may not see it); PERMISSION_DENIED (the caller is neither
-        the requester nor one who may answer); QUEUE_FULL (too much has happened to the gate).
+        Effect: writes a line to the log and an event (gate.step, `asked_back`) with the note; GetGate returns it in
+        `steps`. It reaches people, not the model. Idempotent by request_id.
+        Errors: INVALID_REQUEST; NOT_FOUND (run, gate, also if the caller may not see it); PERMISSION_DENIED (the caller is
+        neither the requester nor allowed to answer); QUEUE_FULL (the gate has too many steps).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGrants(self, request, context):
-        """List the grants that are in force: approvals that hold for later calls of a run or chat (GrantMake).
+        """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
 
-        Changes nothing. Those that the caller has made and those of the caller's chats, the oldest first; with the scope
-        `tenant` all of the tenant. Errors: INVALID_REQUEST for a page_token that this service has not given;
-        PERMISSION_DENIED (scope tenant).
+        Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope `tenant`,
+        all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED
+        (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeGrant(self, request, context):
-        """End a grant before its time.
+        """Revoke a grant before it expires.
 
-        Effect: a line of the chat's log. When it is acknowledged, every call that is judged from then on is asked about again;
-        one that has been judged before, which the log tells by grant.use or within moments will, still runs. The chat's owner
-        may, everybody who has made it by an answer or vote, and who has the scope `operate`. Idempotent.
-        Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also of who may not see it); LOG_DAMAGED.
+        Effect: writes a line to the chat's log. Once acknowledged, every call that is evaluated afterwards needs approval
+        again; a call that was evaluated before still runs (the log has its grant.use, or will within moments). Allowed for
+        the chat's owner, every user who made the grant by an answer or vote, and callers with the scope `operate`.
+        Idempotent.
+        Errors: INVALID_REQUEST; NOT_FOUND (chat, grant, also if the caller may not see it); LOG_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportGates(self, request, context):
-        """Export what has happened at gates, for an audit: each step of each gate and grant, in the order in which it was committed.
+        """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-        Changes nothing. Each message is a line of a file whose lines have a hash chain; docs/guides/people.md describes them. The
-        first line says what was asked for, the last one, `end`, how many steps there are: without it the file is not whole. Of a
-        chat: its owner's, and with the scope `operate` any of the tenant; without a chat, all of the tenant that are not deleted,
-        for credentials with the scope `operate`. It says who has done what to which call, and nothing of what was said in the chat;
-        with_content adds the calls' arguments, notes and payloads, for credentials with the scope `read_content`. The stream ends
-        behind the last line. Errors: INVALID_REQUEST, also where there are more than 100,000 steps: ask for less time; NOT_FOUND
-        (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE without a chat.
+        Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The first
+        line repeats the request; the last one, `end`, has the number of steps, and a file without it is incomplete. For a
+        chat, its owner may export it, and callers with the scope `operate` any chat of the tenant. Without a chat, all
+        chats of the tenant that are not deleted are exported, which requires the scope `operate`. The export says who did
+        what to which call, and nothing from the conversation; with_content, which requires the scope `read_content`, adds
+        the calls' arguments, notes and payloads. The stream ends after the last line. Errors: INVALID_REQUEST, also for
+        more than 100,000 steps: request a shorter time; NOT_FOUND (chat); PERMISSION_DENIED (scope); INDEX_INCOMPLETE
+        without a chat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -309,10 +313,10 @@ def add_GateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GateService(object):
-    """Lists what waits for a person, and takes answers. Any replica answers for any gate.
+    """Lists waiting gates and accepts answers. Any replica answers for any gate.
 
-    A gate opens with the event gate.open of its run and closes with gate.close, or with the end of the run. Both are lines
-    of the chat's log, and the list is a view of them: it shows what was committed, also when the run's owner is gone.
+    A gate opens with its run's event gate.open and closes with gate.close, or with the end of the run. Both are lines of
+    the chat's log, and the list is a view of them: it shows what was committed, even if the run's owner is gone.
     """
 
     @staticmethod

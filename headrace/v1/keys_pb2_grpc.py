@@ -26,14 +26,15 @@ if _version_not_supported:
 
 
 class KeyServiceStub(object):
-    """Keeps a tenant's API keys, which every service takes that takes API keys (HEADRACE_AUTH has api_key), beside those of
-    its file. Services ask for changes once a second (HEADRACE_AUTH_KEYS_POLL_S): within 5 s a key that was revoked or
-    disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
-    CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
+    """Manages a tenant's API keys. Every service that accepts API keys (HEADRACE_AUTH has api_key) accepts them in addition
+    to those of its file. Services poll for changes once a second (HEADRACE_AUTH_KEYS_POLL_S): within 5 s, a key that is
+    revoked, disabled or expired is refused on every replica, and its open streams end with CREDENTIAL_ENDED.
+    HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS decides what happens to its runs; by default they continue.
 
-    A key is a random text, of which only the SHA-256 is stored. Every RPC but ConfirmKey needs the scope admin, and
-    answers PERMISSION_DENIED without it. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
-    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text; only its SHA-256 is stored. Every RPC except ConfirmKey requires the scope admin, and is
+    refused with PERMISSION_DENIED without it. The user who creates a key has seen its text, so when people answer gates,
+    a key's makers count as the same person as its user. A budget for a key is set in budgets.yaml, under the key's
+    `credential`.
     """
 
     def __init__(self, channel):
@@ -100,48 +101,51 @@ class KeyServiceStub(object):
 
 
 class KeyServiceServicer(object):
-    """Keeps a tenant's API keys, which every service takes that takes API keys (HEADRACE_AUTH has api_key), beside those of
-    its file. Services ask for changes once a second (HEADRACE_AUTH_KEYS_POLL_S): within 5 s a key that was revoked or
-    disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
-    CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
+    """Manages a tenant's API keys. Every service that accepts API keys (HEADRACE_AUTH has api_key) accepts them in addition
+    to those of its file. Services poll for changes once a second (HEADRACE_AUTH_KEYS_POLL_S): within 5 s, a key that is
+    revoked, disabled or expired is refused on every replica, and its open streams end with CREDENTIAL_ENDED.
+    HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS decides what happens to its runs; by default they continue.
 
-    A key is a random text, of which only the SHA-256 is stored. Every RPC but ConfirmKey needs the scope admin, and
-    answers PERMISSION_DENIED without it. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
-    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text; only its SHA-256 is stored. Every RPC except ConfirmKey requires the scope admin, and is
+    refused with PERMISSION_DENIED without it. The user who creates a key has seen its text, so when people answer gates,
+    a key's makers count as the same person as its user. A budget for a key is set in budgets.yaml, under the key's
+    `credential`.
     """
 
     def CreateKey(self, request, context):
-        """Make a key of a user of the tenant.
+        """Create an API key for a user of the tenant.
 
-        Effect: the caller's own key counts at once with the services that are shown it, another user's when it is confirmed.
-        The response alone has its text.
-        Idempotent by key_id, which the caller may choose: the same key again is answered with what is stored, without its
-        text.
+        Effect: a key for the caller is active at once, a key for another user after it is confirmed. Only this response
+        has its text.
+        Idempotent by key_id, which the caller may choose: repeating the request returns the stored key, without its text.
         Errors: INVALID_REQUEST, also for another key's id; PERMISSION_DENIED, also for scopes that the caller's own
-        credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name; QUOTA_EXCEEDED when the tenant has 1,000 keys, or all tenants together have 100,000.
+        credential lacks, and for roles that the caller lacks and HEADRACE_MEMORY_KEY_ROLES does not name; QUOTA_EXCEEDED
+        if the tenant has 1,000 keys, or all tenants together have 100,000.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConfirmKey(self, request, context):
-        """Confirm a key that was made in the name of a user: by that user, or by another admin than who has made it.
+        """Confirm a key that was created for another user. That user, or an admin other than the key's creator, may confirm
+        it.
 
-        Effect: by another admin the key begins to count, as it is. By its user it gets a new text, which the response alone
-        has; the old one counts no more, and what it has open ends. So its makers do not know it any more, and count as its
-        user no longer. The caller's own credential must not be one that a maker of the key has made.
-        Idempotent for an admin; its user gets another text each time, also of a key that was confirmed before.
-        Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a key
-        that is revoked.
+        Effect: if another admin confirms it, the key becomes active unchanged. If its user confirms it, the key gets a new
+        text, returned only in this response; the old text becomes invalid, and its open streams end. Its makers then no
+        longer know it, and no longer count as its user. The caller's own credential must not have been created by one of
+        the key's makers.
+        Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed.
+        Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a
+        revoked key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """List the tenant's keys, the oldest first: also those that ended within the last 30 days.
+        """List the tenant's keys, oldest first, including those that ended within the last 30 days.
 
-        Changes nothing. Keys of the file are not among them.
+        Changes nothing. Keys of the file are not listed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,54 +161,56 @@ class KeyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateKey(self, request, context):
-        """Change a key: what is absent stays as it is, and a list replaces the one before.
+        """Update a key. Absent fields stay unchanged, and a list replaces the previous one.
 
-        Effect: calls that begin within 5 s have the new roles, scopes and limits; those that are open keep the old ones,
-        unless the key is disabled, which ends them. A key whose makers are others than its user, and that gets more scopes or
-        roles, must be confirmed again.
-        Errors: NOT_FOUND; INVALID_REQUEST, also for a key that is revoked; PERMISSION_DENIED, also for scopes that the
-        caller's own credential lacks, and for new roles as CreateKey.
+        Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
+        unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
+        gets more scopes or roles.
+        Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
+        own credential lacks, and for new roles as in CreateKey.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeKey(self, request, context):
-        """End a key for ever; UpdateKey disables it for a time.
+        """Revoke a key permanently; use UpdateKey to disable it for a time.
 
-        Idempotent: one that is revoked is answered as it is. Errors: NOT_FOUND.
+        Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SuspendUser(self, request, context):
-        """Suspend a user of the tenant, whatever credentials they have.
+        """Suspend a user of the tenant, with all of their credentials.
 
-        Effect: within 5 s every call of theirs ends as CREDENTIAL_ENDED, by a key of the file, a stored one, a token or a
-        session, on every replica, and by a key that they have made for another and so know. What they have open ends. Their
-        runs are cancelled. A run that only waits for people stays, gates and all, and is cancelled if it goes on.
-        Their schedules are held and begin no runs, also not by posts to /hooks. Nothing of theirs is deleted.
-        Idempotent: one who is suspended is answered as they are. The user need not be known here: tokens are not.
-        Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as CreateKey.
+        Effect: within 5 s, all of their calls on every replica end with CREDENTIAL_ENDED, whether made with a key of the
+        file, a stored key, a token or a session, or with a key that they created for another user and therefore know.
+        Their open streams end and their runs are cancelled. A run that is only waiting for people keeps its gates, and is
+        cancelled if it would continue. Their schedules are held and start no runs, not even for posts to /hooks. None of
+        their data is deleted.
+        Idempotent: a suspended user is returned unchanged. The user need not be known here, because users of tokens are
+        not.
+        Errors: INVALID_REQUEST, also for the caller's own user; QUOTA_EXCEEDED as in CreateKey.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseUser(self, request, context):
-        """Release a user who is suspended.
+        """Release a suspended user.
 
-        Effect: within 5 s their credentials count again, as far as they have not ended, and their schedules begin runs again,
-        but for the times that have passed. Runs that were cancelled stay so.
-        Idempotent. Errors: NOT_FOUND for one who was never suspended.
+        Effect: within 5 s, their credentials work again, except those that have ended, and their schedules start runs
+        again, except for times that have passed. Cancelled runs stay cancelled.
+        Idempotent. Errors: NOT_FOUND for a user who was never suspended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSuspendedUsers(self, request, context):
-        """List the tenant's users who are suspended, the longest first.
+        """List the tenant's suspended users, the longest suspended first.
 
         Changes nothing.
         """
@@ -213,20 +219,20 @@ class KeyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadKeyChanges(self, request, context):
-        """Read the keys of all tenants that were made or changed behind a revision, in the order of their changes.
+        """Read the keys of all tenants that were created or changed after a revision, in the order of their changes.
 
-        For services alone. Changes nothing. A key that was changed twice is told once. One that is forgotten, 30 days after
-        its end, is not told of.
+        For services only. Changes nothing. A key that was changed twice appears once. A key is forgotten 30 days after its
+        end and then does not appear.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TakeKeyCalls(self, request, context):
-        """Take some of the calls that a key has in this minute, so that nobody else has them.
+        """Take some of a key's calls for the current minute, so that no other service can use them.
 
-        For services alone, which take a second's worth at a time. A key's calls are a bucket that a minute fills. What is
-        taken and not used is lost. Errors: NOT_FOUND.
+        For services only; they take enough for one second at a time. A key's calls are a token bucket that refills over a
+        minute. Calls that are taken and not used are lost. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -299,14 +305,15 @@ def add_KeyServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class KeyService(object):
-    """Keeps a tenant's API keys, which every service takes that takes API keys (HEADRACE_AUTH has api_key), beside those of
-    its file. Services ask for changes once a second (HEADRACE_AUTH_KEYS_POLL_S): within 5 s a key that was revoked or
-    disabled, or has expired, makes no new call on any replica, and the streams that it has open end as
-    CREDENTIAL_ENDED. What of its runs becomes of that, HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS says: they go on.
+    """Manages a tenant's API keys. Every service that accepts API keys (HEADRACE_AUTH has api_key) accepts them in addition
+    to those of its file. Services poll for changes once a second (HEADRACE_AUTH_KEYS_POLL_S): within 5 s, a key that is
+    revoked, disabled or expired is refused on every replica, and its open streams end with CREDENTIAL_ENDED.
+    HEADRACE_ORCHESTRATOR_REVOKED_KEY_RUNS decides what happens to its runs; by default they continue.
 
-    A key is a random text, of which only the SHA-256 is stored. Every RPC but ConfirmKey needs the scope admin, and
-    answers PERMISSION_DENIED without it. Whoever makes a key has seen its text: where people answer gates, the makers of a key count
-    as its user. A budget for a key stands in budgets.yaml, under the key's `credential`.
+    A key is a random text; only its SHA-256 is stored. Every RPC except ConfirmKey requires the scope admin, and is
+    refused with PERMISSION_DENIED without it. The user who creates a key has seen its text, so when people answer gates,
+    a key's makers count as the same person as its user. A budget for a key is set in budgets.yaml, under the key's
+    `credential`.
     """
 
     @staticmethod

@@ -75,72 +75,71 @@ class LlmServiceServicer(object):
     def StreamChat(self, request, context):
         """Stream one model answer.
 
-        Effect: one call to a provider, which bills it; nothing is stored. Leaving the stream (cancel, deadline)
-        closes the connection to the provider within 500 ms.
-        Order: `started` first, at once and again for each further attempt; then one delta for each thing a
-        provider frame carries, in the provider's order, never merged and never held back; `usage` at most once and
-        `finish` exactly once, last, when the stream ends well. A stream that breaks after its first semantic
-        delta (reasoning, content, tool_call, media) ends with the usage known so far and then the error status.
+        Effect: one call to a provider, which bills it; nothing is stored. Leaving the stream (cancel, deadline) closes the
+        connection to the provider within 500 ms.
+        Order: `started` first, at once and again for each further attempt; then one delta for each item of a provider's
+        frame, in the provider's order, never merged and never held back; `usage` at most once and `finish` exactly once,
+        last, if the stream completes. A stream that breaks after its first semantic delta (reasoning, content, tool_call,
+        media) ends with the usage known so far and then the error status.
         Errors: INVALID_REQUEST (unknown provider or model), UNPAIRED_MESSAGES before anything is sent;
-        CONTEXT_LENGTH_EXCEEDED, CONTENT_FILTERED, PROVIDER_AUTHENTICATION, RATE_LIMITED, QUOTA_EXCEEDED,
-        QUEUE_FULL, OVERLOADED, PROVIDER_UNAVAILABLE, BAD_FRAME, STREAM_STALLED.
-        Not idempotent: a repeated call is a second answer and a second bill.
+        CONTEXT_LENGTH_EXCEEDED, CONTENT_FILTERED, PROVIDER_AUTHENTICATION, RATE_LIMITED, QUOTA_EXCEEDED, QUEUE_FULL,
+        OVERLOADED, PROVIDER_UNAVAILABLE, BAD_FRAME, STREAM_STALLED. Not idempotent: a repeated call is a second answer and
+        a second bill.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CountTokens(self, request, context):
-        """Count the tokens that messages and tools would cost in a request, offline.
+        """Count the tokens that messages and tools would take in a request, offline.
 
         Exact for OpenAI's encodings, an estimate for others (`estimated`). Changes nothing; may be repeated.
-        Errors: INVALID_REQUEST for an unknown model; OVERLOADED without a valid provider file since the start.
+        Errors: INVALID_REQUEST for an unknown model; OVERLOADED if no valid provider file has been read since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Turn texts into vectors.
+        """Compute embedding vectors for texts.
 
-        Effect: one call to a provider, which bills it; nothing is stored. Answered by a model with the capability
-        embeddings; a failure is repeated and another key tried as in StreamChat, but never another model: the vectors of
-        two models do not belong together. Without provider_key, the providers that have the model are tried in the file's
-        order.
-        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED without a
-        valid provider file since the start; those of providers, as in StreamChat; BAD_FRAME for an answer that does not fit
-        the inputs.
-        Idempotent, but for a second bill.
+        Effect: one call to a provider, which bills it; nothing is stored. Uses a model with the capability embeddings. A
+        failure is retried and another key tried as in StreamChat, but never another model, because vectors of two models
+        cannot be compared. Without provider_key, the providers that have the model are tried in the file's order.
+        Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED if no valid
+        provider file has been read since the start; those of providers, as in StreamChat; BAD_FRAME for a response that
+        does not match the inputs.
+        Idempotent, except for a second bill.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """List the models of the provider file in force, all or those asked for, in the file's order.
+        """List the models of the active provider file, or a selection of them, in the file's order.
 
-        Changes nothing; may be repeated. Does not ask the providers.
-        Errors: OVERLOADED without a valid provider file since the start.
+        Changes nothing; may be repeated. Does not call the providers.
+        Errors: OVERLOADED if no valid provider file has been read since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProviders(self, request, context):
-        """Show how the providers in force do, as this replica has seen it, in the file's order.
+        """Return the health of the active providers, as seen by this replica, in the file's order.
 
-        Changes nothing, and asks no provider. Rates and times are those of all tenants' calls of the last five minutes, as a
-        model is as well as it is for everybody; numbers of calls are the caller's tenant's.
-        Errors: OVERLOADED without a valid provider file since the start.
+        Changes nothing, and calls no provider. Rates and times cover all tenants' calls of the last five minutes, because
+        a model's health is the same for all tenants; numbers of calls are those of the caller's tenant.
+        Errors: OVERLOADED if no valid provider file has been read since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListLimits(self, request, context):
-        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+        """List the limits that this service applies to the caller, for OperatorService.GetLimits.
 
-        Changes nothing. Errors: none of its own.
+        Changes nothing. Errors: none specific to this RPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

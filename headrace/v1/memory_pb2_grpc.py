@@ -29,9 +29,9 @@ if _version_not_supported:
 
 
 class MemoryServiceStub(object):
-    """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
-    state; the rest is the orchestrator's.
+    """Stores everything that outlives a call: one append-only log per chat, and the views of it. The log is never
+    rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their state; the other
+    RPCs are for the orchestrator.
     """
 
     def __init__(self, channel):
@@ -298,17 +298,17 @@ class MemoryServiceStub(object):
 
 
 class MemoryServiceServicer(object):
-    """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
-    state; the rest is the orchestrator's.
+    """Stores everything that outlives a call: one append-only log per chat, and the views of it. The log is never
+    rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their state; the other
+    RPCs are for the orchestrator.
     """
 
     def ListChats(self, request, context):
-        """List chats, the last changed first: the caller's own, or those that others share with the caller, to read or to take
-        part.
+        """List chats, most recently changed first: the caller's own, or those that others share with the caller, to read or
+        to take part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
-        Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -317,20 +317,20 @@ class MemoryServiceServicer(object):
     def GetChat(self, request, context):
         """Get a chat, or one run of it, as history events.
 
-        Events stand in the order of their runs; blocks are snapshots with the seq of their last delta; chat.start
-        stands once; each ended run has its true terminal event, a run that is still going has none. Of a whole chat, a
-        compaction between runs is an event between theirs, with seq 0. A long chat comes in pages,
-        the newest first: the events of one take 3 MiB at most, unless it is a single event.
-        Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED is no error here: what can be read is given.
+        Events are in the order of their runs. Blocks are snapshots with the seq of their last delta; chat.start appears
+        once; each ended run has its actual terminal event, and a running one has none. In a whole chat, a compaction
+        between runs is an event between theirs, with seq 0. A long chat is paged, newest first: the events of a page take
+        at most 3 MiB, unless it is a single event.
+        Changes nothing. Errors: NOT_FOUND. LOG_DAMAGED is not returned here: the readable part is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateChat(self, request, context):
-        """Give a chat another title.
+        """Change a chat's title.
 
-        Effect: a line; chat_name stays as it is. The title that it had is not found by Search any more.
+        Effect: appends a line; chat_name does not change. Search no longer finds the previous title.
         Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -338,12 +338,12 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ShareChat(self, request, context):
-        """Say with whom a chat is shared, in place of what was said before.
+        """Set the users with whom a chat is shared, replacing the previous ones.
 
-        Effect: a line; who is named may read the chat from then on, and who is named among the participants may ask in it:
-        with runs of their own, in their own name and on their own budgets. Only its owner may. Who is named no more is
-        refused at the next call, and within 3 seconds the streams end that they have open; a run of theirs that has not
-        ended goes on, and the owner may cancel it.
+        Effect: appends a line. Those named may read the chat from then on. Participants may also ask in it: with their own
+        runs, in their own name and on their own budgets. Only the chat's owner may call this. A user who is no longer
+        named is refused at the next call, and their open streams end within 3 seconds; their unfinished run continues, and
+        the owner may cancel it.
         Errors: NOT_FOUND; LOG_DAMAGED; INVALID_REQUEST. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -353,8 +353,8 @@ class MemoryServiceServicer(object):
     def DeleteChat(self, request, context):
         """Delete a chat with its log, workspace lines and blobs.
 
-        Idempotent: a chat that is not there is NOT_FOUND, and nothing changes. One whose key is lost is deleted unread; of
-        that only a run that somebody owns counts as unfinished, as no other comes to its end.
+        Idempotent: for a chat that does not exist, the reply is NOT_FOUND and nothing changes. A chat with a lost
+        encryption key is deleted unread; then only a run with an owner counts as unfinished, because no other run can end.
         Errors: NOT_FOUND; CHAT_BUSY while a run of it is unfinished.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -362,22 +362,24 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ForkChat(self, request, context):
-        """Make a new chat that holds the log up to a point. It is the caller's, and private; who takes part in a chat may copy it.
+        """Copy a chat's log, up to a point, into a new chat. The copy is the caller's, and private; participants of a chat
+        may copy it.
 
-        Effect: a copy; the two go their own ways. Its runs have new ids; those that the copy does not hold to their end
-        are cancelled in it. Line numbers stay. Without run_id and seq everything is copied. Idempotent by request_id, also
-        when the first chat is gone by then.
-        Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that is not there; LOG_DAMAGED; INVALID_REQUEST.
+        Effect: creates an independent copy. Its runs have new ids; runs that are not copied to their end are cancelled in
+        the copy. Line numbers are kept. Without run_id and seq, the whole log is copied. Idempotent by request_id, even if
+        the original chat has been deleted meanwhile.
+        Errors: NOT_FOUND (chat, run); OUT_OF_RANGE for a line that does not exist; LOG_DAMAGED; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Search(self, request, context):
-        """Full-text search over chats, their titles, insights and summaries, best match first; in scope all over facts too.
+        """Search chats, their titles, insights and summaries by full text, best match first; scope all also searches facts.
 
-        A text matches when it holds any word of the query, and is better the more of them it holds. Where a script has
-        no spaces between words, three characters in a row are one. What was reverted is not found. Changes nothing.
+        A text matches if it contains any word of the query, and ranks higher the more of them it contains. In scripts
+        without spaces between words, three consecutive characters count as a word. Reverted content is not found. Changes
+        nothing.
         Errors: INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -385,42 +387,49 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Remember(self, request, context):
-        """Store a fact, for later chats.
+        """Store a fact for later chats.
 
-        Effect: facts that it replaces, by id or because they have its topic, end now; they stay in the list as ended.
-        Idempotent by request_id, also after the fact was deleted.
-        Errors: NOT_FOUND for a fact to replace that is not there; PERMISSION_DENIED for scope tenant where the operator does
-        not allow it; FACTS_FULL; INVALID_REQUEST.
+        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+        overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
+        takes its id.
+        Idempotent by request_id, even after the fact was deleted.
+        Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the operator
+        does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFacts(self, request, context):
-        """List facts that the user sees, the newest first: the user's own, those about them with each agent, the tenant's.
+        """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
+        tenant's.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
+        did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecallFacts(self, request, context):
-        """Find the valid facts that a query is about, the best first; none where it is about nothing that is known.
+        """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
 
-        Words count by their stems, stop words of the query's language not at all, and a word that few facts hold more than
-        one that many hold (BM25). A fact with few of the query's words gives way to those with more of them. Other words
-        are found only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call is then one of that model (LlmService.Embed), which bills it; it takes 3 s
-        at most, and without an answer words alone count. Changes nothing but the vectors that facts lack, which are stored.
+        Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more than a
+        word in many (BM25). Facts with few of the query's words rank below those with more of them. Other words are
+        matched only with HEADRACE_MEMORY_FACT_EMBEDDINGS: each call then makes one billed call of that model
+        (LlmService.Embed), of at most 3 s; if it fails, only words count. Changes nothing except to store missing vectors
+        of facts.
+        Plans are found only by their scope, by words alone, and only if the plan's question has at least half of the
+        query's words.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateFact(self, request, context):
-        """Change a fact's text or topic. The text that it had leaves the store, as after DeleteFact.
+        """Change a fact's text or topic. The previous text is removed from the store, as by DeleteFact.
 
-        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it; INVALID_REQUEST.
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact if the operator does not allow it; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -429,20 +438,19 @@ class MemoryServiceServicer(object):
     def DeleteFact(self, request, context):
         """Delete a fact.
 
-        Effect: text, topic and source leave the store when this is answered; a tombstone with the id and the time stays.
-        The chat in which the fact was said keeps its log until it is deleted itself.
-        Idempotent: a fact that is deleted already is answered as the first time.
-        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact where the operator does not allow it.
+        Effect: text, topic and source are removed from the store before the reply; a tombstone with the id and the time
+        remains. The chat that is the fact's source keeps its log until it is deleted itself.
+        Idempotent: for a deleted fact, the reply is the same as the first one.
+        Errors: NOT_FOUND; PERMISSION_DENIED for a tenant's fact if the operator does not allow it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportFacts(self, request, context):
-        """Give the user's facts away, the oldest first: ended ones and tombstones too, and none of the tenant's that others
-        have written.
+        """Export the user's facts, oldest first, including ended ones and tombstones, but no tenant facts written by others.
 
-        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service has not given.
+        Changes nothing. Errors: INVALID_REQUEST for a page_token that this service did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -451,27 +459,26 @@ class MemoryServiceServicer(object):
     def Append(self, request, context):
         """Append lines of one run to the chat's log, all or none.
 
-        Answered when the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive
-        numbers. A chat is made by its first query line.
-        Lines of a run are its own user's alone, those of no run the chat owner's.
-        Errors: NOT_FOUND (chat, when the first line is no query); PERMISSION_DENIED for the query of one who may only read
-        the chat; STALE_LEASE when a later generation has written
-        for the run; CHAT_BUSY when the chat has a run that a query's owner has not (beside); LOG_DAMAGED when the log is
-        read-only; INVALID_REQUEST.
-        Idempotent by request_id: a repeated append is answered as the first was, and appends nothing. A query line whose own
-        request_id the chat already has appends nothing either and is answered with duplicate_run_id.
+        Returns once the lines are on disk (fdatasync, shared by concurrent appends). Lines get consecutive numbers. A
+        chat's first query line creates it. A run's lines may only be written by its own user, lines outside any run by the
+        chat's owner.
+        Errors: NOT_FOUND (chat, if the first line is not a query); PERMISSION_DENIED for a query by a user who may only
+        read the chat; STALE_LEASE if a later generation has written for the run; CHAT_BUSY if the chat has an unfinished
+        run that the query's owner does not have (see `beside`); LOG_DAMAGED if the log is read-only; INVALID_REQUEST.
+        Idempotent by request_id: a repeated append gets the first one's reply and appends nothing. A query line with a
+        request_id that the chat already has appends nothing either; the reply has duplicate_run_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BeginRun(self, request, context):
-        """Begin a run: append its query line, and answer what its first turn needs.
+        """Begin a run: append its query line, and return the input for its first turn.
 
-        Effects, order, repetition and errors are those of Append. Beside the append's answer there are the state of the
-        chat's main context, as GetState tells it, and the messages of the first turn, as LoadContext builds them; both are
-        read while the lines are on their way to the disk. What cannot be told of them is left out, and no error: the run
-        has begun.
+        Effects, order, repetition and errors are those of Append. Along with the append's reply it returns the state of
+        the chat's main context, as GetState does, and the messages of the first turn, as LoadContext does. Both are read
+        while the lines are being written to disk. If either cannot be read, it is left out without an error: the run has
+        begun.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -480,22 +487,22 @@ class MemoryServiceServicer(object):
     def LoadContext(self, request, context):
         """Build the messages of the next model request.
 
-        The result is always valid: every assistant message with calls is followed by exactly its results. What does not
-        fit the model's window is shortened to head and tail, then left out; a note in its place names what to read again.
-        Where more than one user has asked, each message of theirs begins with a line `<speaker user="NAME"/>`, which no text
-        of a message can have, and the system message says so.
-        Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED when not even the system and the
-        shortened last messages fit.
+        The result is always valid: every assistant message with calls is followed by exactly their results. Messages that
+        do not fit the model's window are shortened to head and tail, then left out; a note in their place names the lines
+        to read again. If several users have asked, each of their messages begins with a line `<speaker user="NAME"/>`,
+        which cannot occur in any message's text, and the system message explains it.
+        Changes nothing. Errors: NOT_FOUND (chat, run); CONTEXT_LENGTH_EXCEEDED if even the system message and the
+        shortened last messages do not fit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadHistory(self, request, context):
-        """Read the messages of a context's whole history, also those that its requests no longer show.
+        """Read the messages of a context's whole history, including those no longer part of its requests.
 
-        By line numbers, in their order, or with query those that hold any of its words, those with most of them first.
-        A run sees nothing of later ones, a sub-agent its own context alone; what was reverted is not found.
+        Selects by line numbers, in log order, or by query the messages that contain any of its words, best match first. A
+        run cannot see later runs, and a sub-agent sees only its own context; reverted content is not found.
         Changes nothing. Errors: NOT_FOUND (chat, run); INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -505,7 +512,8 @@ class MemoryServiceServicer(object):
     def ReadResult(self, request, context):
         """Read the whole result of a tool call, in parts.
 
-        The log's own text, whatever a request shows of it. Of calls with the same id the last one with a result counts.
+        Returns the log's original text, even if requests show a shortened one. If several calls have the same id, the last
+        one with a result is read.
         Changes nothing. Errors: NOT_FOUND (chat, run, call without a result).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -513,10 +521,10 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Compact(self, request, context):
-        """Summarise what a context holds and stream how that goes.
+        """Summarise a context and stream the progress.
 
-        Effect: two lines, committed before the view changes. A failure changes nothing.
-        The lines are the run's; where it has ended they are the chat's own, of no run, and no lease is asked for.
+        Effect: appends two lines, committed before the view changes. A failure changes nothing. The lines belong to the
+        run; if the run has ended they belong to no run, and no lease is required.
         Errors: NOT_FOUND; STALE_LEASE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -524,36 +532,37 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListCheckpoints(self, request, context):
-        """List a chat's checkpoints, the latest first: the places that Revert goes back to.
+        """List a chat's checkpoints, latest first: the points that Revert can return to.
 
-        One stands before each query and each step that people see. Changes nothing.
-        Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service has not given.
+        There is one before each query and each step visible to people. Changes nothing.
+        Errors: NOT_FOUND; INVALID_REQUEST for a page_token that this service did not issue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Revert(self, request, context):
-        """Make the views show the log as it was at a checkpoint, the session state included; the log keeps everything.
+        """Revert the views of a chat, including the session state, to a checkpoint; the log keeps everything.
 
-        Effect: a line; nothing is deleted, and files of the workspace stay as they are. Checkpoints are before each query
-        and each step that people see, with ids from 0; after a revert of scope all they go on from there. Runs that have
-        not ended keep their query, whatever is reverted.
-        Errors: NOT_FOUND (chat, checkpoint, run), also when the checkpoint is not before line n; CHAT_BUSY while a run of
-        the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE; LOG_DAMAGED. Idempotent
-        by request_id.
+        Effect: appends a line; deletes nothing and does not change workspace files. There is a checkpoint before each
+        query and each step visible to people, with ids from 0; after a revert with scope all, new ids continue from the
+        checkpoint's. Unfinished runs keep their query even if it is reverted.
+        Errors: NOT_FOUND (chat, checkpoint, run), also if the checkpoint is not before line n; CHAT_BUSY while a run of
+        the chat is unfinished, with run_id and scope model while one has written steps; STALE_LEASE; LOG_DAMAGED.
+        Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PinMessage(self, request, context):
-        """Pin a message of the chat, or take a pin back: a pinned message stands word for word beside every summary that stands
-        for it.
+        """Pin a message of the chat, or unpin it: a pinned message is kept word for word along with every summary that covers
+        it.
 
-        Effect: a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes nothing.
-        Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE when there would be more pinned
-        text; LOG_DAMAGED. Idempotent by request_id.
+        Effect: appends a line. The pinned texts of a chat have at most 8,000 characters together. Pinning again changes
+        nothing.
+        Errors: NOT_FOUND (chat, line without a text of a person or a model); OUT_OF_RANGE if the pinned texts would exceed
+        the limit; LOG_DAMAGED. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -567,20 +576,20 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSummary(self, request, context):
-        """Get the summary that a chat's next question stands behind, as it was written or edited last. Changes nothing.
+        """Get the summary that a chat's next question follows, as last written or edited. Changes nothing.
 
-        A chat that was never compacted has number 0 and no text. Errors: NOT_FOUND.
+        For a chat that was never compacted, the number is 0 and the text empty. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EditSummary(self, request, context):
-        """Give a chat's summary another text.
+        """Edit a chat's summary.
 
-        Effect: a line, which models are shown in the summary's place from then on; the old one stays in the log. The next
+        Effect: appends a line with the new text, which models see from then on; the old text stays in the log. The next
         compaction summarises the edited text.
-        Errors: NOT_FOUND; ABORTED (STALE_LEASE) when n is not the chat's summary any more; LOG_DAMAGED; INVALID_REQUEST.
+        Errors: NOT_FOUND; ABORTED (STALE_LEASE) if n is no longer the chat's summary; LOG_DAMAGED; INVALID_REQUEST.
         Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -588,7 +597,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetState(self, request, context):
-        """Get a context's session state. Changes nothing; a context without state gives version 0 and {}.
+        """Get a context's session state. Changes nothing; for a context without state, the version is 0 and the state {}.
 
         Errors: NOT_FOUND.
         """
@@ -597,74 +606,75 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateState(self, request, context):
-        """Replace a context's session state, when its version is still the one expected.
+        """Replace a context's session state if its version is still the expected one.
 
-        Effect: a line. A run that goes on reads what it needs again before it changes it. A revert is a change of every
-        state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) when it is not; LOG_DAMAGED; INVALID_REQUEST.
+        Effect: appends a line. A continuing run reads the state again before it changes it. A revert counts as a change of
+        every state. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) if the version differs; LOG_DAMAGED;
+        INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcquireLease(self, request, context):
-        """Become the owner of a run, with a generation that fences earlier owners.
+        """Acquire the ownership of a run, with a generation that fences earlier owners.
 
-        Nothing that an earlier owner asked for is committed after this. The same owner may acquire again, with a new
-        generation. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) while another owner's lease holds, and when the
-        run has ended.
+        Requests of earlier owners are no longer committed afterwards. The same owner may acquire it again, with a new
+        generation. Errors: NOT_FOUND (chat, run); ABORTED (STALE_LEASE) while another owner's lease is valid, and after
+        the run has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Prolong a lease. Errors: ABORTED (STALE_LEASE) when it was lost.
-        For one run; owners renew all of theirs with RenewLeases.
+        """Renew the lease of one run. Errors: ABORTED (STALE_LEASE) if it was lost. Owners renew all of their leases with
+        RenewLeases.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLeases(self, request, context):
-        """Prolong all leases of an owner; those that were lost are named, and the others are prolonged.
+        """Renew all leases of an owner. Lost leases are listed in the reply, and the others are renewed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseLease(self, request, context):
-        """Give a lease up, or park its run: nobody has the run then, and nobody looks for it before it is due. Idempotent.
+        """Release a lease, or park its run: the run then has no owner, and none takes it over before it is due. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutBlob(self, request, context):
-        """Store a picture or other large part outside the log. Idempotent: the id is the content's SHA-256.
+        """Store an image or other large part outside the log. Idempotent: the id is the content's SHA-256.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Get what PutBlob stored. Errors: NOT_FOUND.
+        """Get a blob stored by PutBlob. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListUnfinishedRuns(self, request, context):
-        """List runs that have a query line and no run line: after a crash, those to take over.
+        """List runs that have a query line but no run line: after a crash, those to take over.
 
-        Changes nothing. Oldest first. Of all chats' runs, parked ones are there when they are due, 200 at a time; else complete
-        but where index_progress says otherwise.
+        Changes nothing. Oldest first. For all chats, parked runs appear when they are due, 200 at a time. Complete
+        otherwise, unless index_progress says differently.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGates(self, request, context):
-        """List gates that wait: GateService.ListGates, which asks this.
+        """List open gates, for GateService.ListGates.
 
         Changes nothing. Errors: INVALID_REQUEST.
         """
@@ -673,7 +683,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchGates(self, request, context):
-        """Follow gates that wait: GateService.WatchGates, which asks this.
+        """Follow open gates, for GateService.WatchGates.
 
         Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
         """
@@ -682,30 +692,32 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchChat(self, request, context):
-        """Follow a chat: its runs and what is between them, in the order of the log, also those that come later.
+        """Follow a chat: its runs and the events between them, in log order, including later ones.
 
-        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND.
+        Changes nothing. The stream ends when the service stops. Errors: NOT_FOUND; OUT_OF_RANGE for a line after the next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReserveSpend(self, request, context):
-        """Keep a part of the tenant's budgets for a run, before it spends it.
+        """Reserve a part of the tenant's budgets for a run, before it spends it.
 
-        Effect: from now on the run may spend `least` in all its life, and up to `wanted` where every budget has room for it;
-        it replaces what was kept before. Of it, what the run's lines have charged is spent, and the rest is kept until the run
-        ends or its lease does. One store decides one claim of a tenant at a time, so that claims together pass no budget.
-        Webhooks are told once per period when the share of a budget is spent or kept. Idempotent.
-        Errors: QUOTA_EXCEEDED, with when the budget opens again, where a budget has no room for `least`: nothing is changed;
-        NOT_FOUND (run); INVALID_REQUEST; INDEX_INCOMPLETE while a log that may have charges of a period is not in the index.
+        Effect: from now on the run may spend `least` in total, and up to `wanted` if every budget has room for it; this
+        replaces its previous reservation. Amounts charged by the run's lines count as spent; the rest stays reserved until
+        the run or its lease ends. One store decides a tenant's reservations one at a time, so that together they never
+        exceed a budget. Webhooks are notified once per period when the warning share of a budget is spent or reserved.
+        Idempotent.
+        Errors: QUOTA_EXCEEDED, with the time at which the budget opens again, if a budget has no room for `least`: nothing
+        changes; NOT_FOUND (run); INVALID_REQUEST; INDEX_INCOMPLETE while a log that may have charges of the period is not
+        indexed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """List runs of the caller's tenant: OperatorService.ListRuns, which asks this.
+        """List runs of the caller's tenant, for OperatorService.ListRuns.
 
         Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED without the scope `operate`.
         """
@@ -714,26 +726,26 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutAgentVersion(self, request, context):
-        """Keep a version of an agent: what a run is pinned to.
+        """Store a version of an agent, to which runs are pinned.
 
-        Effect: a definition that the agent has not had gets the next number, from 1; one that it had keeps its number.
-        Idempotent. Errors: INVALID_REQUEST; QUOTA_EXCEEDED for an agent that has had 10,000 versions.
+        Effect: a new definition of the agent gets the next number, from 1; a known one keeps its number.
+        Idempotent. Errors: INVALID_REQUEST; QUOTA_EXCEEDED if the agent already has 10,000 versions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadAgentVersion(self, request, context):
-        """Get what PutAgentVersion kept.
+        """Get a version stored by PutAgentVersion.
 
-        Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED where the store has not what was kept.
+        Changes nothing. Errors: NOT_FOUND; LOG_DAMAGED if the stored definition is missing or altered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindAgentVersions(self, request, context):
-        """List versions of an agent: AgentService.ListAgentVersions, which asks this.
+        """List versions of an agent, for AgentService.ListAgentVersions.
 
         Changes nothing. Errors: INVALID_REQUEST.
         """
@@ -742,9 +754,11 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutAgentDefinition(self, request, context):
-        """Store the definition of an agent of the caller's tenant: AgentService.PutAgent, which asks this behind PutAgentVersion.
+        """Store the definition of an agent of the caller's tenant, for AgentService.PutAgent, which calls it after
+        PutAgentVersion.
 
-        Effect: it replaces what was stored under the key. Idempotent: what is stored already is answered as it is.
+        Effect: replaces the definition stored under the key. Idempotent: storing the same definition again changes
+        nothing.
         Errors: INVALID_REQUEST; VERSION_CONFLICT; QUOTA_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -752,7 +766,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteAgentDefinition(self, request, context):
-        """Remove an agent of the caller's tenant: AgentService.DeleteAgent, which asks this.
+        """Remove an agent of the caller's tenant, for AgentService.DeleteAgent.
 
         Errors: NOT_FOUND; VERSION_CONFLICT.
         """
@@ -761,17 +775,17 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadAgentChanges(self, request, context):
-        """Read the agents of all tenants that were stored or removed behind a revision, in the order of their changes.
+        """Read the agents of all tenants that were stored or removed after a revision, in the order of their changes.
 
-        For services alone. Changes nothing. An agent that was changed twice is told once. One that was removed over 30 days ago
-        is not told of.
+        For services only. Changes nothing. An agent that was changed twice appears once. One that was removed over 30 days
+        ago does not appear.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetGate(self, request, context):
-        """Get a gate of the caller, open or closed, as the index has it: without arguments.
+        """Get a gate of the caller, open or closed, from the index, without arguments.
 
         Changes nothing. Errors: NOT_FOUND.
         """
@@ -780,7 +794,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListGrants(self, request, context):
-        """List grants that are in force: GateService.ListGrants, which asks this, and so does a run before it asks a person.
+        """List active grants, for GateService.ListGrants, and for a run before it asks a person.
 
         Changes nothing. Errors: INVALID_REQUEST; PERMISSION_DENIED (scope tenant).
         """
@@ -789,16 +803,16 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeGrant(self, request, context):
-        """End a grant: GateService.RevokeGrant, which asks this.
+        """Revoke a grant, for GateService.RevokeGrant.
 
-        Effect: a line of the chat's log, which names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
+        Effect: appends a line to the chat's log that names the caller. Errors: NOT_FOUND; LOG_DAMAGED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportGates(self, request, context):
-        """Export what has happened at gates: GateService.ExportGates, which asks this.
+        """Export the history of gates, for GateService.ExportGates.
 
         Changes nothing. Errors: INVALID_REQUEST; NOT_FOUND; PERMISSION_DENIED.
         """
@@ -807,18 +821,18 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListLimits(self, request, context):
-        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+        """List the limits that this service applies to the caller, for OperatorService.GetLimits.
 
-        Changes nothing. Errors: none of its own.
+        Changes nothing. Errors: none specific to this RPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MeasureBudgets(self, request, context):
-        """Tell what is spent of budgets of the tenant, and what is reserved by runs that go on, for OperatorService.GetLimits.
+        """Return the spent and reserved amounts of the tenant's budgets, for OperatorService.GetLimits.
 
-        Changes nothing, and warns nobody. Errors: none of its own.
+        Changes nothing and sends no warnings. Errors: none specific to this RPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1091,9 +1105,9 @@ def add_MemoryServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MemoryService(object):
-    """Owns everything that outlives a call: an append-only log for each chat, and the views of it. Nothing in the
-    log is ever rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their
-    state; the rest is the orchestrator's.
+    """Stores everything that outlives a call: one append-only log per chat, and the views of it. The log is never
+    rewritten. Clients and the facade list, read, delete, fork, revert and search chats and change their state; the other
+    RPCs are for the orchestrator.
     """
 
     @staticmethod

@@ -28,10 +28,11 @@ if _version_not_supported:
 
 
 class OperatorServiceStub(object):
-    """Shows and ends runs of all users of the caller's tenant, and shows what they run on. Any replica answers.
+    """Lists and stops runs of all users of the caller's tenant, and reports the state of the deployment. Any replica
+    answers.
 
-    Every RPC needs the scope `operate`, and is refused with PERMISSION_DENIED without. What is said in runs is shown to
-    credentials with the scope `read_content` alone.
+    Every RPC requires the scope `operate`, and is refused with PERMISSION_DENIED without it. The content of runs is
+    shown only to credentials with the scope `read_content`.
     """
 
     def __init__(self, channel):
@@ -73,18 +74,20 @@ class OperatorServiceStub(object):
 
 
 class OperatorServiceServicer(object):
-    """Shows and ends runs of all users of the caller's tenant, and shows what they run on. Any replica answers.
+    """Lists and stops runs of all users of the caller's tenant, and reports the state of the deployment. Any replica
+    answers.
 
-    Every RPC needs the scope `operate`, and is refused with PERMISSION_DENIED without. What is said in runs is shown to
-    credentials with the scope `read_content` alone.
+    Every RPC requires the scope `operate`, and is refused with PERMISSION_DENIED without it. The content of runs is
+    shown only to credentials with the scope `read_content`.
     """
 
     def ListRuns(self, request, context):
-        """List runs over all chats and users of the tenant, the one that began last first.
+        """List runs of all chats and users of the tenant, most recent first.
 
-        Changes nothing. What memory has committed: a run that waits for its turn is `running`, and the cost of one that goes
-        on is that of its committed turns. A page follows its token's run; one that begins meanwhile is on no later page.
-        Errors: INVALID_REQUEST for a filter or a page_token that is none; PERMISSION_DENIED.
+        Changes nothing. Shows the state committed in memory: a run that is queued is `running`, and the cost of a running
+        one is that of its committed turns. A page continues after its token's run; a run that begins meanwhile is on no
+        later page.
+        Errors: INVALID_REQUEST for an invalid filter or page_token; PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,8 +96,8 @@ class OperatorServiceServicer(object):
     def GetRun(self, request, context):
         """Get a run of any user of the tenant, and on request its committed events.
 
-        Changes nothing. With the scope `read_content` events are as their user has them, and that they were read is logged;
-        without it they have ids, names, numbers and states, but no texts.
+        Changes nothing. With the scope `read_content`, events are complete, and reading them is logged; without it they
+        have ids, names, numbers and states, but no texts.
         Errors: NOT_FOUND; PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -102,36 +105,36 @@ class OperatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelRuns(self, request, context):
-        """Stop runs, by their ids or by a filter, at most 200 at a time.
+        """Cancel runs, by their ids or by a filter, at most 200 at a time.
 
-        Effect: each is cancelled as AgentService.Cancel with mode now does, whoever owns it, as if its user had; the answer
-        says for each what became of it, and the log who asked. It comes when the cancels are under way, not when the runs
-        have ended. Not atomic: each run is a matter of its own. Idempotent: a run that has ended is answered `ended`.
-        Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a
-        filter.
+        Effect: each run is cancelled as by AgentService.Cancel with mode now, whichever replica owns it, as if its user
+        had done so. The reply has the result for each, and the log names the caller. The reply arrives when the cancels
+        are under way, before the runs have ended. Not atomic: each run is handled separately. Idempotent: a run that has
+        ended is answered `ended`.
+        Errors: INVALID_REQUEST for neither ids nor a filter, or both; PERMISSION_DENIED; INDEX_INCOMPLETE for a filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProviders(self, request, context):
-        """Show the health of the providers in force: LlmService.ListProviders, which this asks.
+        """Return the health of the active providers, from LlmService.ListProviders.
 
-        Changes nothing, and asks no provider. Of several replicas of the gateway one answers, for itself.
-        Errors: PERMISSION_DENIED; OVERLOADED without a valid provider file since the start.
+        Changes nothing, and calls no provider. If the gateway has several replicas, one of them answers, for itself.
+        Errors: PERMISSION_DENIED; OVERLOADED if no valid provider file has been read since the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetLimits(self, request, context):
-        """Get every limit that holds for a user of the tenant: its value, who said it, what is used of it, when it opens.
+        """Get all limits that apply to a user of the tenant: value, source, current use, and when each opens again.
 
-        Changes nothing. Each service answers for itself as it holds its limits now, of several replicas one; a service that
-        does not answer within 5 s is named in `missing`. What other tenants have used is not shown: of a limit that all
-        share, only whether it is full for this one. Not in it: limits of one agent (its own file has them), of the form of
-        requests (each field's rule is in the contract), and of the sandbox for one command.
-        Errors: NOT_FOUND for a key that is none of the tenant's; PERMISSION_DENIED.
+        Changes nothing. Each service reports the limits that it enforces now, from one of its replicas; a service that
+        does not answer within 5 s is listed in `missing`. Use by other tenants is not shown: for a limit that all tenants
+        share, the reply only says whether it is full for this one. Not included: limits of one agent (see its file),
+        limits on the form of requests (see each field's rules in the contract), and limits of the sandbox for one command.
+        Errors: NOT_FOUND for a key that is not the tenant's; PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +143,8 @@ class OperatorServiceServicer(object):
     def ListReplicas(self, request, context):
         """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
 
-        Changes nothing. Known are those whose leases memory has: one without a run is seen only when it answers.
+        Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the one that
+        answers.
         Errors: PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -189,10 +193,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OperatorService(object):
-    """Shows and ends runs of all users of the caller's tenant, and shows what they run on. Any replica answers.
+    """Lists and stops runs of all users of the caller's tenant, and reports the state of the deployment. Any replica
+    answers.
 
-    Every RPC needs the scope `operate`, and is refused with PERMISSION_DENIED without. What is said in runs is shown to
-    credentials with the scope `read_content` alone.
+    Every RPC requires the scope `operate`, and is refused with PERMISSION_DENIED without it. The content of runs is
+    shown only to credentials with the scope `read_content`.
     """
 
     @staticmethod

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ScheduleServiceStub(object):
-    """Keeps schedules, beside the chats of their users; orchestrators start what is due. Each of a schedule's times begins
-    one run, whatever restarts or is killed meanwhile, or is told as skipped, missed or failed.
+    """Stores schedules, along with their users' chats; orchestrators start the runs that are due. Each scheduled time
+    starts exactly one run, even if services are restarted or killed meanwhile, or is recorded as skipped, missed or
+    failed.
     """
 
     def __init__(self, channel):
@@ -89,35 +90,36 @@ class ScheduleServiceStub(object):
 
 
 class ScheduleServiceServicer(object):
-    """Keeps schedules, beside the chats of their users; orchestrators start what is due. Each of a schedule's times begins
-    one run, whatever restarts or is killed meanwhile, or is told as skipped, missed or failed.
+    """Stores schedules, along with their users' chats; orchestrators start the runs that are due. Each scheduled time
+    starts exactly one run, even if services are restarted or killed meanwhile, or is recorded as skipped, missed or
+    failed.
     """
 
     def CreateSchedule(self, request, context):
-        """Make a schedule.
+        """Create a schedule.
 
-        Idempotent by schedule_id, which the caller may choose: the same schedule again is answered with what is stored.
-        Errors: INVALID_REQUEST, also when the id is another schedule's; QUOTA_EXCEEDED when the user has 1,000.
+        Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
+        Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """List the user's schedules, the oldest first; with the scope operate also those of all users of the tenant.
+        """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
 
-        Changes nothing. A page follows its token's schedule, also where that is deleted meanwhile. Others' schedules come
-        without their names.
-        Errors: INVALID_REQUEST for a page_token that this service has not given; PERMISSION_DENIED (scope tenant).
+        Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other users'
+        schedules are listed without their names.
+        Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED (scope tenant).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSchedule(self, request, context):
-        """Get a schedule with its last firings.
+        """Get a schedule with its latest firings.
 
-        Changes nothing. With the scope operate also another user's, without its name and message.
+        Changes nothing. With the scope operate, also another user's, without its name and message.
         Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -125,11 +127,11 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSchedule(self, request, context):
-        """Change a schedule: what is absent stays as it is.
+        """Update a schedule. Absent fields stay unchanged.
 
-        Effect: where its times, its zone or its pause change, the next time is computed anew, from now on. A schedule that
-        was paused has missed nothing. `held` is for the scope operate, of any user's schedule of the tenant; nothing else of
-        another user's can be changed.
+        Effect: if its times, time zone or pause change, the next time is computed again, from now on. Times during a pause
+        do not count as missed. `held` requires the scope operate and may be set on any user's schedule of the tenant; no
+        other field of another user's schedule can be changed.
         Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -137,7 +139,8 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Delete a schedule; with the scope operate also another user's. Runs that it has begun go on, and their chats stay.
+        """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
+        kept.
 
         Errors: NOT_FOUND.
         """
@@ -146,10 +149,10 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TriggerSchedule(self, request, context):
-        """Begin a run of the schedule now, beside its times; also of one that is paused.
+        """Start a run of the schedule now, in addition to its times; also if it is paused.
 
-        Answered before the run begins, which is within some seconds; the firing tells its id. Repeated before that it is
-        one; behind it, too, where it has the same request_id.
+        Returns before the run begins, which takes some seconds; the firing has its id. Repeated requests count as one
+        until the run begins, and afterwards too if they have the same request_id.
         Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -157,10 +160,10 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RotateScheduleSecret(self, request, context):
-        """Make a secret with which other systems sign what they post to /hooks/{scheduleId}: the first one, or a new one.
+        """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
 
-        Effect: a post that is signed with it begins a run, where the schedule says on_webhook. The secret before counts
-        beside it for keep_s. Each call makes another one.
+        Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid for
+        keep_s. Each call creates another secret.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -168,37 +171,37 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReceiveWebhook(self, request, context):
-        """Take what another system has posted, and begin a run for it.
+        """Receive a post from another system, and start a run for it.
 
-        Over HTTP no credential is shown: the body is the payload, JSON of 65,536 bytes at most, and the headers webhook-id,
-        webhook-timestamp and webhook-signature prove it (Standard Webhooks 1.0.0). Over gRPC the suite's own services alone
-        may call it.
-        Effect: the payload is stored before this is answered, and its run begins within some seconds, by the schedule's
-        overlap; the agent is given it as data. Idempotent by webhook_id among the last 200 that were taken: a repetition
-        is answered `duplicate`. A post that was signed before those is refused: it may be a repetition.
-        Errors: UNAUTHENTICATED, always the same, where the schedule is not there or takes no posts, the signature does not
-        fit, or the time is more than five minutes away; INVALID_REQUEST for a payload that is no JSON; QUEUE_FULL when 16
-        wait for their runs, or 200 that were taken were signed after this one.
+        Over HTTP it needs no credential: the body is the payload, JSON of at most 65,536 bytes, authenticated by the
+        headers webhook-id, webhook-timestamp and webhook-signature (Standard Webhooks 1.0.0). Over gRPC only the suite's
+        own services may call it.
+        Effect: the payload is stored before the reply, and its run begins within some seconds, subject to the schedule's
+        overlap; the agent receives it as data. Idempotent by webhook_id among the last 200 accepted posts: a repetition is
+        answered `duplicate`. A post signed before those is refused, because it may be a repetition.
+        Errors: UNAUTHENTICATED, with the same message in each case, if the schedule does not exist or accepts no posts,
+        the signature does not match, or the time is more than five minutes off; INVALID_REQUEST for a payload that is not
+        JSON; QUEUE_FULL if 16 posts are waiting for their runs, or 200 accepted ones were signed after this one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDueSchedules(self, request, context):
-        """List what is due now, of all users: the first time of each user, then the second ones.
+        """List the schedules of all users that are due: the first time of each user, then the second ones.
 
-        Effect: times that nobody could begin for 120 s are recorded as missed on the way.
+        Effect: times that no orchestrator could start for 120 s are recorded as missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RecordFiring(self, request, context):
-        """Store what became of a time that was due, and compute the next one.
+        """Record the outcome of a due time, and compute the next one.
 
-        Idempotent: a time that was recorded already is answered like the first one, and nothing changes; but `started`
-        takes the place of another outcome, since its run has begun.
-        Errors: NOT_FOUND when the schedule was deleted.
+        Idempotent: for a time that was already recorded, the reply is the first one and nothing changes, except that
+        `started` replaces another outcome, because its run has begun.
+        Errors: NOT_FOUND if the schedule was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,8 +269,9 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ScheduleService(object):
-    """Keeps schedules, beside the chats of their users; orchestrators start what is due. Each of a schedule's times begins
-    one run, whatever restarts or is killed meanwhile, or is told as skipped, missed or failed.
+    """Stores schedules, along with their users' chats; orchestrators start the runs that are due. Each scheduled time
+    starts exactly one run, even if services are restarted or killed meanwhile, or is recorded as skipped, missed or
+    failed.
     """
 
     @staticmethod

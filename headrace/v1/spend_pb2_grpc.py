@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SpendServiceStub(object):
-    """Keeps what model calls have cost, beside the chats whose logs say so.
+    """Stores the cost of model calls, along with the chats that made them.
     """
 
     def __init__(self, channel):
@@ -43,19 +43,18 @@ class SpendServiceStub(object):
 
 
 class SpendServiceServicer(object):
-    """Keeps what model calls have cost, beside the chats whose logs say so.
+    """Stores the cost of model calls, along with the chats that made them.
     """
 
     def GetUsage(self, request, context):
-        """Sum up what was spent over days, grouped as asked.
+        """Sum up spending over days, grouped as requested.
 
-        Changes nothing, and is complete for everything that a log has: a charge counts from the append that brings it, on
-        the day (UTC) of that append. The sum of a run's charges is the usage that its end reports, tool calls aside. What a
-        deleted chat has cost stays. Forks of chats cost nothing anew.
-        Not in it: model calls of embeddings, calls that a killed process had under way, and questions after a run's end
-        (facts, titles).
-        Errors: INVALID_REQUEST for days or groups that are none; PERMISSION_DENIED for scope tenant without the scope
-        `operate`; INDEX_INCOMPLETE while a log that may have charges of these days is not in the index.
+        Changes nothing, and covers everything in the logs: a charge counts from the append that records it, on the day
+        (UTC) of that append. The sum of a run's charges equals the usage reported at its end, except tool calls. The cost
+        of deleted chats is kept. Forking a chat costs nothing. Not included: embedding calls, calls in progress when a
+        process was killed, and calls after a run's end (facts, titles).
+        Errors: INVALID_REQUEST for invalid days or groups; PERMISSION_DENIED for scope tenant without the scope `operate`;
+        INDEX_INCOMPLETE while a log that may have charges of these days is not indexed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,7 +77,7 @@ def add_SpendServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SpendService(object):
-    """Keeps what model calls have cost, beside the chats whose logs say so.
+    """Stores the cost of model calls, along with the chats that made them.
     """
 
     @staticmethod

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class CompleteAuthorizationRequest(_message.Message):
-    """What the browser came back with."""
+    """Parameters of the browser's redirect."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -32,13 +32,13 @@ class CompleteAuthorizationRequest(_message.Message):
     ISSUER_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     state: _builtins.str
-    """`state` of the address."""
+    """`state` of the redirect."""
     code: _builtins.str
-    """`code` of the address; absent: it has an `error`."""
+    """`code` of the redirect; absent: it has an `error`."""
     issuer: _builtins.str
-    """`iss` of the address, where it has one."""
+    """`iss` of the redirect, if it has one."""
     error: _builtins.str
-    """`error` of the address."""
+    """`error` of the redirect."""
     def __init__(
         self,
         *,
@@ -68,7 +68,7 @@ Global___CompleteAuthorizationRequest: _TypeAlias = CompleteAuthorizationRequest
 
 @_typing.final
 class CompleteAuthorizationResponse(_message.Message):
-    """What is authorized now."""
+    """The completed authorization."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -90,7 +90,7 @@ Global___CompleteAuthorizationResponse: _TypeAlias = CompleteAuthorizationRespon
 
 @_typing.final
 class ListAuthorizationsRequest(_message.Message):
-    """The caller's own."""
+    """Request for ListAuthorizations."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -107,7 +107,7 @@ Global___ListAuthorizationsRequest: _TypeAlias = ListAuthorizationsRequest  # no
 
 @_typing.final
 class ListAuthorizationsResponse(_message.Message):
-    """What is authorized."""
+    """The caller's authorizations."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -131,7 +131,7 @@ Global___ListAuthorizationsResponse: _TypeAlias = ListAuthorizationsResponse  # 
 
 @_typing.final
 class Authorization(_message.Message):
-    """A user's word that Headrace may use an MCP server for them."""
+    """A user's permission for Headrace to use an MCP server on their behalf."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -144,15 +144,15 @@ class Authorization(_message.Message):
     server: _builtins.str
     """The MCP server, by its name in mcp.json."""
     issuer: _builtins.str
-    """The authorization server at which the user has agreed."""
+    """The authorization server at which the user agreed."""
     authorized_at: _builtins.int
     """When the user agreed, Unix milliseconds."""
     expires_at: _builtins.int
-    """When the access token ends, Unix milliseconds; absent: the authorization server did not say."""
+    """When the access token expires, Unix milliseconds; absent: the authorization server did not say."""
     renewable: _builtins.bool
     """Whether it is then renewed without asking the user."""
     in_use: _builtins.bool
-    """Whether mcp.json has this server, with `oauth`: else nothing uses the authorization."""
+    """Whether mcp.json has this server, with `oauth`; if not, the authorization is unused."""
     def __init__(
         self,
         *,
@@ -175,7 +175,7 @@ Global___Authorization: _TypeAlias = Authorization  # noqa: Y015
 
 @_typing.final
 class RevokeAuthorizationRequest(_message.Message):
-    """Which authorization."""
+    """Selects an authorization to revoke."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -197,14 +197,14 @@ Global___RevokeAuthorizationRequest: _TypeAlias = RevokeAuthorizationRequest  # 
 
 @_typing.final
 class RevokeAuthorizationResponse(_message.Message):
-    """It is taken back."""
+    """The revoked authorization."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     REVOKED_AT_ISSUER_FIELD_NUMBER: _builtins.int
     revoked_at_issuer: _builtins.bool
-    """Whether the authorization server says that it has forgotten the tokens, too; if not, they are good there until they
-    end, for whoever may have them: nobody here does.
+    """Whether the authorization server confirmed that it revoked the tokens too. If not, it accepts them until they
+    expire, but Headrace no longer has them.
     """
     def __init__(
         self,
@@ -221,7 +221,7 @@ Global___RevokeAuthorizationResponse: _TypeAlias = RevokeAuthorizationResponse  
 
 @_typing.final
 class ListToolsRequest(_message.Message):
-    """Which tools."""
+    """Filters the list of tools."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -231,7 +231,7 @@ class ListToolsRequest(_message.Message):
     """Only tools that are listed for every caller."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only tools with these names; empty: all. A name that no tool has is left out of the answer."""
+        """Only tools with these names; empty: all. Unknown names are ignored."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ Global___ListToolsResponse: _TypeAlias = ListToolsResponse  # noqa: Y015
 
 @_typing.final
 class GetToolRequest(_message.Message):
-    """Which tool."""
+    """Selects a tool."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -302,7 +302,7 @@ class GetToolResponse(_message.Message):
     TOOL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tool(self) -> Global___Tool:
-        """As it is in force."""
+        """The active definition."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class Tool(_message.Message):
     RESULT_SCHEMA_FIELD_NUMBER: _builtins.int
     PER_USER_SERVER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name, unique without regard to case."""
+    """Name, unique regardless of case."""
     description: _builtins.str
     """What it does and when to use it."""
     parameters: _builtins.str
@@ -354,35 +354,35 @@ class Tool(_message.Message):
     effect: _builtins.str
     """read, idempotent or once."""
     after_call_hint: _builtins.str
-    """A hint for the system prompt: what to do after this tool was called."""
+    """A hint for the system prompt: what to do after calling this tool."""
     viewport_key: _builtins.str
     """Frontend tools: the view to show."""
     unavailable: _builtins.str
-    """Why it cannot be executed here; absent when it can."""
+    """Why it cannot be executed here; absent if it can."""
     approval: _builtins.str
-    """Whether a person is asked before it runs: allow, ask or deny; absent: the approval rules decide alone."""
+    """Whether a person must approve before it runs: allow, ask or deny; absent: only the approval rules decide."""
     always_available: _builtins.bool
-    """Every agent that may use tools sees it without listing it."""
+    """Whether every agent that may use tools sees it without listing it."""
     category: _builtins.str
-    """For people who look for a tool, for example network."""
+    """Category for people looking for a tool, for example network."""
     timeout_ms: _builtins.int
-    """Frontend tools: how long a submit is waited for, in milliseconds; absent: 300,000."""
+    """Frontend tools: how long to wait for a submit, in milliseconds; absent: 300,000."""
     asks_model: _builtins.bool
-    """It asks a model while it runs: a part of the run's budget is reserved for it."""
+    """Whether it calls a model while it runs; a part of the run's budget is reserved for it."""
     result_schema: _builtins.str
-    """Frontend tools: the JSON Schema of what a person may submit; absent: any JSON."""
+    """Frontend tools: JSON Schema of a valid submit; absent: any JSON."""
     per_user_server: _builtins.str
-    """The tool's MCP server, if that lists its tools only for users who have authorized Headrace, to each their own.
-    Every caller has one such tool, `<server>__connect`; it asks the user to authorize.
+    """The tool's MCP server, if that lists its tools only for users who have authorized Headrace, each with their own
+    list. Every caller has one such tool, `<server>__connect`; it asks the user to authorize.
     """
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words for the same."""
+        """Labels for people looking for a tool."""
 
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
-        """Who may answer where a run waits for a person with it; absent: as approvals.yaml says, and the requester alone where
-        that says nothing.
+        """Who may answer when a run waits for a person with this tool; absent: as in approvals.yaml, or only the requester if
+        that has no rule.
         """
 
     def __init__(
@@ -452,7 +452,7 @@ Global___Tool: _TypeAlias = Tool  # noqa: Y015
 
 @_typing.final
 class ExecuteRequest(_message.Message):
-    """One call."""
+    """A call to execute."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -475,23 +475,23 @@ class ExecuteRequest(_message.Message):
     arguments: _builtins.str
     """JSON object, as the model wrote it; validated against the tool's schema before anything runs."""
     effect_key: _builtins.str
-    """Names the effect: run, call and the hash of the canonical arguments."""
+    """Key of the effect: run, call and the hash of the canonical arguments."""
     chat_id: _builtins.str
-    """The chat, whose workspace is used."""
+    """The chat with the workspace to use."""
     timeout_ms: _builtins.int
-    """Greatest wall-clock time in milliseconds; 0: the tool's default."""
+    """Maximum wall-clock time in milliseconds; 0: the tool's default."""
     @_builtins.property
     def model(self) -> Global___ToolModel:
-        """The agent's model, for tools that ask one; absent: such tools fail."""
+        """The agent's model, for tools that call one; absent: such tools fail."""
 
     @_builtins.property
     def budget(self) -> Global___ToolBudget:
-        """What such a tool may spend."""
+        """Budget for such a tool's model calls."""
 
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputAnswer]:
-        """What people have answered to what the call has asked before (`asks`), under the same effect key. What is known of
-        its course is kept under that key, so these are all that a new attempt needs.
+        """People's answers to earlier questions of the call (`asks`), under the same effect key. The call's progress is
+        stored under that key, so that a new attempt needs nothing else.
         """
 
     def __init__(
@@ -526,11 +526,11 @@ class InputAnswer(_message.Message):
     ACTION_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The need's name."""
     action: _builtins.str
-    """accept: `content` is the answer; decline: the person does not give one; cancel: nobody answered in time."""
+    """accept: `content` is the answer; decline: the person refused to answer; cancel: no one answered in time."""
     content: _builtins.str
-    """JSON that fits the schema; absent for an address that was visited."""
+    """JSON that matches the schema; absent for a visited address."""
     def __init__(
         self,
         *,
@@ -550,7 +550,7 @@ Global___InputAnswer: _TypeAlias = InputAnswer  # noqa: Y015
 
 @_typing.final
 class ToolModel(_message.Message):
-    """A model for a tool's own questions."""
+    """A model for a tool's own calls."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -562,7 +562,7 @@ class ToolModel(_message.Message):
     model: _builtins.str
     """Model."""
     max_tokens: _builtins.int
-    """Greatest number of tokens of an answer; absent: the provider's default."""
+    """Maximum number of tokens of an answer; absent: the provider's default."""
     def __init__(
         self,
         *,
@@ -582,7 +582,7 @@ Global___ToolModel: _TypeAlias = ToolModel  # noqa: Y015
 
 @_typing.final
 class ToolBudget(_message.Message):
-    """A reservation of a run's budget, settled by the usage that the tool reports."""
+    """A reservation from a run's budget, settled by the usage that the tool reports."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -594,15 +594,15 @@ class ToolBudget(_message.Message):
     model_calls: _builtins.int
     """Model calls."""
     tokens: _builtins.int
-    """Tokens, both ways; absent: no limit."""
+    """Input and output tokens; absent: no limit."""
     cost_usd: _builtins.float
     """US dollars; absent: no limit."""
     input_usd_per_mtok: _builtins.float
-    """US dollars for a million input tokens, by which cost_usd is reserved and unreported calls are charged; absent when
-    no price is known.
+    """US dollars per million input tokens, used to reserve cost_usd and to charge unreported calls; absent if no price is
+    known.
     """
     output_usd_per_mtok: _builtins.float
-    """US dollars for a million output tokens, likewise."""
+    """US dollars per million output tokens, likewise."""
     def __init__(
         self,
         *,
@@ -637,7 +637,7 @@ Global___ToolBudget: _TypeAlias = ToolBudget  # noqa: Y015
 
 @_typing.final
 class ToolDelta(_message.Message):
-    """What a tool does."""
+    """An event of a running tool."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -657,19 +657,19 @@ class ToolDelta(_message.Message):
 
     @_builtins.property
     def artifact(self) -> _agent_pb2.ArtifactPublish:
-        """A file it has made."""
+        """A file that it produced."""
 
     @_builtins.property
     def source(self) -> _agent_pb2.SourceSnapshot:
-        """A source it has used."""
+        """A source that it used."""
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
-        """What its model calls have cost so far; the last one counts."""
+        """Cost of its model calls so far; the last one counts."""
 
     @_builtins.property
     def sampling(self) -> Global___ToolSampling:
-        """Its server has asked the agent's model, which the run's log tells."""
+        """Its server has called the agent's model; recorded in the run's log."""
 
     def __init__(
         self,
@@ -693,13 +693,13 @@ Global___ToolDelta: _TypeAlias = ToolDelta  # noqa: Y015
 
 @_typing.final
 class ToolSampling(_message.Message):
-    """The server of a tool has asked the agent's model; what that has cost is in `usage`."""
+    """A tool's server has called the agent's model; `usage` has the cost."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGE_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """Who has asked, how often and at what cost, for people."""
+    """Which server, how many calls and at what cost, as text for people."""
     def __init__(
         self,
         *,
@@ -741,7 +741,7 @@ Global___ToolOutputDelta: _TypeAlias = ToolOutputDelta  # noqa: Y015
 
 @_typing.final
 class ToolOutcome(_message.Message):
-    """How a tool has ended."""
+    """Outcome of a tool."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -752,25 +752,25 @@ class ToolOutcome(_message.Message):
     NEEDS_FIELD_NUMBER: _builtins.int
     ASKS_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
-    """False when it has failed or did not run."""
+    """False if it failed or did not run."""
     result: _builtins.str
-    """What the model gets; at most 30,000 characters."""
+    """The result for the model; at most 30,000 characters."""
     tool_params: _builtins.str
-    """The arguments as they ran: JSON; absent when they were refused."""
+    """The arguments as they ran: JSON; absent if they were refused."""
     @_builtins.property
     def shown_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Pictures and sounds in the workspace, by path, that a model which takes them is shown beside the text; at most 8."""
+        """Paths of images and sounds in the workspace to show, along with the text, to a model that accepts them; at most 8."""
 
     @_builtins.property
     def needs(self) -> _common_pb2.CredentialNeed:
-        """The credential without which it did not run, or that was refused; nothing has taken effect, and the same call may be
-        executed again with it, as metadata `x-tool-<name>-credential`. Absent: none is missing.
+        """The credential that is missing or was refused, so that it did not run; nothing has taken effect, and the same call
+        may be executed again with it, as metadata `x-tool-<name>-credential`. Absent: none is missing.
         """
 
     @_builtins.property
     def asks(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.InputNeed]:
-        """What its server wants to know of a person; the call is not over, and goes on when it is executed again with `answers`.
-        Until then it answers the same. Empty: nothing.
+        """Input that its server needs from a person. The call is not over: it continues when executed again with `answers`,
+        and until then returns the same. Empty: none.
         """
 
     def __init__(
@@ -800,7 +800,7 @@ Global___ToolOutcome: _TypeAlias = ToolOutcome  # noqa: Y015
 
 @_typing.final
 class CheckEffectRequest(_message.Message):
-    """Which effect."""
+    """Selects an effect."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -808,7 +808,7 @@ class CheckEffectRequest(_message.Message):
     TOOL_NAME_FIELD_NUMBER: _builtins.int
     CHAT_ID_FIELD_NUMBER: _builtins.int
     effect_key: _builtins.str
-    """As given to Execute."""
+    """As passed to Execute."""
     tool_name: _builtins.str
     """Name of the tool."""
     chat_id: _builtins.str
@@ -830,7 +830,7 @@ Global___CheckEffectRequest: _TypeAlias = CheckEffectRequest  # noqa: Y015
 
 @_typing.final
 class CheckEffectResponse(_message.Message):
-    """What is known of it."""
+    """Known state of an effect."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -840,7 +840,7 @@ class CheckEffectResponse(_message.Message):
     """done, not_done or unknown."""
     @_builtins.property
     def result(self) -> Global___ToolOutcome:
-        """The result, when it is done and known."""
+        """The result, if it is done and known."""
 
     def __init__(
         self,
@@ -912,16 +912,16 @@ class Skill(_message.Message):
     id: _builtins.str
     """Its folder's name."""
     name: _builtins.str
-    """Name for people."""
+    """Display name."""
     description: _builtins.str
     """When to use it."""
     path: _builtins.str
-    """Path that its SKILL.md has in a workspace it is linked into."""
+    """Path of its SKILL.md in a workspace that it is linked into."""
     unavailable: _builtins.str
-    """Why it cannot be used here; absent when it can."""
+    """Why it cannot be used here; absent if it can."""
     @_builtins.property
     def file_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Upload types it claims, for example pdf."""
+        """Upload types that it handles, for example pdf."""
 
     def __init__(
         self,
@@ -945,7 +945,7 @@ Global___Skill: _TypeAlias = Skill  # noqa: Y015
 
 @_typing.final
 class LinkSkillRequest(_message.Message):
-    """What to link where."""
+    """Selects a skill and a chat."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -971,7 +971,7 @@ Global___LinkSkillRequest: _TypeAlias = LinkSkillRequest  # noqa: Y015
 
 @_typing.final
 class LinkSkillResponse(_message.Message):
-    """Where it is."""
+    """Location of a linked skill."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -980,7 +980,7 @@ class LinkSkillResponse(_message.Message):
     path: _builtins.str
     """Path of its SKILL.md in the workspace."""
     interpreter: _builtins.str
-    """Path in the workspace of a Python that has its dependencies, for commands."""
+    """Path in the workspace of a Python with its dependencies, for commands."""
     def __init__(
         self,
         *,
@@ -997,7 +997,7 @@ Global___LinkSkillResponse: _TypeAlias = LinkSkillResponse  # noqa: Y015
 
 @_typing.final
 class GetViewportRequest(_message.Message):
-    """Which view."""
+    """Selects a view."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1059,10 +1059,10 @@ class UploadFileRequest(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """At most 1 MiB of the bytes."""
+    """Bytes, at most 1 MiB per message."""
     @_builtins.property
     def start(self) -> Global___UploadStart:
-        """Once; before, between or after the bytes."""
+        """Exactly once; before, between or after the bytes."""
 
     def __init__(
         self,
@@ -1082,7 +1082,7 @@ Global___UploadFileRequest: _TypeAlias = UploadFileRequest  # noqa: Y015
 
 @_typing.final
 class UploadStart(_message.Message):
-    """What is uploaded."""
+    """Describes an upload."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1096,15 +1096,13 @@ class UploadStart(_message.Message):
     name: _builtins.str
     """File name."""
     request_id: _builtins.str
-    """The caller's id of this request."""
+    """Id of this request, chosen by the caller."""
     size_bytes: _builtins.int
-    """Size in bytes: a stream that carries fewer or more is refused. Sent behind the bytes, a start needs none, because a
-    stream that was cut short does not have it; else state it.
+    """Size in bytes; a stream with fewer or more is refused. Required unless the start is sent after the bytes, because a
+    truncated stream then lacks it.
     """
     folder: _builtins.str
-    """uploads: what the user gives, the default; outputs: what a model has made for the user, whose pictures keep their
-    size.
-    """
+    """uploads (default): a user's files; outputs: a model's files for the user, with images kept at full size."""
     def __init__(
         self,
         *,
@@ -1139,14 +1137,14 @@ Global___UploadStart: _TypeAlias = UploadStart  # noqa: Y015
 
 @_typing.final
 class UploadFileResponse(_message.Message):
-    """What was uploaded."""
+    """An uploaded file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHAT_ID_FIELD_NUMBER: _builtins.int
     REFERENCE_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
-    """The chat, made for the file when none was given: queries that refer to the file have to name it."""
+    """The chat, generated if none was given; queries that refer to the file must name it."""
     @_builtins.property
     def reference(self) -> _common_pb2.Reference:
         """Pass it in a query of this chat."""
@@ -1167,7 +1165,7 @@ Global___UploadFileResponse: _TypeAlias = UploadFileResponse  # noqa: Y015
 
 @_typing.final
 class ReadFileRequest(_message.Message):
-    """Which bytes."""
+    """Selects bytes of a file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1180,9 +1178,9 @@ class ReadFileRequest(_message.Message):
     path: _builtins.str
     """Path in the workspace."""
     offset: _builtins.int
-    """First byte wanted; negative: so many bytes before the end."""
+    """First byte to read; negative: that many bytes before the end."""
     length: _builtins.int
-    """Bytes wanted, fewer at the end of the file; 0: to the end."""
+    """Number of bytes, fewer at the end of the file; 0: to the end."""
     def __init__(
         self,
         *,
@@ -1211,7 +1209,7 @@ class ReadFileResponse(_message.Message):
     """Bytes, at most 64 KiB."""
     @_builtins.property
     def info(self) -> Global___FileInfo:
-        """What is read; in the first piece only."""
+        """Describes the file; in the first piece only."""
 
     def __init__(
         self,
@@ -1269,7 +1267,7 @@ Global___FileInfo: _TypeAlias = FileInfo  # noqa: Y015
 
 @_typing.final
 class ListFilesRequest(_message.Message):
-    """Which folder."""
+    """Selects a folder."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1278,7 +1276,7 @@ class ListFilesRequest(_message.Message):
     chat_id: _builtins.str
     """The chat."""
     path: _builtins.str
-    """Folder in the workspace; empty: all of it."""
+    """Folder in the workspace; empty: the whole workspace."""
     def __init__(
         self,
         *,
@@ -1302,7 +1300,7 @@ class ListFilesResponse(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
     has_more: _builtins.bool
-    """The folder has more."""
+    """Whether the folder has more."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileInfo]:
         """Ordered by path; at most 2,000."""
@@ -1323,7 +1321,7 @@ Global___ListFilesResponse: _TypeAlias = ListFilesResponse  # noqa: Y015
 
 @_typing.final
 class EraseOwnedDataRequest(_message.Message):
-    """Whose data is to go."""
+    """Selects the data to erase."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1335,18 +1333,18 @@ class EraseOwnedDataRequest(_message.Message):
     tenant: _builtins.str
     """The tenant."""
     user: _builtins.str
-    """The user; empty: all of the tenant."""
+    """The user; empty: the whole tenant."""
     @_builtins.property
     def redacted(self) -> _containers.RepeatedCompositeFieldContainer[_data_pb2.ChatRuns]:
-        """Runs of the user in others' chats: the records of their calls go, the chats' files stay."""
+        """Runs of the user in others' chats: the records of their calls are erased, the chats' files are kept."""
 
     @_builtins.property
     def held_chat_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Chats whose files stay."""
+        """Chats with files that are kept."""
 
     @_builtins.property
     def held_users(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Users whose files stay."""
+        """Users with files that are kept."""
 
     def __init__(
         self,
@@ -1367,7 +1365,7 @@ Global___EraseOwnedDataRequest: _TypeAlias = EraseOwnedDataRequest  # noqa: Y015
 
 @_typing.final
 class EraseOwnedDataResponse(_message.Message):
-    """What went."""
+    """Counts of erased items."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

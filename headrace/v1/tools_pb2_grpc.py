@@ -28,7 +28,7 @@ if _version_not_supported:
 
 
 class ToolServiceStub(object):
-    """Executes tools and keeps workspaces. Holds no provider key and no database credential.
+    """Executes tools and keeps workspaces. Has no provider key and no database credential.
     """
 
     def __init__(self, channel):
@@ -120,21 +120,22 @@ class ToolServiceStub(object):
 
 
 class ToolServiceServicer(object):
-    """Executes tools and keeps workspaces. Holds no provider key and no database credential.
+    """Executes tools and keeps workspaces. Has no provider key and no database credential.
     """
 
     def ListTools(self, request, context):
-        """List the tools in force, ordered by name.
+        """List the active tools, ordered by name.
 
-        Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
-        server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
+        Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller only. Its
+        server is called with the caller's own authorization; if it does not answer within 5 s, its last known tools are
+        listed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTool(self, request, context):
-        """Get one tool; case does not matter.
+        """Get one tool; the name is case-insensitive.
 
         Changes nothing. Errors: NOT_FOUND.
         """
@@ -143,38 +144,36 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Execute(self, request, context):
-        """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
-        checked, and the result is OK: what it does is the front end's.
+        """Execute one call of a backend tool and stream its progress. For an action or a frontend tool, only the arguments
+        are checked and the result is OK: the front end performs it.
 
-        Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-        failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-        Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
-        again; `result` exactly once, last.
-        Leaving the stream stops the tool and everything it started within 500 ms.
+        Effect: the tool's own, by its effect class. A problem that the model can act on (wrong arguments, a failed
+        command, a missing file, no sandbox to run in) is a result with ok false, never an error.
+        Order: output, artifacts, sources and the usage so far as they occur; if a model was called, the whole `usage`
+        again; `result` exactly once, last. Leaving the stream stops the tool and everything it started within 500 ms.
         Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
-        Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
-        result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
-        tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
+        Idempotency: a read tool runs again. For other tools, a call whose effect key has ended returns the recorded
+        result. A call that was started and has no known end runs again if the tool is idempotent; for a once tool the
+        result has ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CheckEffect(self, request, context):
-        """Ask whether a call's effect took place, after a crash.
+        """Check after a crash whether a call's effect took place.
 
         Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-        leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
-        done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
-        Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
-        call.
+        leaves no record, or waits for a person's answer and will ask again when executed. done: it has ended, with this
+        result. unknown: it began and has no known end, or is still running. Records are kept as long as unused workspaces
+        (7 days). Errors: INVALID_REQUEST if the key belongs to another tool's call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSkills(self, request, context):
-        """List the skills in force, ordered by id. Changes nothing.
+        """List the active skills, ordered by id. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,9 +182,9 @@ class ToolServiceServicer(object):
     def LinkSkill(self, request, context):
         """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-        Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+        Idempotent. Changes that a command made to it are undone. The first link of a skill with dependencies takes as long
         as installing them, at most 300 s.
-        Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+        Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE if it is broken, its dependencies cannot be installed, or the
         workspace has no room for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -202,17 +201,17 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UploadFile(self, request_iterator, context):
-        """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
+        """Upload a file to a chat's workspace; one message names it, the others carry its bytes in order.
 
-        Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-        Uploaded pictures with a side above 2000 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
+        images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-        Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
+        Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
+        OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
-        before `data` in the answer, and in the header X-Chat-Id.
+        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+        precedes `data` in the reply, and is in the header X-Chat-Id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,10 +220,11 @@ class ToolServiceServicer(object):
     def ReadFile(self, request, context):
         """Read a file of a chat's workspace, or a range of it, in order.
 
-        Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
-        OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+        Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or is not a file);
+        OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` has the size); INTERRUPTED (truncated while being read).
 
-        Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
+        Over HTTP: the bytes themselves, with Range, ETag and HEAD; content that a browser could run is sent as an
+        attachment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,34 +240,35 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CompleteAuthorization(self, request, context):
-        """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+        """Complete an authorization with the parameters that the authorization server sent to the redirectUrl of mcp.json,
+        through the user's browser.
 
-        Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
-        the user's calls from now on. A state counts once, for an hour.
-        Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-        OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
+        Effect: the code is exchanged for tokens. They are stored, encrypted, for this user and MCP server only, and used
+        in the user's calls from now on. A state can be used once, within an hour.
+        Errors: NOT_FOUND (the state is unknown, used, expired, or another user's); INVALID_REQUEST (refused by the user or
+        the authorization server, or the issuer is not the expected one); PROVIDER_UNAVAILABLE (it does not answer);
+        OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAuthorizations(self, request, context):
-        """List where the caller has authorized Headrace (OAuth), ordered by server.
+        """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
 
-        Changes nothing. Nobody sees another user's, and no token is ever shown.
+        Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeAuthorization(self, request, context):
-        """Take the caller's authorization of an MCP server back.
+        """Revoke the caller's authorization of an MCP server.
 
-        Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
-        further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
-        (RFC 7009), where it has a place for that: whether it did is said, and no error.
-        Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+        Effect: before the reply, its tokens are deleted for all replicas, and sessions opened with them accept no further
+        calls; the next call that needs the authorization asks the user again. The authorization server is asked to revoke
+        them too (RFC 7009), if it has an endpoint for that; its outcome is returned and is not an error.
+        Errors: NOT_FOUND (the caller has not authorized this server, or has revoked it); OVERLOADED (the audit log cannot
         be written; nothing is changed).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -275,30 +276,30 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListLimits(self, request, context):
-        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+        """List the limits that this service applies to the caller, for OperatorService.GetLimits.
 
-        Changes nothing. Errors: none of its own.
+        Changes nothing. Errors: none specific to this RPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadOwnedData(self, request, context):
-        """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
-        names of MCP servers that the user has authorized. For services alone.
+        """Read a user's data in the tools service as entries of an archive: files of the user's workspaces, records of calls,
+        and the names of MCP servers that the user has authorized. For services only.
 
-        Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
-        or filled up to the size that was said.
+        Changes nothing. Requires the scope admin for users other than the caller. A file that changes while it is read is
+        truncated or padded to its announced size.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EraseOwnedData(self, request, context):
-        """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
-        and interpreters that run. For services alone, on their own account.
+        """Erase the data of a user or a tenant in the tools service: workspaces with their files, records of calls, tokens of
+        MCP servers, and running interpreters. For services only, on their own account.
 
-        Idempotent: what is gone is not counted again. Files of held chats and users stay.
+        Idempotent: data that is already erased is not counted again. Files of held chats and users are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -396,7 +397,7 @@ def add_ToolServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ToolService(object):
-    """Executes tools and keeps workspaces. Holds no provider key and no database credential.
+    """Executes tools and keeps workspaces. Has no provider key and no database credential.
     """
 
     @staticmethod

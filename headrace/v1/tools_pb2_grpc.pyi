@@ -29,54 +29,53 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ToolServiceStub:
-    """Executes tools and keeps workspaces. Holds no provider key and no database credential."""
+    """Executes tools and keeps workspaces. Has no provider key and no database credential."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ToolServiceAsyncStub: ...
     ListTools: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]
-    """List the tools in force, ordered by name.
+    """List the active tools, ordered by name.
 
-    Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
-    server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
+    Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller only. Its
+    server is called with the caller's own authorization; if it does not answer within 5 s, its last known tools are
+    listed.
     """
     GetTool: _grpc.UnaryUnaryMultiCallable[_tools_pb2.GetToolRequest, _tools_pb2.GetToolResponse]
-    """Get one tool; case does not matter.
+    """Get one tool; the name is case-insensitive.
 
     Changes nothing. Errors: NOT_FOUND.
     """
     Execute: _grpc.UnaryStreamMultiCallable[_tools_pb2.ExecuteRequest, _tools_pb2.ToolDelta]
-    """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
-    checked, and the result is OK: what it does is the front end's.
+    """Execute one call of a backend tool and stream its progress. For an action or a frontend tool, only the arguments
+    are checked and the result is OK: the front end performs it.
 
-    Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-    failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-    Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
-    again; `result` exactly once, last.
-    Leaving the stream stops the tool and everything it started within 500 ms.
+    Effect: the tool's own, by its effect class. A problem that the model can act on (wrong arguments, a failed
+    command, a missing file, no sandbox to run in) is a result with ok false, never an error.
+    Order: output, artifacts, sources and the usage so far as they occur; if a model was called, the whole `usage`
+    again; `result` exactly once, last. Leaving the stream stops the tool and everything it started within 500 ms.
     Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
-    Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
-    result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
-    tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
+    Idempotency: a read tool runs again. For other tools, a call whose effect key has ended returns the recorded
+    result. A call that was started and has no known end runs again if the tool is idempotent; for a once tool the
+    result has ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
     """
     CheckEffect: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]
-    """Ask whether a call's effect took place, after a crash.
+    """Check after a crash whether a call's effect took place.
 
     Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-    leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
-    done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
-    Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
-    call.
+    leaves no record, or waits for a person's answer and will ask again when executed. done: it has ended, with this
+    result. unknown: it began and has no known end, or is still running. Records are kept as long as unused workspaces
+    (7 days). Errors: INVALID_REQUEST if the key belongs to another tool's call.
     """
     ListSkills: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListSkillsRequest, _tools_pb2.ListSkillsResponse]
-    """List the skills in force, ordered by id. Changes nothing."""
+    """List the active skills, ordered by id. Changes nothing."""
     LinkSkill: _grpc.UnaryUnaryMultiCallable[_tools_pb2.LinkSkillRequest, _tools_pb2.LinkSkillResponse]
     """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-    Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+    Idempotent. Changes that a command made to it are undone. The first link of a skill with dependencies takes as long
     as installing them, at most 300 s.
-    Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+    Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE if it is broken, its dependencies cannot be installed, or the
     workspace has no room for it.
     """
     GetViewport: _grpc.UnaryUnaryMultiCallable[_tools_pb2.GetViewportRequest, _tools_pb2.GetViewportResponse]
@@ -85,25 +84,26 @@ class ToolServiceStub:
     Changes nothing. Errors: NOT_FOUND.
     """
     UploadFile: _grpc.StreamUnaryMultiCallable[_tools_pb2.UploadFileRequest, _tools_pb2.UploadFileResponse]
-    """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
+    """Upload a file to a chat's workspace; one message names it, the others carry its bytes in order.
 
-    Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-    Uploaded pictures with a side above 2000 px are stored smaller. Without a chat_id a chat id is made and returned.
+    Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
+    images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-    Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
+    Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
+    OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
-    before `data` in the answer, and in the header X-Chat-Id.
+    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+    precedes `data` in the reply, and is in the header X-Chat-Id.
     """
     ReadFile: _grpc.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]
     """Read a file of a chat's workspace, or a range of it, in order.
 
-    Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
-    OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+    Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or is not a file);
+    OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` has the size); INTERRUPTED (truncated while being read).
 
-    Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
+    Over HTTP: the bytes themselves, with Range, ETag and HEAD; content that a browser could run is sent as an
+    attachment.
     """
     ListFiles: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListFilesRequest, _tools_pb2.ListFilesResponse]
     """List files of a chat's workspace, ordered by path, without links. Changes nothing.
@@ -111,94 +111,94 @@ class ToolServiceStub:
     Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
     """
     CompleteAuthorization: _grpc.UnaryUnaryMultiCallable[_tools_pb2.CompleteAuthorizationRequest, _tools_pb2.CompleteAuthorizationResponse]
-    """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+    """Complete an authorization with the parameters that the authorization server sent to the redirectUrl of mcp.json,
+    through the user's browser.
 
-    Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
-    the user's calls from now on. A state counts once, for an hour.
-    Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-    OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
+    Effect: the code is exchanged for tokens. They are stored, encrypted, for this user and MCP server only, and used
+    in the user's calls from now on. A state can be used once, within an hour.
+    Errors: NOT_FOUND (the state is unknown, used, expired, or another user's); INVALID_REQUEST (refused by the user or
+    the authorization server, or the issuer is not the expected one); PROVIDER_UNAVAILABLE (it does not answer);
+    OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
     """
     ListAuthorizations: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]
-    """List where the caller has authorized Headrace (OAuth), ordered by server.
+    """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
 
-    Changes nothing. Nobody sees another user's, and no token is ever shown.
+    Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
     """
     RevokeAuthorization: _grpc.UnaryUnaryMultiCallable[_tools_pb2.RevokeAuthorizationRequest, _tools_pb2.RevokeAuthorizationResponse]
-    """Take the caller's authorization of an MCP server back.
+    """Revoke the caller's authorization of an MCP server.
 
-    Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
-    further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
-    (RFC 7009), where it has a place for that: whether it did is said, and no error.
-    Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+    Effect: before the reply, its tokens are deleted for all replicas, and sessions opened with them accept no further
+    calls; the next call that needs the authorization asks the user again. The authorization server is asked to revoke
+    them too (RFC 7009), if it has an endpoint for that; its outcome is returned and is not an error.
+    Errors: NOT_FOUND (the caller has not authorized this server, or has revoked it); OVERLOADED (the audit log cannot
     be written; nothing is changed).
     """
     ListLimits: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]
-    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+    """List the limits that this service applies to the caller, for OperatorService.GetLimits.
 
-    Changes nothing. Errors: none of its own.
+    Changes nothing. Errors: none specific to this RPC.
     """
     ReadOwnedData: _grpc.UnaryStreamMultiCallable[_data_pb2.ExportDataRequest, _data_pb2.ArchivePiece]
-    """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
-    names of MCP servers that the user has authorized. For services alone.
+    """Read a user's data in the tools service as entries of an archive: files of the user's workspaces, records of calls,
+    and the names of MCP servers that the user has authorized. For services only.
 
-    Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
-    or filled up to the size that was said.
+    Changes nothing. Requires the scope admin for users other than the caller. A file that changes while it is read is
+    truncated or padded to its announced size.
     """
     EraseOwnedData: _grpc.UnaryUnaryMultiCallable[_tools_pb2.EraseOwnedDataRequest, _tools_pb2.EraseOwnedDataResponse]
-    """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
-    and interpreters that run. For services alone, on their own account.
+    """Erase the data of a user or a tenant in the tools service: workspaces with their files, records of calls, tokens of
+    MCP servers, and running interpreters. For services only, on their own account.
 
-    Idempotent: what is gone is not counted again. Files of held chats and users stay.
+    Idempotent: data that is already erased is not counted again. Files of held chats and users are kept.
     """
 
 @_typing.type_check_only
 class ToolServiceAsyncStub(ToolServiceStub):
-    """Executes tools and keeps workspaces. Holds no provider key and no database credential."""
+    """Executes tools and keeps workspaces. Has no provider key and no database credential."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListTools: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolsRequest, _tools_pb2.ListToolsResponse]  # type: ignore[assignment]
-    """List the tools in force, ordered by name.
+    """List the active tools, ordered by name.
 
-    Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
-    server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
+    Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller only. Its
+    server is called with the caller's own authorization; if it does not answer within 5 s, its last known tools are
+    listed.
     """
     GetTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.GetToolRequest, _tools_pb2.GetToolResponse]  # type: ignore[assignment]
-    """Get one tool; case does not matter.
+    """Get one tool; the name is case-insensitive.
 
     Changes nothing. Errors: NOT_FOUND.
     """
     Execute: _aio.UnaryStreamMultiCallable[_tools_pb2.ExecuteRequest, _tools_pb2.ToolDelta]  # type: ignore[assignment]
-    """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
-    checked, and the result is OK: what it does is the front end's.
+    """Execute one call of a backend tool and stream its progress. For an action or a frontend tool, only the arguments
+    are checked and the result is OK: the front end performs it.
 
-    Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-    failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-    Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
-    again; `result` exactly once, last.
-    Leaving the stream stops the tool and everything it started within 500 ms.
+    Effect: the tool's own, by its effect class. A problem that the model can act on (wrong arguments, a failed
+    command, a missing file, no sandbox to run in) is a result with ok false, never an error.
+    Order: output, artifacts, sources and the usage so far as they occur; if a model was called, the whole `usage`
+    again; `result` exactly once, last. Leaving the stream stops the tool and everything it started within 500 ms.
     Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
-    Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
-    result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
-    tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
+    Idempotency: a read tool runs again. For other tools, a call whose effect key has ended returns the recorded
+    result. A call that was started and has no known end runs again if the tool is idempotent; for a once tool the
+    result has ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
     """
     CheckEffect: _aio.UnaryUnaryMultiCallable[_tools_pb2.CheckEffectRequest, _tools_pb2.CheckEffectResponse]  # type: ignore[assignment]
-    """Ask whether a call's effect took place, after a crash.
+    """Check after a crash whether a call's effect took place.
 
     Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-    leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
-    done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
-    Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
-    call.
+    leaves no record, or waits for a person's answer and will ask again when executed. done: it has ended, with this
+    result. unknown: it began and has no known end, or is still running. Records are kept as long as unused workspaces
+    (7 days). Errors: INVALID_REQUEST if the key belongs to another tool's call.
     """
     ListSkills: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListSkillsRequest, _tools_pb2.ListSkillsResponse]  # type: ignore[assignment]
-    """List the skills in force, ordered by id. Changes nothing."""
+    """List the active skills, ordered by id. Changes nothing."""
     LinkSkill: _aio.UnaryUnaryMultiCallable[_tools_pb2.LinkSkillRequest, _tools_pb2.LinkSkillResponse]  # type: ignore[assignment]
     """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-    Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+    Idempotent. Changes that a command made to it are undone. The first link of a skill with dependencies takes as long
     as installing them, at most 300 s.
-    Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+    Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE if it is broken, its dependencies cannot be installed, or the
     workspace has no room for it.
     """
     GetViewport: _aio.UnaryUnaryMultiCallable[_tools_pb2.GetViewportRequest, _tools_pb2.GetViewportResponse]  # type: ignore[assignment]
@@ -207,25 +207,26 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Changes nothing. Errors: NOT_FOUND.
     """
     UploadFile: _aio.StreamUnaryMultiCallable[_tools_pb2.UploadFileRequest, _tools_pb2.UploadFileResponse]  # type: ignore[assignment]
-    """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
+    """Upload a file to a chat's workspace; one message names it, the others carry its bytes in order.
 
-    Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-    Uploaded pictures with a side above 2000 px are stored smaller. Without a chat_id a chat id is made and returned.
+    Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
+    images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-    Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-    full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
+    Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
+    OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
-    before `data` in the answer, and in the header X-Chat-Id.
+    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+    precedes `data` in the reply, and is in the header X-Chat-Id.
     """
     ReadFile: _aio.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]  # type: ignore[assignment]
     """Read a file of a chat's workspace, or a range of it, in order.
 
-    Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
-    OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+    Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or is not a file);
+    OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` has the size); INTERRUPTED (truncated while being read).
 
-    Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
+    Over HTTP: the bytes themselves, with Range, ETag and HEAD; content that a browser could run is sent as an
+    attachment.
     """
     ListFiles: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListFilesRequest, _tools_pb2.ListFilesResponse]  # type: ignore[assignment]
     """List files of a chat's workspace, ordered by path, without links. Changes nothing.
@@ -233,49 +234,50 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Errors: NOT_FOUND (chat, folder); INVALID_REQUEST (the path leads out of the workspace).
     """
     CompleteAuthorization: _aio.UnaryUnaryMultiCallable[_tools_pb2.CompleteAuthorizationRequest, _tools_pb2.CompleteAuthorizationResponse]  # type: ignore[assignment]
-    """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+    """Complete an authorization with the parameters that the authorization server sent to the redirectUrl of mcp.json,
+    through the user's browser.
 
-    Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
-    the user's calls from now on. A state counts once, for an hour.
-    Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-    the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-    OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
+    Effect: the code is exchanged for tokens. They are stored, encrypted, for this user and MCP server only, and used
+    in the user's calls from now on. A state can be used once, within an hour.
+    Errors: NOT_FOUND (the state is unknown, used, expired, or another user's); INVALID_REQUEST (refused by the user or
+    the authorization server, or the issuer is not the expected one); PROVIDER_UNAVAILABLE (it does not answer);
+    OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
     """
     ListAuthorizations: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]  # type: ignore[assignment]
-    """List where the caller has authorized Headrace (OAuth), ordered by server.
+    """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
 
-    Changes nothing. Nobody sees another user's, and no token is ever shown.
+    Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
     """
     RevokeAuthorization: _aio.UnaryUnaryMultiCallable[_tools_pb2.RevokeAuthorizationRequest, _tools_pb2.RevokeAuthorizationResponse]  # type: ignore[assignment]
-    """Take the caller's authorization of an MCP server back.
+    """Revoke the caller's authorization of an MCP server.
 
-    Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
-    further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
-    (RFC 7009), where it has a place for that: whether it did is said, and no error.
-    Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+    Effect: before the reply, its tokens are deleted for all replicas, and sessions opened with them accept no further
+    calls; the next call that needs the authorization asks the user again. The authorization server is asked to revoke
+    them too (RFC 7009), if it has an endpoint for that; its outcome is returned and is not an error.
+    Errors: NOT_FOUND (the caller has not authorized this server, or has revoked it); OVERLOADED (the audit log cannot
     be written; nothing is changed).
     """
     ListLimits: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListLimitsRequest, _limits_pb2.ListLimitsResponse]  # type: ignore[assignment]
-    """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+    """List the limits that this service applies to the caller, for OperatorService.GetLimits.
 
-    Changes nothing. Errors: none of its own.
+    Changes nothing. Errors: none specific to this RPC.
     """
     ReadOwnedData: _aio.UnaryStreamMultiCallable[_data_pb2.ExportDataRequest, _data_pb2.ArchivePiece]  # type: ignore[assignment]
-    """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
-    names of MCP servers that the user has authorized. For services alone.
+    """Read a user's data in the tools service as entries of an archive: files of the user's workspaces, records of calls,
+    and the names of MCP servers that the user has authorized. For services only.
 
-    Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
-    or filled up to the size that was said.
+    Changes nothing. Requires the scope admin for users other than the caller. A file that changes while it is read is
+    truncated or padded to its announced size.
     """
     EraseOwnedData: _aio.UnaryUnaryMultiCallable[_tools_pb2.EraseOwnedDataRequest, _tools_pb2.EraseOwnedDataResponse]  # type: ignore[assignment]
-    """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
-    and interpreters that run. For services alone, on their own account.
+    """Erase the data of a user or a tenant in the tools service: workspaces with their files, records of calls, tokens of
+    MCP servers, and running interpreters. For services only, on their own account.
 
-    Idempotent: what is gone is not counted again. Files of held chats and users stay.
+    Idempotent: data that is already erased is not counted again. Files of held chats and users are kept.
     """
 
 class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Executes tools and keeps workspaces. Holds no provider key and no database credential."""
+    """Executes tools and keeps workspaces. Has no provider key and no database credential."""
 
     @_abc_1.abstractmethod
     def ListTools(
@@ -283,10 +285,11 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ListToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListToolsResponse, _abc.Awaitable[_tools_pb2.ListToolsResponse]]:
-        """List the tools in force, ordered by name.
+        """List the active tools, ordered by name.
 
-        Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller alone. Its
-        server is asked with the caller's own authorization; if it does not answer in 5 s, what it said last is listed.
+        Changes nothing. Complete: there is no paging. A tool with `per_user_server` is listed for the caller only. Its
+        server is called with the caller's own authorization; if it does not answer within 5 s, its last known tools are
+        listed.
         """
 
     @_abc_1.abstractmethod
@@ -295,7 +298,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.GetToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.GetToolResponse, _abc.Awaitable[_tools_pb2.GetToolResponse]]:
-        """Get one tool; case does not matter.
+        """Get one tool; the name is case-insensitive.
 
         Changes nothing. Errors: NOT_FOUND.
         """
@@ -306,18 +309,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ExecuteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tools_pb2.ToolDelta], _abc.AsyncIterator[_tools_pb2.ToolDelta]]:
-        """Execute one call of a backend tool and stream what it does. Of an action or a frontend tool only the arguments are
-        checked, and the result is OK: what it does is the front end's.
+        """Execute one call of a backend tool and stream its progress. For an action or a frontend tool, only the arguments
+        are checked and the result is OK: the front end performs it.
 
-        Effect: the tool's own, by its effect class. What the model can act on (wrong arguments, a command that
-        failed, a file that is not there, no sandbox to run in) is a result with ok false, never an error.
-        Order: output, artifacts, sources and the usage so far as they come; when a model was called, the whole `usage`
-        again; `result` exactly once, last.
-        Leaving the stream stops the tool and everything it started within 500 ms.
+        Effect: the tool's own, by its effect class. A problem that the model can act on (wrong arguments, a failed
+        command, a missing file, no sandbox to run in) is a result with ok false, never an error.
+        Order: output, artifacts, sources and the usage so far as they occur; if a model was called, the whole `usage`
+        again; `result` exactly once, last. Leaving the stream stops the tool and everything it started within 500 ms.
         Errors: NOT_FOUND (no such tool); INVALID_REQUEST; OVERLOADED (nothing was run, or this very call is running).
-        Idempotency: a read tool runs again. Of the others, a call whose effect key has ended is answered with the recorded
-        result; one that was started and not seen to end runs again when the tool is idempotent, and when it is a once
-        tool gets a result with ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
+        Idempotency: a read tool runs again. For other tools, a call whose effect key has ended returns the recorded
+        result. A call that was started and has no known end runs again if the tool is idempotent; for a once tool the
+        result has ok false, {"ok":false,"error":"unknown",…}. Without an effect key it always runs.
         """
 
     @_abc_1.abstractmethod
@@ -326,13 +328,12 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.CheckEffectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.CheckEffectResponse, _abc.Awaitable[_tools_pb2.CheckEffectResponse]]:
-        """Ask whether a call's effect took place, after a crash.
+        """Check after a crash whether a call's effect took place.
 
         Changes nothing. not_done: the tool never began with this key (it may have been prepared), or is a read tool, which
-        leaves no record, or it waits for a person's answer, and asks for it again when it is executed.
-        done: it has ended, with this result. unknown: it began and nobody saw its end, or it is still running.
-        Records are kept as long as unused workspaces (7 days). Errors: INVALID_REQUEST when the key is of another tool's
-        call.
+        leaves no record, or waits for a person's answer and will ask again when executed. done: it has ended, with this
+        result. unknown: it began and has no known end, or is still running. Records are kept as long as unused workspaces
+        (7 days). Errors: INVALID_REQUEST if the key belongs to another tool's call.
         """
 
     @_abc_1.abstractmethod
@@ -341,7 +342,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ListSkillsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListSkillsResponse, _abc.Awaitable[_tools_pb2.ListSkillsResponse]]:
-        """List the skills in force, ordered by id. Changes nothing."""
+        """List the active skills, ordered by id. Changes nothing."""
 
     @_abc_1.abstractmethod
     def LinkSkill(
@@ -351,9 +352,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tools_pb2.LinkSkillResponse, _abc.Awaitable[_tools_pb2.LinkSkillResponse]]:
         """Link a skill read-only into a chat's workspace and prepare its dependencies.
 
-        Idempotent. What a command has changed of it is put back. The first link of a skill with dependencies takes as long
+        Idempotent. Changes that a command made to it are undone. The first link of a skill with dependencies takes as long
         as installing them, at most 300 s.
-        Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE when it is broken, its dependencies cannot be installed, or the
+        Errors: NOT_FOUND (skill); SKILL_UNAVAILABLE if it is broken, its dependencies cannot be installed, or the
         workspace has no room for it.
         """
 
@@ -374,17 +375,17 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_tools_pb2.UploadFileRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.UploadFileResponse, _abc.Awaitable[_tools_pb2.UploadFileResponse]]:
-        """Store a file in a chat's workspace; one message names it, the others carry its bytes in order.
+        """Upload a file to a chat's workspace; one message names it, the others carry its bytes in order.
 
-        Effect: the file appears whole or not at all, under its name, or as `name (2).ext` when another one has it.
-        Uploaded pictures with a side above 2000 px are stored smaller. Without a chat_id a chat id is made and returned.
+        Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
+        images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-        Errors: INVALID_REQUEST (size over the type's limit, name, damaged picture); QUOTA_EXCEEDED (the workspace is
-        full); OVERLOADED (too many uploads at a time, disk full); STREAM_STALLED (not at its end after 10 minutes); ERASING.
+        Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
+        OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat stands
-        before `data` in the answer, and in the header X-Chat-Id.
+        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+        precedes `data` in the reply, and is in the header X-Chat-Id.
         """
 
     @_abc_1.abstractmethod
@@ -395,10 +396,11 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_tools_pb2.ReadFileResponse], _abc.AsyncIterator[_tools_pb2.ReadFileResponse]]:
         """Read a file of a chat's workspace, or a range of it, in order.
 
-        Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or names no file);
-        OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` says where that is); INTERRUPTED (cut short while read).
+        Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST (the path leads out of the workspace, or is not a file);
+        OUT_OF_RANGE (offset at or beyond the end; `sizeBytes` has the size); INTERRUPTED (truncated while being read).
 
-        Over HTTP: the bytes themselves, with Range, ETag and HEAD; what a browser could run comes as an attachment.
+        Over HTTP: the bytes themselves, with Range, ETag and HEAD; content that a browser could run is sent as an
+        attachment.
         """
 
     @_abc_1.abstractmethod
@@ -418,13 +420,14 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.CompleteAuthorizationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.CompleteAuthorizationResponse, _abc.Awaitable[_tools_pb2.CompleteAuthorizationResponse]]:
-        """Take what an authorization server has sent the user's browser back with, to the redirectUrl of mcp.json.
+        """Complete an authorization with the parameters that the authorization server sent to the redirectUrl of mcp.json,
+        through the user's browser.
 
-        Effect: the code is exchanged for tokens, which are kept, encrypted, for this user and MCP server alone, and used in
-        the user's calls from now on. A state counts once, for an hour.
-        Errors: NOT_FOUND (a state that is unknown, used, over, or another user's); INVALID_REQUEST (refused by the user or
-        the authorization server, or its issuer is another than was asked); PROVIDER_UNAVAILABLE (it does not answer);
-        OVERLOADED (the audit log cannot be written: nothing is kept); ERASING.
+        Effect: the code is exchanged for tokens. They are stored, encrypted, for this user and MCP server only, and used
+        in the user's calls from now on. A state can be used once, within an hour.
+        Errors: NOT_FOUND (the state is unknown, used, expired, or another user's); INVALID_REQUEST (refused by the user or
+        the authorization server, or the issuer is not the expected one); PROVIDER_UNAVAILABLE (it does not answer);
+        OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
         """
 
     @_abc_1.abstractmethod
@@ -433,9 +436,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ListAuthorizationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListAuthorizationsResponse, _abc.Awaitable[_tools_pb2.ListAuthorizationsResponse]]:
-        """List where the caller has authorized Headrace (OAuth), ordered by server.
+        """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
 
-        Changes nothing. Nobody sees another user's, and no token is ever shown.
+        Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
         """
 
     @_abc_1.abstractmethod
@@ -444,12 +447,12 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.RevokeAuthorizationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.RevokeAuthorizationResponse, _abc.Awaitable[_tools_pb2.RevokeAuthorizationResponse]]:
-        """Take the caller's authorization of an MCP server back.
+        """Revoke the caller's authorization of an MCP server.
 
-        Effect: its tokens are forgotten when this returns, for all replicas, and sessions that were opened with them take no
-        further call; the next call that needs it asks the user again. The authorization server is asked to forget them too
-        (RFC 7009), where it has a place for that: whether it did is said, and no error.
-        Errors: NOT_FOUND (the caller has not authorized this server, or has taken it back); OVERLOADED (the audit log cannot
+        Effect: before the reply, its tokens are deleted for all replicas, and sessions opened with them accept no further
+        calls; the next call that needs the authorization asks the user again. The authorization server is asked to revoke
+        them too (RFC 7009), if it has an endpoint for that; its outcome is returned and is not an error.
+        Errors: NOT_FOUND (the caller has not authorized this server, or has revoked it); OVERLOADED (the audit log cannot
         be written; nothing is changed).
         """
 
@@ -459,9 +462,9 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _limits_pb2.ListLimitsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_limits_pb2.ListLimitsResponse, _abc.Awaitable[_limits_pb2.ListLimitsResponse]]:
-        """List the limits that this service holds the caller to, for OperatorService.GetLimits.
+        """List the limits that this service applies to the caller, for OperatorService.GetLimits.
 
-        Changes nothing. Errors: none of its own.
+        Changes nothing. Errors: none specific to this RPC.
         """
 
     @_abc_1.abstractmethod
@@ -470,11 +473,11 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _data_pb2.ExportDataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_data_pb2.ArchivePiece], _abc.AsyncIterator[_data_pb2.ArchivePiece]]:
-        """Read what tools keeps of a user as entries of an archive: files of the user's workspaces, records of calls, and the
-        names of MCP servers that the user has authorized. For services alone.
+        """Read a user's data in the tools service as entries of an archive: files of the user's workspaces, records of calls,
+        and the names of MCP servers that the user has authorized. For services only.
 
-        Changes nothing. Needs the scope admin for another user than the caller. A file that changes while it is read is cut
-        or filled up to the size that was said.
+        Changes nothing. Requires the scope admin for users other than the caller. A file that changes while it is read is
+        truncated or padded to its announced size.
         """
 
     @_abc_1.abstractmethod
@@ -483,10 +486,10 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.EraseOwnedDataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.EraseOwnedDataResponse, _abc.Awaitable[_tools_pb2.EraseOwnedDataResponse]]:
-        """Delete what tools keeps of a user or a tenant: workspaces with their files, records of calls, tokens of MCP servers,
-        and interpreters that run. For services alone, on their own account.
+        """Erase the data of a user or a tenant in the tools service: workspaces with their files, records of calls, tokens of
+        MCP servers, and running interpreters. For services only, on their own account.
 
-        Idempotent: what is gone is not counted again. Files of held chats and users stay.
+        Idempotent: data that is already erased is not counted again. Files of held chats and users are kept.
         """
 
 def add_ToolServiceServicer_to_server(servicer: ToolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

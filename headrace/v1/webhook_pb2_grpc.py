@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class WebhookServiceStub(object):
-    """Keeps a tenant's webhooks and delivers to them: an event is stored by the commit that makes it so, and is tried until
-    its receiver takes it, for 24 hours. A receiver may get an event twice, with the same id, and gets those of one
-    subject in order. All of it needs the scope admin, and says PERMISSION_DENIED without.
+    """Manages a tenant's webhooks and delivers events to them. An event is stored by the commit that causes it, and is
+    retried for 24 hours until its receiver accepts it. A receiver may get an event twice, with the same id, and gets the
+    events of one subject in order. Every RPC requires the scope admin, and is refused with PERMISSION_DENIED without it.
     """
 
     def __init__(self, channel):
@@ -100,25 +100,25 @@ class WebhookServiceStub(object):
 
 
 class WebhookServiceServicer(object):
-    """Keeps a tenant's webhooks and delivers to them: an event is stored by the commit that makes it so, and is tried until
-    its receiver takes it, for 24 hours. A receiver may get an event twice, with the same id, and gets those of one
-    subject in order. All of it needs the scope admin, and says PERMISSION_DENIED without.
+    """Manages a tenant's webhooks and delivers events to them. An event is stored by the commit that causes it, and is
+    retried for 24 hours until its receiver accepts it. A receiver may get an event twice, with the same id, and gets the
+    events of one subject in order. Every RPC requires the scope admin, and is refused with PERMISSION_DENIED without it.
     """
 
     def CreateWebhook(self, request, context):
-        """Make a webhook. It is told of what happens from now on.
+        """Create a webhook. It receives events from now on.
 
-        Idempotent by webhook_id, which the caller may choose: the same webhook again is answered with what is stored,
-        without its secret.
-        Errors: INVALID_REQUEST, also for a URL that must not be reached and for another webhook's id; QUOTA_EXCEEDED when
-        the tenant has 20.
+        Idempotent by webhook_id, which the caller may choose: repeating the request returns the stored webhook, without
+        its secret.
+        Errors: INVALID_REQUEST, also for a URL that is not allowed and for another webhook's id; QUOTA_EXCEEDED if the
+        tenant has 20.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWebhooks(self, request, context):
-        """List the tenant's webhooks, the oldest first.
+        """List the tenant's webhooks, oldest first.
 
         Changes nothing.
         """
@@ -136,27 +136,28 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateWebhook(self, request, context):
-        """Change a webhook: what is absent stays as it is, and a list replaces the one before.
+        """Update a webhook. Absent fields stay unchanged, and a list replaces the previous one.
 
-        Effect: what waits is delivered to the new URL. Nothing is kept for a webhook while it is paused; what waited before
-        goes on afterwards.
-        Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, as what happened before is told by the webhook as it was.
+        Effect: waiting deliveries go to the new URL. While it is paused, a webhook collects no events; deliveries that
+        were waiting before continue afterwards.
+        Errors: NOT_FOUND; INVALID_REQUEST; INDEX_INCOMPLETE, because earlier events must be delivered with the old
+        settings.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateSecret(self, request, context):
-        """Give a webhook a new secret. The one before it signs beside it for some time, any older one no more.
+        """Rotate a webhook's secret. The previous secret also signs for some time; any older one no longer does.
 
-        Repeated it makes another secret. Errors: NOT_FOUND; INVALID_REQUEST.
+        Repeating it creates another secret. Errors: NOT_FOUND; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWebhook(self, request, context):
-        """Delete a webhook with its deliveries; what waits is not delivered any more.
+        """Delete a webhook with its deliveries; waiting ones are not delivered.
 
         Errors: NOT_FOUND.
         """
@@ -165,17 +166,17 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PingWebhook(self, request, context):
-        """Deliver an event of the type headrace.ping to a webhook, also to one that is told of nothing else.
+        """Send a headrace.ping event to a webhook, whatever events it is subscribed to.
 
-        Answered before it is delivered; ListDeliveries tells what became of it. Repeated it is another event.
-        Errors: NOT_FOUND; QUOTA_EXCEEDED while so many deliveries wait for it that it is full.
+        Returns before it is delivered; ListDeliveries shows the outcome. Repeating it sends another event.
+        Errors: NOT_FOUND; QUOTA_EXCEEDED while the webhook is full of waiting deliveries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDeliveries(self, request, context):
-        """List the deliveries to a webhook, the newest event first: those that wait, and those that ended within 7 days.
+        """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7 days.
 
         Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
         """
@@ -184,9 +185,9 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReplayDeliveries(self, request, context):
-        """Deliver again, with the same ids: events that are named and have ended, or all dead letters.
+        """Deliver events again, with the same ids: the given ones that have ended, or all dead letters.
 
-        They are behind everything that waits. Repeated, those that wait already are left alone.
+        They are queued after all waiting deliveries. Repeating it leaves those that are already waiting unchanged.
         Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -194,19 +195,20 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutRunWebhook(self, request, context):
-        """Have a run of the user's told to a URL in A2A's form, a status update: when it waits for a person, and what it has
-        come to; of a run that has ended, that. The suite's own services alone may call it, for callers of the A2A face.
+        """Send status updates of one of the user's runs to a URL, in A2A's format: when it waits for a person, and how it
+        ended; for a run that has ended, its end. Only the suite's own services may call it, for A2A callers.
 
-        Idempotent by run and config_id: the same again replaces what is stored. Kept until the end was delivered or given up.
-        Errors: NOT_FOUND; INVALID_REQUEST, also for a URL that must not be reached; QUOTA_EXCEEDED when the run has 10, or
-        the tenant 1,000.
+        Idempotent by run and config_id: repeating it replaces the stored one. Kept until the final update is delivered or
+        given up.
+        Errors: NOT_FOUND; INVALID_REQUEST, also for a URL that is not allowed; QUOTA_EXCEEDED if the run has 10, or the
+        tenant 1,000.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRunWebhooks(self, request, context):
-        """List the URLs that a run of the user's is told to, the oldest first, without their secrets.
+        """List the URLs that receive status updates of one of the user's runs, oldest first, without their secrets.
 
         Changes nothing. Errors: NOT_FOUND.
         """
@@ -215,9 +217,9 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRunWebhook(self, request, context):
-        """Tell a run of the user's to a URL no more; what waits is not delivered.
+        """Stop sending status updates of one of the user's runs to a URL; waiting ones are not delivered.
 
-        Repeated it changes nothing. Errors: NOT_FOUND for the run.
+        Repeating it changes nothing. Errors: NOT_FOUND for the run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -295,9 +297,9 @@ def add_WebhookServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WebhookService(object):
-    """Keeps a tenant's webhooks and delivers to them: an event is stored by the commit that makes it so, and is tried until
-    its receiver takes it, for 24 hours. A receiver may get an event twice, with the same id, and gets those of one
-    subject in order. All of it needs the scope admin, and says PERMISSION_DENIED without.
+    """Manages a tenant's webhooks and delivers events to them. An event is stored by the commit that causes it, and is
+    retried for 24 hours until its receiver accepts it. A receiver may get an event twice, with the same id, and gets the
+    events of one subject in order. Every RPC requires the scope admin, and is refused with PERMISSION_DENIED without it.
     """
 
     @staticmethod

@@ -18,19 +18,19 @@ EVENT_TYPE: Descriptor = agent_pb2.AgentDelta.DESCRIPTOR
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One HTTP method and path, and the RPC it calls."""
+    """One HTTP method and path with the RPC it calls."""
 
     verb: str
     path: str
     """The annotated path, with parameters as {field}."""
 
     peer: str
-    """Name of the service that answers."""
+    """The service that handles the RPC."""
 
     rpc: MethodDescriptor
 
     has_body: bool
-    """Whether the JSON body is the request; otherwise the query parameters are."""
+    """Whether the request is the JSON body; else it is the query parameters."""
 
     response_body: str
     """The response field that becomes `data`; empty for the whole response."""
@@ -50,14 +50,12 @@ class Route:
 
     @property
     def is_hook(self) -> bool:
-        """Whether the body is forwarded unparsed, authenticated by a signature in the headers instead of a
-        credential.
-        """
+        """Whether the body is passed on as it is, proven by a signature in the headers instead of a credential."""
         return self.rpc.input_type is schedule_pb2.ReceiveWebhookRequest.DESCRIPTOR
 
     @property
     def has_parameters(self) -> bool:
-        """Whether the query parameters are the request and there is no body."""
+        """Whether the request is the query parameters, and there is no body."""
         return not (self.has_body or self.is_upload or self.is_hook)
 
     @property
@@ -66,7 +64,7 @@ class Route:
 
     @property
     def is_archive(self) -> bool:
-        """Whether the answer is a file that is generated while it is sent."""
+        """Whether the answer is the bytes of a file that is made while it is sent."""
         return self.rpc.output_type is data_pb2.ExportDataResponse.DESCRIPTOR
 
     @property
@@ -75,13 +73,13 @@ class Route:
 
     @property
     def is_watch(self) -> bool:
-        """Whether the answer is a stream of messages other than run events."""
+        """Whether the answer is a stream of messages that are no events of a run."""
         is_stream = self.rpc.server_streaming and not self.rpc.client_streaming
         return is_stream and not (self.is_file or self.is_archive or self.is_stream_of_events)
 
     @property
     def is_unary(self) -> bool:
-        """Whether request and answer are one JSON message each."""
+        """Whether request and answer are one message each, as JSON."""
         return not (self.rpc.server_streaming or self.rpc.client_streaming or self.is_hook)
 
 
@@ -96,7 +94,7 @@ def load_routes() -> list[Route]:
 
 def _make_route(rpc: Rpc, rule: http_pb2.HttpRule) -> Route:
     verb = rule.WhichOneof("pattern")
-    assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.name}: the facade does not serve this pattern"
+    assert verb in ("get", "put", "post", "delete", "patch"), f"{rpc.name}: no pattern that the facade serves"
     route = Route(
         verb=verb.upper(),
         path=getattr(rule, verb),

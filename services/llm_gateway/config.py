@@ -10,16 +10,16 @@ from services.runtime.process.config import ServerSettings, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Read from HEADRACE_LLM_GATEWAY_* variables and those named below; deploy/compose.yaml shows them all."""
+    """Settings from HEADRACE_LLM_GATEWAY_* variables and those named below; deploy/compose.yaml shows all of them."""
 
     server: ServerSettings = ServerSettings(listen="127.0.0.1:7002")
-    """Its gRPC server."""
+    """Settings of the gRPC server."""
 
     config_dir: Path = setting(Path("examples"), name="HEADRACE_CONFIG_DIR")
-    """Folder that holds providers.json."""
+    """Folder with providers.json."""
 
     replicas: int = 1
-    """Number of gateways that share the providers' accounts; each keeps to its even part of their quotas."""
+    """Number of gateways that share the providers' accounts; each keeps to an equal part of their quotas."""
 
     memory_address: str = ""
     """Address of the memory service, whose audit log records refused sign-ins; empty: they are not recorded."""

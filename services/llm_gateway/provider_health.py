@@ -1,4 +1,4 @@
-"""How the providers do, as this replica has seen it, and the limits in force at it."""
+"""Health of the providers, as measured by this replica, and the limits in force there."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def list_limits(providers: Iterable[Provider], accounts: Accounts, breakers: Bre
 
 
 def _list_quotas(provider: Provider, account: Account, tenant: str) -> Iterator[limits_pb2.Limit]:
-    """Show the account's limits, divided by the replicas; it is full when the next call of the tenant would wait."""
+    """List the account's limits, divided by the replicas; one is full if the tenant's next call would wait."""
     use, quota, key = account.get_use(tenant), provider.quota or Quota(), provider.key
     opening = account.find_opening()
     said: dict[str, Any] = {

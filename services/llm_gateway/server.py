@@ -28,7 +28,7 @@ PROVIDER_FILE = "providers.json"
 async def gateway(
     config: Config, env: Mapping[str, str], *, look_ms: int = REFRESH_INTERVAL_MS
 ) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block; `env` has the secrets, and `look_ms` is the time between looks at the provider file."""
+    """Serve inside the block; `env` has the secrets, and `look_ms` is the poll interval of the provider file."""
     path = config.config_dir / PROVIDER_FILE
     catalogue = Catalogue(path)
     interaction_log = InteractionLog(config.interaction_log_enabled, config.interaction_log_mask_sensitive)

@@ -93,7 +93,7 @@ def _build_model_info(provider: Provider, model: Model, prices: Sequence[Price |
 class TokenScale:
     encoding: EncodingName
     is_own: bool
-    """False when the count is multiplied by ESTIMATE_RATIO."""
+    """False if the count is multiplied by ESTIMATE_RATIO."""
 
 
 def choose_scale(model: Model) -> TokenScale:

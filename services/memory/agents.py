@@ -164,7 +164,7 @@ class AgentStore:
 
         def change(stored: StoredAgent | None) -> StoredAgent:
             if stored is None or not stored.definition or stored.agent_key != agent_key:
-                raise NotFound(f"the tenant has no agent {agent_key!r} of its own", agentKey=agent_key)
+                raise NotFound(f"the tenant has not stored an agent {agent_key!r}", agentKey=agent_key)
             _check_expected(stored, expected, agent_key)
             return self._make(agent_key, stored, "", stored.agent_version)
 

@@ -36,7 +36,8 @@ class LimitRpcs(MemoryServiceServicer):
         webhooks = await records.webhooks.list_own(caller.tenant)
         keys, agents = await records.keys.list_own(caller.tenant), await records.agents.measure(caller.tenant)
         schedules = await records.schedules.count_own(caller)
-        facts = sum(fact.place == caller and fact.is_valid for fact in await records.facts.list_visible(caller))
+        seen = await records.facts.list_visible(caller)
+        facts = sum(fact.place == caller and fact.scope != "plan" and fact.is_valid for fact in seen)
         gates, more = await engine.gates.list_gates(GateQuery(caller.tenant))
         kept = [
             make_fixed("webhooks", WEBHOOKS_MAX, unit="webhooks", per="tenant", used=len(webhooks), kind="count"),

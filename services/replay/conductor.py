@@ -31,16 +31,16 @@ TURNS_MAX = 300
 """Turns of the loop without output after which the orchestrator counts as idle: everything runs in one process."""
 
 LATE_MS = 400
-"""Timers may ring that much later than they did."""
+"""Maximum delay of timers compared with the recording."""
 
 Tell = Callable[[str, Any, dict[str, Any]], None]
-"""Has the orchestrator told by a person: method, request, and who."""
+"""Sends the orchestrator a person's request: method, request, and caller."""
 
 LOOK_S = 0.02
 """Longest single jump, so that timers set by earlier timers fire in their order."""
 
 LOOKS_MAX = 200
-"""Jumps for a silence; longer ones make longer jumps."""
+"""Number of jumps for a silence; in a longer one, jumps are longer."""
 
 
 class Conductor:
@@ -69,7 +69,7 @@ class Conductor:
         """Follow the cassette to its end, or to the event `stop_at`; return the number of the last event.
 
         Raises:
-            Difference: The orchestrator says something else.
+            Difference: The orchestrator's output differs.
         """
         seq = 0
         for line in self._cassette.recorder:
@@ -167,7 +167,8 @@ class Conductor:
             raise Difference(f"line {line.number}: the orchestrator does not take {what}{self._say_waiting()}")
 
     async def _try(self, is_there: Callable[[], bool]) -> bool:
-        """Wait until it is there, or nothing more is said, nor after LATE_MS of the loop's clock."""
+        """Wait until `is_there` holds, at most about LATE_MS of the loop's clock later than recorded; return whether it
+        does."""
         for late_ms in (0, 5, 20, 75, LATE_MS - 100):
             if late_ms:
                 await self._clock.go_to(self._clock.at_ms + late_ms, 0)
@@ -197,7 +198,7 @@ class ReplayLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.ahead_s = 0.0
-        """How far the loop's clock is ahead of the machine's."""
+        """Difference between the loop's clock and the machine's."""
 
     def time(self) -> float:
         return super().time() + self.ahead_s
@@ -211,7 +212,7 @@ class ReplayClock:
         self._began_at_ms = began_at_ms
         self._began_s = loop.time()
         self.at_ms = 0
-        """Since the run began."""
+        """Time since the run began."""
 
     def time_ns(self) -> int:
         return (self._began_at_ms + self.at_ms) * 1_000_000

@@ -21,7 +21,7 @@ BESIDE = TIMES | {"agentVersionHash"}
 """Members of events that are not compared: a changed definition shows by its effects."""
 
 UNCOMPARED = frozenset({"timeoutMs", "requestId", "timeLeftMs", "traceparent", "commonOnly"})
-"""Members of requests that hang on the clock, are new each time, or are not in cassettes of before."""
+"""Members of requests that depend on the clock, are always new, or are missing in older cassettes."""
 
 SHOWN_CHARS = 160
 
@@ -29,7 +29,7 @@ SHOWN_CHARS = 160
 @dataclass(eq=False, slots=True)
 class HeardCall:
     number: int
-    """In this replay."""
+    """Its number in this replay."""
     method: str
     data: bytes
     is_taken: bool = False
@@ -37,7 +37,7 @@ class HeardCall:
 
     @property
     def request(self) -> Any:
-        """Its JSON, without what is not compared."""
+        """Its JSON, without the members that are not compared."""
         if self.method in WITHOUT_REQUEST:
             return None
         return drop_members(dump(parse_request(self.method, self.data)), UNCOMPARED)
@@ -73,7 +73,7 @@ class Heard:
                 self.received += 1
 
     def take_rpc(self, method: str) -> HeardCall | None:
-        """Return the call that an RPC belongs to; None for one that no run makes."""
+        """Return the call that an RPC belongs to; None if no run makes it."""
         call = next((call for call in self.untaken if call.method == method), None)
         if call is not None:
             self.untaken.remove(call)

@@ -24,7 +24,7 @@ from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.channels import build_caller_metadata, open_channel
 
 AUTH = AuthSettings(internal_token="a replay reaches nobody but itself")
-"""Its parts know each other, so that each call may be made for the recorded user."""
+"""Token that the parts of the replay share, so that each call may be made for the recorded user."""
 
 NEVER_MS = 3_600_000
 
@@ -40,7 +40,7 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
     agents.mkdir()
     for key, definition in cassette.agents.items():
         if key in cassette.own_agents:
-            continue  # the store has it
+            continue  # stored agents come from the store
         # Byte for byte the same: an agent's version is the hash of its file's content.
         (agents / f"{Path(key).name}.json").write_text(json.dumps(definition))
     modes = folder / "modes"
@@ -53,7 +53,7 @@ def write_definitions(cassette: Cassette, folder: Path) -> None:
 
 
 def find_identity(given: dict[str, Any]) -> Identity:
-    """Return the recorded user, who is of the tenant that all replays are of."""
+    """Return the recorded user, in the tenant of all replays."""
     return Identity(
         DEFAULT.tenant,
         given.get("user", DEFAULT.user),

@@ -54,13 +54,13 @@ async def _replay(cassette: Cassette, speed: float, stop_at: int, on_event: OnEv
             clock.start()
             found = await conductor.follow(house.tell, stop_at)
         except Difference as error:
-            # A query that was refused is why nothing comes.
+            # A refused query explains why no events arrive.
             problem = reading.exception() if reading.done() else None
             found = error if problem is None else Difference(f"the query is refused: {problem}")
         calls.end_all()
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-    # Here, since groups of tasks wrap what is raised inside them.
+    # Raised here, because task groups wrap exceptions raised inside them.
     if isinstance(found, Difference):
         raise found
     return found
@@ -77,7 +77,7 @@ async def _read_events(house: House, cassette: Cassette) -> None:
 
 
 def find_refusal(cassette: Cassette, *, runs_modes: bool) -> str:
-    """Return why the cassette is not to be replayed; empty: it may be."""
+    """Return why the cassette cannot be replayed; empty if it can."""
     if cassette.withheld:
         return f"its agents' definitions were withheld: `headrace record` needs the scope {cassette.withheld}"
     for name, mode in sorted(cassette.modes.items()):

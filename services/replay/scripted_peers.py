@@ -38,7 +38,7 @@ END = object()
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A call that no service has ended: its connection broke, or its time was over."""
+    """A call that no service ended: its connection broke, or its time ran out."""
 
     status: str
 
@@ -112,7 +112,7 @@ async def _take(queue: asyncio.Queue[Any], context: Any) -> Any:
 
 
 def make_error(told: dict[str, Any]) -> HeadraceError:
-    """Return the recorded error; raises ValueError for a reason that is not known."""
+    """Return the recorded error; raises ValueError for an unknown reason."""
     kind = BY_REASON.get(told["reason"])
     if kind is None:
         raise ValueError(f"there is no error {told['reason']!r}")

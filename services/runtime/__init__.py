@@ -1,1 +1,1 @@
-"""The base of every server, without anything of the domain."""
+"""The base of every server, independent of the domain."""

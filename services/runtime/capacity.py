@@ -1,4 +1,4 @@
-"""Concurrent work: limits that tenants share, turns for calls that arrive together, and a count to wait for."""
+"""Concurrent work: limits that tenants share, turns for calls that arrive together, and a counter to wait for."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class InFlightCounter:
             self._none_left.set()
 
     async def wait_until_zero(self, timeout_s: float) -> None:
-        """Return when no call is left, or after `timeout_s`."""
+        """Return when no call is running, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._none_left.wait()

@@ -1,4 +1,4 @@
-"""Tells the time: by the machine's clocks, or by those that a context has (`CLOCK.set`)."""
+"""Time from the machine's clocks, or from a context's own (`CLOCK.set`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Clocks as the module `time` has them."""
+    """Clocks with the functions of the module `time`."""
 
     def time_ns(self) -> int: ...
     def monotonic(self) -> float: ...
@@ -19,7 +19,7 @@ class Clock(Protocol):
 CLOCK: ContextVar[Clock] = ContextVar("CLOCK", default=time)
 
 TIME_MS_MAX = 253_402_300_799_999
-"""The last time that a date has, in the year 9999."""
+"""The last time that a date can represent, in the year 9999."""
 
 
 def now_ms() -> int:
@@ -37,7 +37,7 @@ def now_utc() -> datetime:
 
 
 def format_day(time_ms: int) -> str:
-    """Return the day of Unix milliseconds in UTC, as 2026-11-29."""
+    """Format the UTC day of Unix milliseconds, as 2026-11-29."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
 
 

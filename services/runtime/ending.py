@@ -1,4 +1,4 @@
-"""Tasks that must not be lost: the process ends when one fails, and work is finished even if its caller leaves."""
+"""Tasks that must not be lost: the process ends if one fails, and work is finished even if its caller leaves."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ log = structlog.get_logger()
 
 
 class CannotServe(OSError):
-    """A need of the service is wrong, and will be at the next start too: a password, a version, another's folder."""
+    """A requirement of the service is not met, and a restart would not help: a password, a version, another's
+    folder."""
 
 
 def guard_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """End the process if `task` ends by an error: one that it owns for life, without which it would serve on in vain.
+    """End the process if `task` fails: a task that the process needs, without which it would serve in vain.
 
-    Returns the task, which its owner stops as any other.
+    Returns the task, which its owner stops like any other.
     """
     task.add_done_callback(_check_task)
     return task
@@ -44,7 +45,7 @@ def guard_task(task: asyncio.Task[T]) -> asyncio.Task[T]:
 
 @asynccontextmanager
 async def guarding(*works: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Run each in a guarded task inside the block; leaving it cancels them, and waits until they have ended."""
+    """Run each in a guarded task inside the block; leaving it cancels them and waits for their end."""
     tasks = [guard_task(asyncio.create_task(work)) for work in works]
     try:
         yield

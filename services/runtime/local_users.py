@@ -44,7 +44,7 @@ def is_foreign_user(transport: asyncio.BaseTransport) -> bool:
 
 
 def is_foreign_address(peer: Address, own: Address) -> bool:
-    """Return what `is_foreign_user` does for the connection from `peer` to `own`."""
+    """Like `is_foreign_user`, for the connection from `peer` to `own`."""
     return _parse_address(peer[0]).is_loopback and find_user(peer, own) not in (None, _ROOT, os.geteuid())
 
 

@@ -10,7 +10,8 @@ V = TypeVar("V")
 
 
 class NewestDict(OrderedDict[K, V]):
-    """Has at most `size_max` entries: setting one makes it the newest, and drops the oldest if it is one too many."""
+    """A dictionary of at most `size_max` entries: setting one makes it the newest, and drops the oldest if there are
+    too many."""
 
     def __init__(self, size_max: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random numbers and ids: the system's, or from the source that a context has (`RANDOM.set`)."""
+"""Random numbers and ids: from the system, or from a context's own source (`RANDOM.set`)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def new_uuid() -> str:
 
 
 def new_hex(size_bytes: int) -> str:
-    """Return a text of twice as many hex digits."""
+    """Return `size_bytes` random bytes as hex."""
     return RANDOM.get().randbytes(size_bytes).hex()
 
 
 def choose_uniform(low: float, high: float) -> float:
-    """Return a number of the range, each as likely."""
+    """Return a uniformly distributed number of the range."""
     return RANDOM.get().uniform(low, high)

@@ -1,4 +1,4 @@
-"""The cost of model calls: sums, and the most that a call may cost."""
+"""The cost of model calls: sums, and the maximum cost of a call."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def sum_usages(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage | None:
 
 
 def to_nano_usd(usd: float) -> int:
-    """Return billionths of a US dollar: sums of floats would hang on their order."""
+    """Return billionths of a US dollar, because sums of floats would depend on their order."""
     return round(usd * NANO_PER_USD)
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Dearest prices that a call may be billed at, in US dollars for a million tokens."""
+    """Highest prices at which a call may be billed, in US dollars per million tokens."""
 
     input_usd_per_mtok: float
     output_usd_per_mtok: float

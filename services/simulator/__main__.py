@@ -1,4 +1,4 @@
-"""`python -m services.simulator`: serves until a signal comes."""
+"""`python -m services.simulator`: serves until a signal arrives."""
 
 from __future__ import annotations
 

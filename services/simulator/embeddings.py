@@ -1,4 +1,4 @@
-"""Embeddings: a vector for each text, the same one each time, and near for texts that share words."""
+"""Embeddings: a vector for each text, always the same, and close together for texts with common words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.simulator.model_request import RequestRefused
 PATH = "/v1/embeddings"
 
 DIMENSIONS, DIMENSIONS_MAX = 256, 3072
-"""Length of the vectors where the request names none, and the greatest."""
+"""Length of the vectors if the request gives none, and the maximum."""
 
 INPUTS_MAX = 2048
 
@@ -25,7 +25,7 @@ def build_answer(body: Any) -> dict[str, Any]:
     """Return the answer to a request's body.
 
     Raises:
-        RequestRefused: It breaks a rule of OpenAI's.
+        RequestRefused: It breaks one of OpenAI's rules.
     """
     if not isinstance(body, dict) or not isinstance(model := body.get("model"), str) or not model:
         raise RequestRefused("you must provide a model parameter")
@@ -63,7 +63,7 @@ def _split(text: str) -> list[str]:
 
 
 def _embed(words: list[str], size: int) -> list[float]:
-    """Add one direction for each word, and scale the sum to the length 1."""
+    """Add one direction per word, and scale the sum to length 1."""
     total = [0.0] * size
     for word in words:
         digest = sha256(word.encode()).digest()

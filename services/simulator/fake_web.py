@@ -1,6 +1,6 @@
 """A small invented web for search tools: SearXNG's `/search`, and pages under `/pages`.
 
-Queries and addresses always give the same pages.
+The same query or address always gives the same page.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from typing import Any
 
 REMINDER = re.compile(r"(?:\n\n)?<system_reminder>.*?</system_reminder>", re.DOTALL)
 COMPACTING = "The conversation is about to be compacted"
-"""How the suite asks for a summary."""
+"""Beginning of the suite's request for a summary."""
 
 UPLOAD = re.compile(
     rf"(?:^|\n\n)\[(?:(?:File|image|audio|pdf): |in the result of )[^\]\n]*\].*?(?=\n\n{COMPACTING}|\Z)", re.DOTALL
 )
-"""Matches the label of a file that the model is shown, and all text after it but what asks for a summary."""
+"""Matches the label of a file shown to the model, and the text after it up to a request for a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class SaidText:
-    """A text of the conversation; a user's is without what the suite adds."""
+    """A text of the conversation; a user's text is without the suite's additions."""
 
     role: str
     text: str
@@ -39,7 +39,7 @@ class ModelRequest:
     system: str
 
     text: str
-    """The last user message, without what the suite adds."""
+    """The last user message, without the suite's additions."""
 
     reminder: str
     """Text of the suite after the last message; not the user's words."""
@@ -63,17 +63,17 @@ class ModelRequest:
     """Whether a tool may be called: False if tools are shown and the choice is none."""
 
     prompt_tokens: int
-    """Estimate at four characters a token."""
+    """Estimated at four characters per token."""
 
     stream: bool
     include_usage: bool
 
     cached_tokens: int = 0
-    """Prompt tokens that an automatic prefix cache has."""
+    """Prompt tokens found in an automatic prefix cache."""
 
 
 class RequestRefused(Exception):
-    """A request that a real provider answers with 400."""
+    """A request that a real provider would refuse with 400."""
 
 
 def read_texts(content: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""Plays actions on an open response: writes at their pace, silence, and ways to break off.
+"""Plays actions on an open response: paced writes, silence, and ways to break off.
 
 A frame repeated for load is encoded once, with HTTP's chunk framing, and written by the loop's timer straight to the
-transport, since a benchmark shares the machine.
+transport, because a benchmark shares the machine.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ async def _write(response: web.StreamResponse, data: bytes, *, one_byte_writes: 
 async def write_repeated(
     request: web.Request, response: web.StreamResponse, repeated: RepeatedFrame, due_s: float
 ) -> float:
-    """Write all frames; `due_s` is the time of the write before, the result that of the last."""
+    """Write all frames; `due_s` is the time of the previous write, the result that of the last."""
     pace_s = repeated.pace_ms / 1000
     if not pace_s:
         for done in range(0, repeated.times, AT_ONCE):
             await response.write(repeated.data * min(AT_ONCE, repeated.times - done))
-            await asyncio.sleep(0)  # other streams have their turn, however fast this one is read
+            await asyncio.sleep(0)  # other streams get their turn, however fast this one is read
         return due_s
     # The first is written by aiohttp, because headers may wait to be sent with it.
     await asyncio.sleep(max(due_s + pace_s - asyncio.get_running_loop().time(), 0))
@@ -92,7 +92,7 @@ async def write_repeated(
 
 
 class _PacedWriter:
-    """Writes at the loop's timers; owned by one request."""
+    """Writes on the loop's timers; belongs to one request."""
 
     __slots__ = ("_data", "_due_s", "_left", "_loop", "_pace_s", "_timer", "_transport", "_written")
 

@@ -51,7 +51,7 @@ class RecordedRequest:
     started_at_s: float = field(default_factory=time.monotonic)
 
     ended_at_s: float | None = None
-    """Monotonic time; None while it runs."""
+    """Monotonic time; None while the request is running."""
 
 
 class RequestLog:

@@ -1,6 +1,6 @@
 """The script format: rules that choose a reply, and the steps of a reply.
 
-Its words are no provider's; each protocol turns steps into its own frames.
+Its terms belong to no provider; each protocol converts steps to its own frames.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.regular_files import read_regular_file
 from services.simulator.model_request import ModelRequest
 
 TIMES_MAX = 1_000_000
-"""More would take minutes even without a pace, and is rather a slip."""
+"""Maximum repetitions; more would take minutes even without a pace, and are probably a mistake."""
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -62,7 +62,7 @@ class ToolCall(_ScriptModel):
 
 
 class Frame(_ScriptModel):
-    """Any whole frame in the protocol's own form, for misbehaviour: odd deltas, errors in a 200."""
+    """Any whole frame in the protocol's own form, to misbehave: odd deltas, errors in a 200."""
 
     frame: dict[str, Any]
 
@@ -164,7 +164,10 @@ Step = Annotated[
 
 
 class Reply(_ScriptModel):
-    """The steps of an answer. Finish reason, usage and end marker follow by themselves unless steps give them."""
+    """The steps of an answer.
+
+    Finish reason, usage and end marker are added automatically unless steps contain them.
+    """
 
     steps: tuple[Step, ...]
 
@@ -189,7 +192,7 @@ class Reply(_ScriptModel):
 
 
 class Match(_ScriptModel):
-    """The conditions of a rule; all that are given must hold."""
+    """The conditions of a rule; all given ones must hold."""
 
     text: str | None = None
     """A regular expression, searched for in the last user message."""
@@ -200,7 +203,7 @@ class Match(_ScriptModel):
     """1 for the answer to a user message, 2 after its first tool results, and so on."""
 
     field: str | None = None
-    """A field that the request's body has, as in `reasoning.effort`."""
+    """A field that the request's body must have, as in `reasoning.effort`."""
 
 
 class Rule(Reply):
@@ -213,7 +216,7 @@ _RULES = TypeAdapter(tuple[Rule, ...])
 
 
 class BadScript(Exception):
-    """The script is invalid; the message names place and reason."""
+    """The script is invalid; the message has place and reason."""
 
 
 def read_script(path: Path) -> tuple[Rule, ...]:
@@ -246,7 +249,7 @@ def parse_script(data: object) -> tuple[Rule, ...]:
 
 
 def find_rule(rules: Sequence[Rule], request: ModelRequest, body: Any) -> Rule | None:
-    """Return the first rule that fits, or None."""
+    """Return the first matching rule, or None."""
     return next((rule for rule in rules if _matches_rule(rule, request, body)), None)
 
 

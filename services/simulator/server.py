@@ -22,7 +22,7 @@ from services.simulator.request_log import PrefixCache, RecordedRequest, Request
 from services.simulator.script import BadScript, Refusal, Reply, Rule, find_rule, parse_script
 
 MODELS = ("sim-1", "sim-2", "bench-64x20ms", "idle")
-"""Models that /v1/models lists; any other name works as well."""
+"""Models listed by /v1/models; any other name works as well."""
 
 BODY_SIZE_BYTES_MAX = 64 << 20
 """The same limit as for messages between services."""
@@ -84,7 +84,7 @@ class Simulator:
             response = web.StreamResponse()
             try:
                 await self._send_answer(request, response, protocol, model_request, reply)
-            except ConnectionResetError:  # the client left while something was written
+            except ConnectionResetError:  # the client left during a write
                 record.closed_by_client = True
             return response
 

@@ -103,4 +103,4 @@ class Config:
         if self.sandbox not in SANDBOXES:
             raise ValueError(f"HEADRACE_TOOLS_SANDBOX: {self.sandbox!r}: expected one of {', '.join(SANDBOXES)}")
         if self.sandbox == "none" and not self.allow_unsandboxed:
-            raise ValueError("HEADRACE_TOOLS_SANDBOX: none needs HEADRACE_ALLOW_UNSANDBOXED=1 beside it")
+            raise ValueError("HEADRACE_TOOLS_SANDBOX: none also needs HEADRACE_ALLOW_UNSANDBOXED=1")

@@ -56,7 +56,7 @@ def facts() -> None:
 @facts.command("list")
 @url_option
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, newest first.")
-@click.option("--scope", type=click.Choice(["user", "agent", "tenant"]), help="Only facts of this scope.")
+@click.option("--scope", type=click.Choice(["user", "agent", "tenant", "plan"]), help="Only facts of this scope.")
 @click.option("--ended", is_flag=True, help="Those too that a newer fact has ended.")
 def list_facts(url: str, count: int, scope: str | None, ended: bool) -> None:
     """List facts, the newest first: id, time, scope, topic, text."""

@@ -1,1 +1,1 @@
-"""One model call: attempts until one has reached the caller."""
+"""One model call: attempts until one reaches the caller."""

@@ -50,7 +50,7 @@ _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 UNKNOWN_STATUSES = ("400", "422")
 
 NEAR_WINDOW = 0.9
-"""Share of the window from which a refusal without a reason is taken for a full one."""
+"""Share of the window from which an unexplained refusal counts as a full window."""
 
 _NEUTRAL_ERRORS = (RateLimited, QuotaExceeded, QueueFull)
 
@@ -131,7 +131,7 @@ class Attempt:
         return self._sink.sent
 
     async def run_attempt(self, due_s: float) -> None:
-        """Send the provider's answer to the caller; usage precedes the error of a broken stream."""
+        """Pass the provider's answer to the caller; usage precedes the error of a broken stream."""
         call, target = self.call, self._target
         optional: dict[Path, Any] = {}  # fields of the body that the model may refuse
         try:
@@ -183,7 +183,7 @@ class Attempt:
             self._report_end()
 
     def remember_refused_field(self, error: HeadraceError) -> bool:
-        """Return whether the model refused a field that the next attempt leaves out."""
+        """Return whether the model refused a field that the next attempt omits."""
         if self._refused is None:
             return False
         provider, entry = self._target.provider, self._target.entry
@@ -216,7 +216,7 @@ class Attempt:
         return LlmDelta(usage=usage)
 
     def _take_for_full_window(self, error: HeadraceError) -> HeadraceError:
-        """Return a full window's error for a refusal that says nothing we know, of a request near the window."""
+        """Return the error of a full window for an unexplained refusal of a request close to the window's size."""
         window = find_window(self._target.entry)
         is_unknown = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in UNKNOWN_STATUSES
         if not (is_unknown and window and estimate_input(self._request) >= NEAR_WINDOW * window):
@@ -230,7 +230,7 @@ class Attempt:
         self._never_began = isinstance(error, StreamStalled) and not self.has_begun
         self._succeeded = tell_success(error)
         if isinstance(error, ContextLengthExceeded):
-            # The provider's own numbers go before ours; `role` is the last message's.
+            # The provider's own numbers are preferred; `role` is the last message's.
             known = {"currentTokens": str(estimate_input(self._request)), "role": self._request.messages[-1].role}
             if window := find_window(self._target.entry):
                 known["maxTokens"] = str(window)
@@ -252,7 +252,7 @@ class Attempt:
         )
 
     def _count_spent_tokens(self) -> int:
-        # An answer that is whole was billed, though nothing of it may be shown, as one that was filtered.
+        # A complete answer was billed even if none of it may be shown, for example a filtered one.
         if not self._account.counts_tokens or not (self.has_begun or self.call.usage):
             return 0
         usage = self._reader.build_usage()

@@ -1,4 +1,4 @@
-"""One call for embeddings: attempts until one is answered whole."""
+"""One call for embeddings: attempts until one gets a complete answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INLINE_BYTES_MAX = 64 * 1024
 @dataclass(frozen=True, slots=True)
 class EmbeddingCaller:
     models: ModelCaller
-    """Shares catalogue, credentials, quotas, breakers and connections with the calls of chat models."""
+    """Shares catalogue, credentials, quotas, breakers and connections with calls of chat models."""
 
     async def embed(self, request: llm_pb2.EmbedRequest, remaining_s: float | None) -> llm_pb2.EmbedResponse:
         """Return the vectors; cancellation closes the provider's connection.

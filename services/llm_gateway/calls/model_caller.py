@@ -1,4 +1,4 @@
-"""One model call as a stream of deltas, once its calls and results come in pairs, as every provider demands."""
+"""One model call as a stream of deltas, after a check that calls and results are paired, as every provider requires."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Path: TypeAlias = "tuple[str, ...]"
 """Names of a field of the body, the outermost first."""
 
 REMEMBERED_MAX = 64
-"""Of one model; the oldest is forgotten first, and costs a request more."""
+"""Maximum values per model; the oldest is dropped first, which costs one more request."""
 
 STATUSES = ("400", "422")
 
@@ -47,7 +47,7 @@ _OPTIONAL = frozenset(
         "streamoptions",
     }
 )
-"""Without one of these an answer is the same in kind. Names have no underscores and capitals here."""
+"""Fields that do not change the kind of an answer. Names are written without underscores and in lower case here."""
 
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
@@ -86,7 +86,7 @@ class RefusedFields:
                 del parent[path[-1]]
 
     def remember(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> bool:
-        """Leave the field with this value out from now on; False if that was so already."""
+        """Omit the field with this value from now on; return False if it is omitted already."""
         remembered = self._by_model.setdefault((provider.key, entry.name), NewestDict(REMEMBERED_MAX))
         key = (path, b"" if path[-1] in _OTHER_NAMES else orjson.dumps(value))
         if key in remembered:
@@ -97,7 +97,7 @@ class RefusedFields:
 
 
 def find_optional_fields(body: Mapping[str, Any]) -> dict[Path, Any]:
-    """Return the fields of `body`, and those one level below, that may be left out or have another name."""
+    """Return the fields of `body`, and those one level below, that may be omitted or renamed."""
     found: dict[Path, Any] = {}
     for name, value in body.items():
         if _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
@@ -109,7 +109,7 @@ def find_optional_fields(body: Mapping[str, Any]) -> dict[Path, Any]:
 
 
 def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Path | None:
-    """Return which of the optional fields the error names: by `param`, or else in words that say that it is refused."""
+    """Return the optional field that the error names: by `param`, or in a message that calls it refused."""
     if not isinstance(error, InvalidRequest) or error.metadata.get("httpStatus") not in STATUSES:
         return None
     words = [_normalise(word) for word in _WORD.findall(error.message)]
@@ -119,7 +119,7 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words:
             by_name[_normalise(path[-1])] = path
-    # "reasoning.effort" names the innermost last.
+    # "reasoning.effort" names the innermost field last.
     if (name := next((name for name in reversed(named) if name in by_name), None)) is not None:
         return by_name[name]
     if named or not _SAYS_UNSUPPORTED.search(error.message):

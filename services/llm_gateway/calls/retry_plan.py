@@ -33,10 +33,10 @@ BACKOFF_S = 0.25
 """Upper bound of the first wait, doubled each time; full jitter spreads calls that failed together."""
 
 BACKOFF_S_MAX = 4.0
-"""A person waits for the first token; a slower provider is left for the next."""
+"""Longest wait before a retry: a person waits for the first token, so a slower provider is abandoned for the next."""
 
 RETRY_AFTER_S_MAX = 10.0
-"""A longer Retry-After is not waited for; the call fails over."""
+"""Longest Retry-After that is waited for; after a longer one the call fails over."""
 
 ATTEMPT_S_MIN = 0.5
 """Time that another attempt needs before the deadline."""
@@ -53,13 +53,14 @@ class Target:
 
     endpoint: Endpoint
     keys: tuple[str, ...] = field(repr=False)
-    """The keys to try, at least one; the empty key where none is needed."""
+    """The keys to try, at least one; the empty key if none is needed."""
 
     breaker: Breaker
 
 
 def find_unless_unusable(name: str, find: Callable[[], Target]) -> Target | HeadraceError:
-    """Return the target; if it does not take the request or has no key or address, that error, logged with `name`."""
+    """Return the target, or the error if it does not support the request or lacks a key or address, logged with
+    `name`."""
     try:
         return find()
     except (InvalidRequest, ProviderAuthentication, ProviderUnavailable) as error:
@@ -99,7 +100,7 @@ class RetryPlan:
         """Return the next attempt.
 
         Raises:
-            HeadraceError: The last failure, or ProviderUnavailable when all breakers are open.
+            HeadraceError: The last failure, or ProviderUnavailable if all breakers are open.
         """
         while (refused_s := self._target.breaker.measure_block_s(self._tenant)) > 0:
             self._fail_over(self._failure or _make_breaker_error(self._target, refused_s))
@@ -125,7 +126,7 @@ class RetryPlan:
             raise error
         self._failed_attempts += 1
         backoff_s = self._jitter() * min(BACKOFF_S * 2 ** (self._failed_attempts - 1), BACKOFF_S_MAX)
-        # Calls that were refused together all return at Retry-After, so the jitter is added to it.
+        # Calls refused together all return at Retry-After, so jitter is added to it.
         wait_s = backoff_s + (error.retry_after_s or 0.0)
         if self._may_repeat(error, wait_s):
             self._count_and_log("provider retry", RETRIES, error, wait_s=round(wait_s, 3))

@@ -30,7 +30,7 @@ CHAT_COMPLETIONS = "openai"
 """The protocol of OpenAI's older API, to which its limits apply."""
 
 CHOICES = (*FREE_CHOICES, "required")
-"""Values of `tool_choice` that are no names of tools."""
+"""Values of `tool_choice` that are not names of tools."""
 
 LENGTH_MAX = 64
 
@@ -46,7 +46,7 @@ _NINE_CHARACTERS = re.compile(f"[a-zA-Z0-9]{{{_LENGTH}}}")
 
 
 def list_unsupported(provider: Provider, entry: Model, model: str) -> Collection[str]:
-    """Return what the entry says that the model does not take, or else the built-in table."""
+    """Return the unsupported parameters from the entry, or else from the built-in table."""
     if entry.unsupported is not None:
         return entry.unsupported
     known = known_facts(model)
@@ -87,7 +87,7 @@ class FittedRequest:
     request: ChatRequest
 
     tool_names: Mapping[str, str]
-    """The tools' own names by those in the request, where they differ."""
+    """The tools' own names, by the replaced names in the request."""
 
 
 def fit_request(
@@ -103,7 +103,7 @@ def fit_request(
         else:
             getattr(fitted, field.name).CopyFrom(value)
     fitted.provider_key, fitted.model = provider.key, model
-    # A fallback's model may write less.
+    # A fallback model may have a smaller limit.
     is_fallback = (given.provider_key, given.model) != (provider.key, model)
     if is_fallback and 0 < entry.max_output < given.max_tokens:
         fitted.max_tokens = entry.max_output
@@ -120,7 +120,7 @@ def fit_request(
 
 
 def _fit_calls(message: Message, names: ToolNames, provider: Provider) -> Message:
-    """Return the message with names and ids that fit; itself where they do."""
+    """Return the message with fitted names and ids; unchanged if they fit."""
     calls = [
         ToolCall(id=fit_call_id(call.id, provider), name=names.fit(call.name), arguments=call.arguments)
         for call in message.tool_calls
@@ -156,7 +156,7 @@ class ToolNames:
         return self._fitted.get(name) or fit_name(name)
 
     def list_replaced(self) -> Mapping[str, str]:
-        """Return the tools' own names by those in the request, where they differ."""
+        """Return the tools' own names, by the replaced names in the request."""
         return {fitted: name for name, fitted in self._fitted.items() if fitted != name}
 
 

@@ -12,7 +12,7 @@ from services.runtime.tokens.image_size import BYTES_MAX, HEAD_BYTES, BadPicture
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Number and size of the pictures that are kept, as each request of a run has them."""
+"""Maximum number and size of cached pictures, because each request of a run contains them."""
 
 DATA_URL = "data:image/"
 
@@ -26,7 +26,7 @@ class PictureFitter:
         """One at a time: a picture takes up to 256 MB."""
 
     async def fit(self, request: ChatRequest) -> None:
-        """Replace each picture that is too large by a smaller one, or by a remark if it cannot be shown."""
+        """Replace each oversized picture with a smaller one, or with a note if it cannot be shown."""
         for message in request.messages:
             for part in message.content:
                 if part.WhichOneof("part") == "image" and (data := _find_large(part)):
@@ -55,10 +55,10 @@ class PictureFitter:
 
 
 def _find_large(part: ContentPart) -> bytes:
-    """Return the content of a picture that is too large; empty for others, and where it is not known."""
+    """Return the content of an oversized picture; empty for others, and if the size is unknown."""
     image = part.image
     if not image.url:
-        data = image.data  # a copy each time
+        data = image.data  # makes a copy each time
         return data if len(data) > BYTES_MAX or is_large(data[:HEAD_BYTES]) else b""
     start, comma, encoded = image.url.partition(";base64,")
     if not comma or not start.startswith(DATA_URL):
@@ -68,4 +68,4 @@ def _find_large(part: ContentPart) -> bytes:
             return b""
         return base64.b64decode(encoded)
     except ValueError:
-        return b""  # the provider says so
+        return b""  # the provider reports it

@@ -16,7 +16,7 @@ from typing import Any
 DEPTH_MAX = 64
 
 LOST_CHARS_MAX = 600
-"""Of what a description repeats of a schema."""
+"""Maximum characters of a schema that a description repeats."""
 
 Schema = dict[str, Any]
 
@@ -41,7 +41,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
 """Keywords with other forms, such as `required: true` of draft 3, have no effect and are refused by providers."""
 
 
-@lru_cache(maxsize=4096)  # the same tools come with each turn
+@lru_cache(maxsize=4096)  # each turn has the same tools
 def fit_schema(text: str) -> tuple[str, str]:
     """Return the schema in the form that providers accept, and a description of what it lost; an accepted schema is
     returned unchanged."""
@@ -115,7 +115,7 @@ def _fit_inner(schema: Any, depth: int) -> Any:
             fitted[key] = [_fit_inner(inner, depth + 1) for inner in value]
         elif key in _INSIDE and isinstance(value, dict):
             fitted[key] = _fit_inner(value, depth + 1)
-        elif key == "items" and isinstance(value, list):  # a tuple, before draft 2020-12
+        elif key == "items" and isinstance(value, list):  # a list per position, before draft 2020-12
             fitted["prefixItems"] = [_fit_inner(inner, depth + 1) for inner in value]
         else:
             fitted[key] = value

@@ -15,7 +15,7 @@ from headrace.v1 import llm_pb2
 BLANK_LINE = "\n\n"
 
 BETWEEN_RESULT_AND_USER = "Understood."
-"""Said by the model where a strict order wants its turn."""
+"""The model's text where a strict order requires its turn."""
 
 BESIDE_ANSWER = "Go on."
 """The user's text where a strict order requires a user's turn before or after the model's."""
@@ -24,7 +24,7 @@ BESIDE_ANSWER = "Go on."
 def fit_turns(
     messages: Iterable[llm_pb2.Message], *, is_strict: bool, results_hold_media: bool
 ) -> list[llm_pb2.Message]:
-    """Return the messages in order. Those that are as they should be are the same objects."""
+    """Return the messages in order. Unchanged messages are the same objects."""
     turns: list[llm_pb2.Message] = []
     for message in _place_media(messages, results_hold_media=results_hold_media):
         if message.role == "assistant" and not (message.content or message.tool_calls):

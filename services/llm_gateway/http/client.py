@@ -38,7 +38,7 @@ SILENT_CHECKS = 4
 """Silent checks in a row that mean a stall; a single one may mean that this process stood still."""
 
 STALE_S = 1.0
-"""A pooled connection that closes this soon was closed before the request."""
+"""A pooled connection that ends within this time was closed before the request."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class ProviderRequest:
     provider: Provider
     model: str
     url: str = field(repr=False)
-    """Address with its query, which may hold a secret."""
+    """Address with its query, which may contain a secret."""
 
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
@@ -65,7 +65,7 @@ class ProviderStream:
         self._idle_s = provider.timeouts.idle_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._is_flowing = False
-        """False while our own reader is busy, which is no silence of the provider."""
+        """False while our own reader is busy, so that its time does not count as the provider's silence."""
         self._silent_checks = 0
         self.is_due = False
         """Whether an answer with its finish reason has waited long enough for its end."""
@@ -73,15 +73,15 @@ class ProviderStream:
         self._check = self._loop.call_at(first_delta_due_s, self._close_if_late)
 
     def start_idle_watch(self) -> None:
-        """Apply `idleMs` instead of `firstDeltaMs`, once the first delta has come."""
+        """Apply `idleMs` instead of `firstDeltaMs`, after the first delta."""
         self._check.cancel()
         self._check = self._loop.call_later(self._idle_s / SILENT_CHECKS, self._check_silence)
 
     async def push_body(self, take: Callable[[bytes], bool]) -> bool:
-        """Push the body as Response.push_body does.
+        """Push the body like Response.push_body.
 
         Raises:
-            StreamStalled: Nothing came for too long.
+            StreamStalled: No data arrived for too long.
             ProviderUnavailable: The connection broke.
         """
         self._is_flowing, self._silent_checks = True, 0
@@ -230,7 +230,8 @@ def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Gener
 
 @contextmanager
 def translating_exchange_errors(provider: Provider) -> Generator[None]:
-    """Translate errors of reading a response. A TimeoutError with errno is the system's; without, the first delta's."""
+    """Translate errors of reading a response. A TimeoutError with errno is the system's; without one, it is the first
+    delta's timeout."""
     try:
         yield
     except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

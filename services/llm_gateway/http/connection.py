@@ -15,7 +15,7 @@ OVERHEAD_BYTES_MAX = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
-    """A connection belongs to one call at a time, or to the pool."""
+    """A connection, which belongs to one call at a time or to the pool."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
         return response
 
     def become_idle(self) -> None:
-        """Release the response and watch for the server closing."""
+        """Release the response and watch for the server's close."""
         self._release_response()
         self.resume_reading()
 
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._response is None:
-            self.abort()  # it would be taken for the answer to the next request
+            self.abort()  # otherwise it would be taken for the answer to the next request
         else:
             self._response.feed_data(data)
 
@@ -76,8 +76,10 @@ class Connection(asyncio.Protocol):
 
 
 class Response:
-    """A response belongs to one request. The parser calls the `on_` methods, the connection `feed_data` and
-    `on_connection_lost`."""
+    """A response to one request.
+
+    The parser calls the `on_` methods, the connection `feed_data` and `on_connection_lost`.
+    """
 
     __slots__ = (
         "_connection",
@@ -99,7 +101,7 @@ class Response:
 
     def __init__(self, connection: Connection) -> None:
         self.status = 0
-        """HTTP status; 0 before the head."""
+        """HTTP status; 0 before the head has arrived."""
         self.headers: dict[str, str] = {}
         """Headers by lower-case name; the last of repeated values counts."""
         self.last_read_s: float | None = None
@@ -110,7 +112,7 @@ class Response:
         self._parser = httptools.HttpResponseParser(self)
         self._take: Callable[[bytes], bool] | None = None
         self._held: list[bytes] = []
-        """Body bytes that came with the head."""
+        """Body bytes that arrived with the head."""
         self._overhead_bytes = 0
         self._is_until_close = False
         self._is_stopped = False
@@ -165,7 +167,7 @@ class Response:
         self._wake()
 
     def release_parser(self) -> None:
-        """Break the reference cycles that would keep all bytes read until a collection."""
+        """Break the reference cycles that would keep all read bytes until a garbage collection."""
         del self._parser
         self._error = self._take = None
 

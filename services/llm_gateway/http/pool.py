@@ -21,19 +21,20 @@ from services.llm_gateway.http.connection import Connection
 from services.llm_gateway.http.request import Origin
 
 IDLE_S = 30.0
-"""Less than the 60 s after which servers close: a client that closes first loses no request."""
+"""Idle time before a connection is closed, less than the servers' 60 s: if the client closes first, no request is
+lost."""
 
 IDLE_MAX = 256
 """Idle connections per origin; with TLS each holds some 50 kB."""
 
 NEXT_ADDRESS_S = 0.25
-"""Head start of an address, as RFC 8305 advises."""
+"""Head start of an address, recommended by RFC 8305."""
 
 RESOLVED_S = 10.0
-"""Lifetime of resolved addresses; calls that begin together ask the resolver once."""
+"""Lifetime of resolved addresses, so that simultaneous calls ask the resolver once."""
 
 RECEIVED_SIZE_BYTES_MAX = 256 * 1024
-"""Bound of the system's receive buffer, 6 MB by default."""
+"""Limit of the system's receive buffer, 6 MB by default."""
 
 _Address: TypeAlias = "tuple[int, int, int, str, tuple[Any, ...]]"
 
@@ -43,7 +44,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ?([^\r\n]{0,64})")
 
 
 class Pool:
-    """The pool is shared by all calls and closed with its block; open connections are not limited."""
+    """Pool shared by all calls and closed with its block; open connections are not limited."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
@@ -61,7 +62,7 @@ class Pool:
                 self._close_idle(connection)
 
     async def open_connection(self, origin: Origin) -> Connection:
-        """Open a connection, to be given back.
+        """Open a connection; the caller gives it back.
 
         Raises:
             OSError: The host or its proxy cannot be reached.
@@ -72,18 +73,18 @@ class Pool:
         name = self._names.setdefault(place, _ResolvedName())
         try:
             addresses = await _resolve_name(name, *place)
-            # A flow or scope of IPv6 is lost in an address's text.
+            # The text of an IPv6 address loses its flow and scope.
             if proxy is None and len(addresses) == 1 and not any(addresses[0][4][2:]):
                 return await _connect_directly(addresses[0], origin, tls)
             loop = asyncio.get_running_loop()
             opened = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop)
         except OSError:
-            name.until_s = 0.0  # they may be out of date
+            name.until_s = 0.0  # the addresses may be out of date
             raise
         return await _wrap_socket(opened, origin, tls)
 
     def take_idle(self, origin: Origin) -> Connection | None:
-        """Return the newest idle connection, to be given back, or None."""
+        """Return the newest idle connection, which the caller gives back, or None."""
         connections = self._idle.get(origin, {})
         while connections:
             connection, timer = connections.popitem()
@@ -101,10 +102,10 @@ class Pool:
             connections[connection] = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle, connection)
 
     async def _find_context(self, tls: Tls) -> ssl.SSLContext:
-        """Return the context of these files; making one takes 20 ms in a thread.
+        """Return the TLS context of these files; creating one takes 20 ms in a thread.
 
         Raises:
-            OSError: A file cannot be used.
+            OSError: A file is unusable.
         """
         if tls == Tls() and self._tls is not None:
             return self._tls
@@ -145,7 +146,7 @@ async def _connect_directly(address: _Address, origin: Origin, tls: ssl.SSLConte
     )
     try:
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_SIZE_BYTES_MAX)
-    except ValueError as error:  # the socket is closed again already
+    except ValueError as error:  # the socket is closed already
         raise ConnectionResetError("closed as soon as it was open") from error
     return connection
 
@@ -170,10 +171,10 @@ class ProxyRefused(OSError):
 
 
 async def open_tunnel(opened: socket.socket, origin: Origin) -> None:
-    """Ask the proxy at the other end of `opened` for a tunnel to `origin`.
+    """Request a tunnel to `origin` from the proxy connected to `opened`.
 
     Raises:
-        ProxyRefused: It answered with another status than 2xx, or not in HTTP.
+        ProxyRefused: The status is not 2xx, or the answer is not HTTP.
         OSError: The connection broke.
     """
     loop = asyncio.get_running_loop()
@@ -185,7 +186,7 @@ async def open_tunnel(opened: socket.socket, origin: Origin) -> None:
     await loop.sock_sendall(opened, "\r\n".join([*lines, "", ""]).encode("latin-1"))
     head = b""
     while b"\r\n\r\n" not in head:
-        # TLS begins with our own greeting, so nothing but the head can be read here.
+        # In TLS the client speaks first, so only the proxy's head can arrive here.
         piece = await loop.sock_recv(opened, HEAD_BYTES_MAX)
         head += piece
         if not piece or len(head) > HEAD_BYTES_MAX:

@@ -38,7 +38,7 @@ def split_url(url: str, route: Route = DIRECT) -> tuple[Origin, str]:
     """Split an address into origin and path with query.
 
     Raises:
-        ValueError: It names no host.
+        ValueError: It has no host.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -63,14 +63,14 @@ def encode_post(origin: Origin, path: str, headers: Mapping[str, str], body: byt
         "Host": origin.authority,
         "User-Agent": "headrace",
         "Accept": "text/event-stream",
-        # A compressor holds parts of a stream back.
+        # Compression would delay parts of a stream.
         "Accept-Encoding": "identity",
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),
     }
     proxy = origin.route.proxy
     if proxy is not None and not origin.is_tls:
-        # A proxy takes requests for http:// itself and opens tunnels for https:// only (RFC 9112, 3.2.2).
+        # A proxy forwards requests for http:// itself and opens tunnels only for https:// (RFC 9112, 3.2.2).
         path = f"http://{origin.authority}{path}"
         if proxy.authorization:
             defaults["Proxy-Authorization"] = proxy.authorization

@@ -21,22 +21,22 @@ FAILURES_MAX = 5
 """Failures among OUTCOMES_KEPT that open the breaker."""
 
 OUTCOMES_KEPT = 10
-"""Enough to tell an outage from bad luck."""
+"""Number of recent outcomes, enough to distinguish an outage from chance."""
 
 OUTCOME_S_MAX = 60.0
-"""Older outcomes are ignored."""
+"""Age from which outcomes are ignored."""
 
 OPEN_S = 5.0
-"""First pause; most outages of one model are a deployment or a restart."""
+"""First pause; most outages of a single model are deployments or restarts."""
 
 OPEN_S_MAX = 60.0
-"""Longest pause, doubled with each failed probe, so that a recovery is noticed within a minute."""
+"""Longest pause, so that a recovery is noticed within a minute; pauses double with each failed probe."""
 
 PROBE_S = 15.0
 """How long a probe blocks other calls; the probe itself could take minutes."""
 
 FAILED_TENANTS_MAX = 1000
-"""Tenants that may each fail once at an open breaker; further ones wait as those do."""
+"""Maximum tenants that may each fail once at an open breaker; further tenants wait like those that failed."""
 
 State = Literal["closed", "open", "half-open"]
 
@@ -45,7 +45,7 @@ WINDOW_S = 300.0
 disappears soon."""
 
 KEPT_MAX = 1000
-"""Attempts that are remembered, about 100 KB."""
+"""Number of attempts remembered, about 100 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Breaker:
         self._answered_s = -math.inf
         self._recent = RecentAttempts()
         self._failed_tenants: set[str] = set()
-        """Tenants that wait while the breaker is not closed."""
+        """Tenants that must wait while the breaker is not closed."""
         metrics.set_breaker_state("closed", *self._labels)
 
     @property
@@ -81,7 +81,7 @@ class Breaker:
         return self._state
 
     def measure_block_s(self, tenant: str) -> float:
-        """Return the seconds until a call of `tenant` may start; 0 when one may."""
+        """Return the seconds until a call of `tenant` may start; 0 if it may start now."""
         may_try = tenant not in self._failed_tenants and len(self._failed_tenants) < FAILED_TENANTS_MAX
         return 0.0 if self._state == "closed" or may_try else self._measure_pause_s()
 
@@ -103,7 +103,7 @@ class Breaker:
     def end_call(
         self, call: Call, *, succeeded: bool | None, never_began: bool = False, first_delta_s: float | None = None
     ) -> None:
-        """Record an outcome; None says nothing about the model. `first_delta_s` is counted from the call's begin."""
+        """Record an outcome; None does not count for the model. `first_delta_s` is measured from the call's start."""
         self._recent.add_attempt(self._now(), call.tenant, succeeded, first_delta_s)
         if never_began and self._answered_s > call.started_s:
             succeeded = None
@@ -159,7 +159,7 @@ class Breakers:
         self._breakers: dict[tuple[str, str], Breaker] = {}
 
     def get_breaker(self, provider: str, model: str) -> Breaker:
-        """Return the breaker for a name in the provider file."""
+        """Return the breaker of a model, by its name in the provider file."""
         key = (provider, model)
         if key not in self._breakers:
             self._breakers[key] = Breaker(provider, model)
@@ -175,7 +175,7 @@ class Breakers:
 @dataclass(frozen=True, slots=True)
 class AttemptSummary:
     own: int
-    """Attempts of the tenant that asks."""
+    """Attempts of the current tenant."""
     error_ratio: float | None
     """Error ratio of the attempts that count for the model; None without any."""
     first_delta_s: float | None

@@ -21,13 +21,13 @@ from services.llm_gateway.telemetry.metrics import WAITING
 WINDOW_S = 60.0
 
 WAITING_MAX = 100
-"""Calls of a tenant; a longer queue would only hide that the quota is too small."""
+"""Maximum queued calls of a tenant; a longer queue would only hide that the quota is too small."""
 
 WAIT_S_MAX = 120.0
 """Longest wait without a deadline: two windows."""
 
 ANSWER_S = 0.25
-"""A wait ends this long before the caller's deadline, so that the caller gets our error."""
+"""How long before the caller's deadline a wait ends, so that the caller gets our error."""
 
 RETRY_S = 1.0
 
@@ -36,7 +36,7 @@ RETRY_S = 1.0
 class Opening:
     is_full: bool
     wait_s: float
-    """0: only the end of a call opens it."""
+    """0: only the end of a call frees it."""
 
 
 class Account:
@@ -70,13 +70,14 @@ class Account:
         return self._quota.tokens_per_minute is not None
 
     def get_use(self, tenant: str) -> TenantUse:
-        """Return what the tenant has of the account now."""
+        """Return the tenant's current use of the account."""
         now_s = asyncio.get_running_loop().time()
         self._forget_old(now_s)
         return self._uses.get_use(tenant, now_s)
 
     def find_opening(self) -> Opening:
-        """Return whether the next call would wait now, for others' sake too, and how long the window makes it wait."""
+        """Return whether the next call would wait now, including for other tenants, and how long the window makes it
+        wait."""
         wait_s = self._time_until_below(1)
         return Opening(bool(self._waiting or wait_s or not self._count_free_places()), wait_s)
 
@@ -131,7 +132,7 @@ class Account:
         self._count_waiting(1)
         self._admit_waiting()
         try:
-            # Unlike a timeout around the future, this does not cancel it when the wait is cut short.
+            # Unlike a timeout around the future, this does not cancel it if the wait is cut short.
             await asyncio.wait((place.admission,), timeout=min(due_s - ANSWER_S - loop.time(), WAIT_S_MAX))
             if not place.admission.done():
                 message = f"no place within the quota of provider {self._provider!r} came in time; try again later"
@@ -151,7 +152,7 @@ class Account:
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:
-        """Admit queued calls: a tenant's in their order, and the tenants by their shares."""
+        """Admit queued calls: each tenant's in their order, and the tenants by their shares."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -172,7 +173,7 @@ class Account:
             return None, wait_s
         holds = self._list_holds()
         for use in self._uses.rank_waiting(self._quota):
-            # No smaller call of another overtakes the first one's, which might never start then.
+            # A tenant's smaller call never overtakes the first tenant's call, which might otherwise never start.
             if free_s := self._time_until_below(use.waiters[0].tokens):
                 return None, min(wait_s, free_s)
             if not (unheld_s := self._time_until_unheld(use, holds)):
@@ -197,7 +198,7 @@ class Account:
         return max(self._divide_limit(self._quota.concurrency) - self._running, 0)
 
     def _list_holds(self) -> list[float]:
-        """Return until when places are held for tenants that have none, at most half of them all."""
+        """Return until when places are held for tenants that have none; at most half of all places are held."""
         places = self._divide_limit(self._quota.concurrency)
         if places == math.inf:
             return []
@@ -205,18 +206,18 @@ class Account:
         return holds[max(len(holds) - int(places) // 2, 0) :]
 
     def _time_until_unheld(self, use: TenantUse, holds: list[float]) -> float:
-        """Return the seconds until one of the free places is held for no other tenant."""
+        """Return the seconds until a free place is not held for another tenant."""
         free = self._count_free_places()
         if not use.running or free > len(holds):
             return 0.0
         return holds[len(holds) - int(free)] - asyncio.get_running_loop().time()
 
     def _time_until_free(self, tokens: int) -> float:
-        """Return the seconds until a call may start, holds apart; infinite when another must end first."""
+        """Return the seconds until a call may start, ignoring held places; infinite if another call must end first."""
         return self._time_until_below(tokens) if self._count_free_places() else math.inf
 
     def _time_until_below(self, tokens: int) -> float:
-        """Return the seconds until the window has room for a request of so many tokens."""
+        """Return the seconds until the window has room for a request of this many tokens."""
         requests_max = self._divide_limit(self._quota.requests_per_minute) - 1
         # A request larger than the whole quota runs alone rather than never.
         tokens_max = max(self._divide_limit(self._quota.tokens_per_minute) - tokens, 0)

@@ -39,16 +39,16 @@ class TenantUse:
     tenant: str
     running: int = 0
     requests: int = 0
-    """Requests in the account's window, as `tokens`."""
+    """Requests in the account's window, like `tokens`."""
     tokens: int = 0
     held_until_s: float = 0
-    """Time until which it finds a place free, on the loop's clock."""
+    """Time until which a place is held for the tenant, on the loop's clock."""
     finish_tag: float = 0
     """Virtual time at which the tenant's last call had its turn."""
     waiters: deque[Waiter] = field(default_factory=deque["Waiter"])
 
     def measure_share(self, quota: Quota) -> float:
-        """Return the greatest part of a limit that the tenant has, divided by its weight; 0 without limits."""
+        """Return the tenant's greatest share of a limit, divided by its weight; 0 without limits."""
         parts = (
             self.running / (quota.concurrency or math.inf),
             self.requests / (quota.requests_per_minute or math.inf),

@@ -1,1 +1,1 @@
-"""Provider protocols; a new one is a folder and one line of registry.py."""
+"""Provider protocols; a new one needs a folder and one line in registry.py."""

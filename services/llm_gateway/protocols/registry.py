@@ -33,10 +33,10 @@ class WireProtocol:
     """Kinds of parts other than text that a request may have."""
 
     build_body: Callable[[ChatRequest, Provider, Model], dict[str, Any]]
-    """Builds the body for orjson; InvalidRequest where the protocol cannot express the request."""
+    """Builds the body for orjson; InvalidRequest if the protocol cannot express the request."""
 
     make_reader: Callable[[AnswerSource, SendBytes], AnswerReader]
-    """Takes who answers, and the receiver of deltas."""
+    """Receives the answer's source and the receiver of deltas."""
 
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parameters of each request's address."""
@@ -45,7 +45,7 @@ class WireProtocol:
     """Whether a tool's result may have images and files; otherwise they are moved to a user's message after it."""
 
     def build_headers(self, provider: Provider, key: str) -> dict[str, str]:
-        """Return the protocol's headers and the key in the header that the provider wants; no key when it is empty."""
+        """Return the protocol's headers and the key in the header that the provider requires; no key if it is empty."""
         headers = {**self.headers}
         if key:
             name = provider.key_header or self.key_header

@@ -1,4 +1,4 @@
-"""Reads what vendors say of causes that the status does not show, by the rows of vendor_words.toml."""
+"""Recognizes causes that the status does not show, in vendors' messages, by the rows of vendor_words.toml."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def parse_window_tokens(message: str) -> dict[str, str]:
         return {}
     limit = int(match[match.lastgroup or 0])
     others = {int(number) for number in _NUMBER.findall(message)} - {limit}
-    # The whole request is larger than the window. If no number is, they are its parts, as in Anthropic's
-    # "197202 + 21333 > 200000".
+    # The whole request is larger than the window. If no single number is, they are its parts, as in Anthropic's "197202
+    # + 21333 > 200000".
     current = max(others, default=0) if max(others, default=0) > limit else sum(others)
     return {"maxTokens": str(limit)} | ({"currentTokens": str(current)} if current > limit else {})

@@ -26,7 +26,7 @@ from services.runtime.clock import now_s
 from services.runtime.telemetry.masking import mask_secrets
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Exceptions of decoding foreign bytes."""
+"""Exceptions from decoding foreign bytes."""
 
 NEVER_STREAMS = frozenset({"application/problem+json", "application/xml", "text/xml", "text/html"})
 """Media types of refusals with status 200, or of pages from a proxy in front of the provider."""
@@ -35,7 +35,7 @@ ACCOUNT, EMPTY = "account", "empty"
 """Metadata of an error for an account without credit; another account may have some."""
 
 MESSAGE_CHARS_MAX = 500
-"""A longer message is a page of HTML, or repeats the request."""
+"""Maximum length of a message; a longer one is an HTML page, or repeats the request."""
 
 PARAM_CHARS_MAX = 128
 
@@ -54,16 +54,16 @@ class ErrorObject(msgspec.Struct):
     type: str | None = None
     code: str | int | None = None
     param: msgspec.Raw = msgspec.Raw()
-    """The field of the request that is wrong; mostly a text."""
+    """The wrong field of the request; mostly a text."""
 
     status: str | int | None = None
-    """Google's word for the kind."""
+    """Google's name for the kind."""
 
     metadata: msgspec.Raw = msgspec.Raw()
     """OpenRouter puts the upstream provider's error here."""
 
     details: msgspec.Raw = msgspec.Raw()
-    """Google puts the time to wait here, and the fields that are wrong."""
+    """Google puts the time to wait and the wrong fields here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Refusal:
 
     retry_after_s: float | None = None
     param: str = ""
-    """The field of the request that it names."""
+    """The field of the request that the error names."""
 
 
 class _ErrorBody(msgspec.Struct):
@@ -105,7 +105,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     )
     behind = _read_behind(error)
     text = f"{text}: {behind}" if behind and behind not in text else text
-    # AWS names the kind of an error in a header.
+    # AWS puts the kind of an error into a header.
     kind = error.type or headers.get("x-amzn-errortype", "").partition(":")[0]
     words = f"{kind} {error.status or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
@@ -115,7 +115,7 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
 
 def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
     try:
-        # Gemini's OpenAI face answers with a list of one.
+        # Gemini's OpenAI-compatible API answers with a list of one.
         decoded = msgspec.json.decode(body, type=_ErrorBody | list[_ErrorBody])
     except UNREADABLE:
         return _ErrorBody(message=_describe_body(headers, body))
@@ -125,7 +125,7 @@ def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
 
 
 def _read_behind(error: ErrorObject) -> str:
-    """Return what a gateway's upstream provider said; empty if the gateway does not tell.
+    """Return the message of a gateway's upstream provider; empty if the gateway has none.
 
     https://openrouter.ai/docs/api-reference/errors (2026-11): `metadata.raw` is its body, mostly as a text.
     """
@@ -164,7 +164,7 @@ def find_media_type(headers: Mapping[str, str]) -> str:
 
 
 def find_coding(headers: Mapping[str, str]) -> str:
-    """Return the Content-Encoding of a body that is packed; an empty text for one that is not."""
+    """Return the Content-Encoding of a compressed body; empty for an uncompressed one."""
     coding = headers.get("content-encoding", "").strip().lower()
     return "" if coding == "identity" else coding
 
@@ -186,7 +186,7 @@ def unpack_body(headers: Mapping[str, str], body: bytes, bytes_max: int) -> byte
 
 
 def _describe_body(headers: Mapping[str, str], body: bytes) -> str:
-    """Return a body that is no JSON as text, of a page its words."""
+    """Return a body that is not JSON as text; of a web page, its words."""
     if not body:
         return "without a body"
     text, media_type = body.decode(errors="replace"), find_media_type(headers)

@@ -52,7 +52,7 @@ class Catalogue:
         """List entries in the file's order, optionally of provider `key` or serving `model`.
 
         Raises:
-            Overloaded: No provider file was valid since the start.
+            Overloaded: No provider file has been valid since the start.
         """
         self.check_loaded()
         providers = [provider for provider in self.providers if key in ("", provider.key)]
@@ -71,7 +71,7 @@ class Catalogue:
 
         Raises:
             InvalidRequest: There is none.
-            Overloaded: No provider file was valid since the start.
+            Overloaded: No provider file has been valid since the start.
         """
         self.check_loaded()
         provider = self._providers.get(key)
@@ -85,4 +85,4 @@ class Catalogue:
 
     def check_loaded(self) -> None:
         if not self.is_loaded:
-            raise Overloaded("the gateway has had no valid provider file since its start; its log says what is wrong")
+            raise Overloaded("no provider file has been valid since the gateway's start; its log has the errors")

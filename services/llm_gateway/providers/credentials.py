@@ -40,7 +40,7 @@ AWS_SERVICE = "bedrock"
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     url: str = field(repr=False)
-    """Address with its query, which may hold a secret."""
+    """Address with its query, which may contain a secret."""
 
     headers: Mapping[str, str] = field(repr=False)
     """The entry's own headers."""
@@ -61,10 +61,10 @@ class Credentials:
         return "Credentials(***)"
 
     def find_keys(self, provider: Provider) -> tuple[str, ...]:
-        """Return the keys in order; one empty key when none is needed.
+        """Return the keys in order; one empty key if none is needed.
 
         Raises:
-            ProviderAuthentication: None is set.
+            ProviderAuthentication: No key is set.
         """
         if not provider.api_keys:
             return ("",)
@@ -171,10 +171,10 @@ class CloudCredentials:
         self._turn = asyncio.Lock()
 
     async def make_headers(self, provider: Provider, url: str, body: bytes) -> CloudHeaders:
-        """Return the headers that a POST needs; none of a provider with keys.
+        """Return the headers for a POST; empty for a provider with keys.
 
         Raises:
-            ProviderAuthentication: There are no credentials, or their service refuses or does not answer.
+            ProviderAuthentication: No credentials were found, or their service refuses or does not answer.
         """
         if provider.credentials == "keys":
             return NO_HEADERS

@@ -17,20 +17,20 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
 """Source of a secret: `env:NAME` or `file:/path`; never the secret itself."""
 
 SEPARATORS = "-.:@/_"
-"""Characters that may follow a configured model name in the name of a model that it answers for."""
+"""Characters that may follow a configured model name in the name of a matching model."""
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[\w!#$%&'*+.^`|~-]+$", max_length=128)]
 
 HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]*$", max_length=8192)]
-"""Text, or `env:NAME` or `file:/path` where the value is a secret."""
+"""Text, or `env:NAME` or `file:/path` if the value is a secret."""
 
 OWN_HEADERS = frozenset(
     {"host", "content-length", "content-type", "accept-encoding", "connection", "transfer-encoding"}
 )
-"""Headers that the gateway alone sets."""
+"""Headers that only the gateway sets."""
 
 OWN_BODY_FIELDS = frozenset({"model", "messages", "input", "contents", "stream"})
-"""Fields of a request's body that the gateway alone sets."""
+"""Fields of a request's body that only the gateway sets."""
 
 
 def _refuse_own_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -46,7 +46,8 @@ def _refuse_own_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 KEEPING_PROTOCOLS = frozenset({"openai_responses", "gemini", "bedrock"})
-"""Each request begins with the one before, for the provider's cache, only if the thoughts stay in it."""
+"""With these protocols, a request extends the previous one, as the provider's cache needs, only if it keeps the
+thoughts."""
 
 Headers = Annotated[dict[HeaderName, HeaderValue], Field(max_length=64), AfterValidator(_refuse_own_headers)]
 ExtraBody = Annotated[dict[str, Any], Field(max_length=64), AfterValidator(_refuse_own_fields)]
@@ -72,7 +73,7 @@ Unsupported = Literal[
 ]
 
 Fallback = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/.+$", max_length=128 + 1 + 256)]
-"""`provider/model`; the model's own name may hold further slashes."""
+"""`provider/model`; the model's own name may contain further slashes."""
 
 
 class _Entry(BaseModel):
@@ -88,60 +89,60 @@ class Quota(_Entry):
     deadline. If several tenants wait, the one with the smallest share of the quota comes next."""
 
     requests_per_minute: int | None = Field(default=None, gt=0)
-    """Requests in any 60 s. Left out, no limit."""
+    """Maximum requests in any 60 s. By default unlimited."""
 
     tokens_per_minute: int | None = Field(default=None, gt=0)
-    """Input and output tokens in any 60 s; a call reserves an estimate and corrects it at its end. Left out, no
-    limit."""
+    """Maximum input and output tokens in any 60 s; a call reserves an estimate and corrects it at its end. By default
+    unlimited."""
 
     concurrency: int | None = Field(default=None, gt=0)
     """Maximum concurrent requests. By default unlimited. A tenant with a running request leaves one place free for each
     tenant that has none but had one in the last 15 s, up to half of all places."""
 
     weights: dict[TenantName, Weight] = Field(default={}, max_length=10_000)
-    """Weights of tenants, from 1 to 1,000: one of weight 3 gets three times as much of the quota as one of weight 1,
-    when both wait. Left out, 1."""
+    """Weights of tenants, from 1 to 1,000: with weight 3, a tenant gets three times as much of the quota as one with
+    weight 1 if both wait. By default 1."""
 
     def get_weight(self, tenant: str) -> int:
         return self.weights.get(tenant, 1)
 
 
 class Timeouts(_Entry):
-    """How long the provider may stay silent."""
+    """Maximum silence of the provider."""
 
     connect_ms: int = Field(default=5_000, gt=0)
-    """Milliseconds to open a connection, TLS included. Over it: PROVIDER_UNAVAILABLE."""
+    """Milliseconds to open a connection, including TLS. After that: PROVIDER_UNAVAILABLE."""
 
     first_delta_ms: int = Field(default=20_000, gt=0)
-    """Milliseconds from the request to the first reasoning, content or tool call; frames without any do not count. A
-    model that thinks unseen needs more than the default. Over it: STREAM_STALLED."""
+    """Milliseconds from the request to the first reasoning, content or tool call; other frames do not count. A model
+    with hidden reasoning needs more than the default. After that: STREAM_STALLED."""
 
     idle_ms: int = Field(default=60_000, gt=0)
-    """Milliseconds without a byte after the first delta. Over it: STREAM_STALLED."""
+    """Milliseconds without a byte after the first delta. After that: STREAM_STALLED."""
 
 
 class Retry(_Entry):
-    """How often a call is tried."""
+    """Number of attempts for a call."""
 
     max_attempts: int = Field(default=3, gt=0, le=10)
-    """Attempts at this provider, the first included; 1: no repeat. Fallbacks have their own number. Only attempts that
-    failed before any delta reached the caller are repeated, and no 4xx but 408, 409 and 429."""
+    """Attempts at this provider, including the first; 1: no retry. Fallbacks have their own number. Only attempts that
+    failed before any delta reached the caller are retried, and of 4xx only 408, 409 and 429."""
 
 
 class Price(_Entry):
-    """US dollars for a million tokens, from which usage.costUsd and maxCostUsd are counted."""
+    """Prices in US dollars per million tokens, the basis of usage.costUsd and maxCostUsd."""
 
     input_per_m_tok: float = Field(default=0, ge=0)
-    """US dollars for a million input tokens."""
+    """US dollars per million input tokens."""
 
     cached_input_per_m_tok: float | None = Field(default=None, ge=0)
-    """US dollars for a million input tokens that the provider read from its cache. Left out, as `inputPerMTok`."""
+    """US dollars per million input tokens that the provider read from its cache. By default `inputPerMTok`."""
 
     cache_write_per_m_tok: float | None = Field(default=None, ge=0)
-    """US dollars for a million input tokens that the provider wrote to its cache. Left out, as `inputPerMTok`."""
+    """US dollars per million input tokens that the provider wrote to its cache. By default `inputPerMTok`."""
 
     output_per_m_tok: float = Field(default=0, ge=0)
-    """US dollars for a million output tokens, reasoning included."""
+    """US dollars per million output tokens, including reasoning."""
 
     @property
     def dearest_input_per_m_tok(self) -> float:
@@ -166,15 +167,15 @@ class Model(_Entry):
     of `-.:@/_`: `gpt-4o` matches `gpt-4o-2024-08-06`. If several match, the longest applies."""
 
     context_window: int = Field(default=0, ge=0)
-    """Tokens of request and answer together. 0: taken from the built-in table of models, else 32,768."""
+    """Maximum tokens of request and answer together. 0: taken from the built-in table of models, else 32,768."""
 
     max_output: int = Field(default=0, ge=0)
-    """Greatest number of tokens in one answer; as many are kept free in the window, but never more than half of it. 0:
-    taken from the built-in table of models, else 4,096."""
+    """Maximum tokens in one answer; this much is reserved in the window, but never more than half of it. 0: taken from
+    the built-in table of models, else 4,096."""
 
     encoding: str | None = None
-    """How tokens are counted, exactly: `o200k_base` or `cl100k_base`, for models that the built-in table does not know
-    or has wrong. Left out, other models than OpenAI's are estimated, by a ratio that their reported usage corrects."""
+    """Encoding for an exact token count: `o200k_base` or `cl100k_base`, for models that the built-in table lacks or has
+    wrong. By default, models other than OpenAI's are estimated, with a ratio corrected by their reported usage."""
 
     capabilities: tuple[Capability, ...] = ()
     """Abilities of the model. Reasoning settings are sent only to models with `reasoning`. Images are sent to models
@@ -193,14 +194,14 @@ class Model(_Entry):
     `reasoning_off`: reasoning is never switched off. By default, the built-in table's entry for the model."""
 
     price: Price | None = None
-    """Prices of the model's tokens. Left out, no cost is reported, and an agent with maxCostUsd asks neither this model
-    nor one that may fall back to it, unless its unknownPrice says otherwise."""
+    """Prices of the model's tokens. By default no cost is reported, and an agent with maxCostUsd uses neither this
+    model nor one that may fall back to it, unless its unknownPrice permits it."""
 
     extra_body: ExtraBody = {}
-    """Further fields of each request's body, over those of the provider."""
+    """Extra fields of each request's body; they override the provider's."""
 
     comment: str | None = None
-    """For people."""
+    """A comment for people."""
 
     @property
     def keeps_to_schemas(self) -> bool:
@@ -211,7 +212,7 @@ class Model(_Entry):
 
 
 def find_window(model: Model) -> int:
-    """Return the tokens of request and answer together; 0 where neither the entry nor the built-in table says."""
+    """Return the tokens of request and answer together; 0 if neither the entry nor the built-in table has a value."""
     known = known_facts(model.name)
     return model.context_window or (0 if known is None else known.context_window)
 
@@ -220,7 +221,7 @@ class Provider(_Entry):
     """One account at one provider."""
 
     key: Key
-    """Names the provider in agent files; 1 to 128 letters, digits, `_`, `.` or `-`, unique in the file."""
+    """Name of the provider in agent files; 1 to 128 letters, digits, `_`, `.` or `-`, unique in the file."""
 
     protocol: Literal["openai", "openai_responses", "anthropic", "gemini", "bedrock"]
     """`openai`: chat completions (OpenAI, Bailian, SiliconFlow, DeepSeek, vLLM, OpenRouter, MiniMax …).
@@ -229,8 +230,8 @@ class Provider(_Entry):
     Converse."""
 
     base_url: str = Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*|env:\w+)$")
-    """Address as the provider's documentation gives it, with the version at its end (`https://api.openai.com/v1`); or
-    `env:NAME`, a variable of the gateway's environment that holds it."""
+    """Base address from the provider's documentation, ending with the version (`https://api.openai.com/v1`); or
+    `env:NAME`, a variable of the gateway's environment that contains it."""
 
     api_keys: tuple[SecretName, ...] = ()
     """Sources of the keys: `env:NAME` or `file:/path`, never a key itself. The first one that is set is used, the next
@@ -242,14 +243,14 @@ class Provider(_Entry):
     extra `cloud`."""
 
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$", max_length=64)
-    """Region that requests are signed for, with credentials `aws`. Left out, that of AWS's chain."""
+    """Region for signing requests, with credentials `aws`. By default that of AWS's chain."""
 
     key_header: HeaderName | None = None
-    """Header that carries the key. Left out, `Authorization`, and `x-api-key` for protocol anthropic; classic Azure has
+    """Header with the key. By default `Authorization`, or `x-api-key` for protocol anthropic; classic Azure uses
     `api-key`."""
 
     key_scheme: str | None = Field(default=None, pattern=r"^[\w-]*$", max_length=32)
-    """Word before the key in its header. Left out, `Bearer` in `Authorization` and none in others."""
+    """Word before the key in its header. By default `Bearer` in `Authorization` and none in others."""
 
     prompt_cache: bool = True
     """Whether requests mark the parts that the provider may cache: tools, instructions and the conversation so far.
@@ -259,8 +260,8 @@ class Provider(_Entry):
     """Value of the header `OpenAI-Organization`."""
 
     headers: Headers = {}
-    """Further headers of each request, by name. A value `env:NAME` or `file:/path` is looked up at each call, and is
-    masked in messages and logs."""
+    """Extra headers of each request, by name. A value `env:NAME` or `file:/path` is looked up at each call, and masked
+    in messages and logs."""
 
     query: dict[str, HeaderValue] = Field(default={}, max_length=64)
     """Parameters of each request's address, such as `api-version`; values as in `headers`."""
@@ -271,20 +272,20 @@ class Provider(_Entry):
     `/openai/deployments/{model}/chat/completions`."""
 
     extra_body: ExtraBody = {}
-    """Further fields of each request's body, over those that the gateway writes; null takes a field away."""
+    """Extra fields of each request's body; they override the gateway's, and null removes a field."""
 
     proxy: str | None = Field(default=None, pattern=r"^(http://[^\s/?#]+/?|env:\w+|none)$")
-    """Proxy to the provider: `http://[user:password@]host:port`, `env:NAME`, a variable that holds it, or `none`. Left
-    out, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` of the gateway's environment decide."""
+    """Proxy to the provider: `http://[user:password@]host:port`, `env:NAME`, a variable that contains it, or `none`. By
+    default `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` of the gateway's environment."""
 
     ca_file: str | None = None
-    """File of the certificates (PEM) that vouch for the provider, in the place of the system's."""
+    """PEM file of the certificates that authenticate the provider, instead of the system's."""
 
     cert_file: str | None = None
-    """File of the client certificate (PEM) that the provider asks for. Files are read again when they change."""
+    """PEM file of the client certificate that the provider requires. Files are read again when they change."""
 
     key_file: str | None = None
-    """File of the client certificate's key (PEM); left out, it is in `certFile`."""
+    """PEM file of the client certificate's key; by default it is in `certFile`."""
 
     reasoning: Literal[
         "reasoning_effort",
@@ -295,13 +296,13 @@ class Provider(_Entry):
         "reasoning_split",
         "adaptive",
     ] = "reasoning_effort"
-    """The provider's own form of a reasoning wish: `reasoning_effort` (OpenAI), `enable_thinking` (Bailian,
+    """The provider's own form of reasoning settings: `reasoning_effort` (OpenAI), `enable_thinking` (Bailian,
     SiliconFlow), `thinking` (DeepSeek), `reasoning` (OpenRouter), `chat_template_kwargs` (vLLM), `reasoning_split` or
-    `adaptive` (MiniMax). For protocol anthropic: `adaptive` for models that decide themselves how long to think,
-    anything else gives a budget of tokens."""
+    `adaptive` (MiniMax). For protocol anthropic: `adaptive` for models that decide themselves how long to think;
+    anything else sends a token budget."""
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The provider's word for the greatest number of tokens to produce; protocol openai only."""
+    """The provider's field for the maximum number of output tokens; protocol openai only."""
 
     call_ids: Literal["any", "nine_characters"] = "any"
     """Form of the ids of tool calls: `nine_characters` for providers that accept only nine letters and digits, such as
@@ -322,27 +323,26 @@ class Provider(_Entry):
     Protocol openai only."""
 
     quota: Quota | None = None
-    """Limits of the account. Left out, the gateway sets none."""
+    """Limits of the account. By default the gateway enforces none."""
 
     timeouts: Timeouts = Timeouts()
-    """How long the provider may stay silent."""
+    """Maximum silence of the provider."""
 
     retry: Retry = Retry()
-    """How often a call is tried."""
+    """Number of attempts for a call."""
 
     fallback: tuple[Fallback, ...] = Field(default=(), max_length=10)
-    """`provider/model` of this file, asked in this order when this provider fails before any delta reached the caller.
-    Their own fallbacks do not count."""
+    """`provider/model` of this file, tried in this order if this provider fails before any delta reached the caller.
+    Their own fallbacks are not used."""
 
     summary_model: str | None = None
-    """A cheaper model of this provider that writes the summaries of compactions. Left out, the agent's own model
-    does."""
+    """A cheaper model of this provider that writes the summaries of compactions. By default the agent's own model."""
 
     models: tuple[Model, ...] = Field(min_length=1)
-    """The models that may be asked; at least one."""
+    """The models that may be used; at least one."""
 
     comment: str | None = None
-    """For people."""
+    """A comment for people."""
 
     @property
     def keeps_reasoning(self) -> bool:
@@ -350,7 +350,7 @@ class Provider(_Entry):
         return (self.reasoning_kept or ("chat" if is_default else "run")) == "chat"
 
     def find_entry(self, model: str) -> Model | None:
-        """Return the entry of that name, or else its longest prefix."""
+        """Return the entry with that name, or else the one with its longest prefix."""
         fitting = [entry for entry in self.models if entry.answers_for(model)]
         return max(fitting, key=lambda entry: len(entry.name), default=None)
 
@@ -362,7 +362,7 @@ class Providers(_Entry):
     """The accounts, in any order."""
 
     comment: str | None = None
-    """For people."""
+    """A comment for people."""
 
     @model_validator(mode="after")
     def _keys_are_unique(self) -> Providers:

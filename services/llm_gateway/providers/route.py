@@ -38,10 +38,10 @@ DIRECT = Route()
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Parse `http://[user:password@]host[:port]`, where `http://` may be missing as it often is in environments.
+    """Parse `http://[user:password@]host[:port]`; `http://` may be missing, as often in environments.
 
     Raises:
-        ValueError: It is no such address.
+        ValueError: It is not such an address.
     """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
@@ -54,10 +54,10 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def find_environment_proxy(url: str, env: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names; none for this machine and names in NO_PROXY.
+    """Return the proxy from HTTPS_PROXY, HTTP_PROXY or ALL_PROXY; None for this machine and names in NO_PROXY.
 
     Raises:
-        ValueError: The variable holds no address.
+        ValueError: The variable is not an address.
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
@@ -91,7 +91,7 @@ def _holds(network: str, host: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=256)  # asked for each call of a model; providers' hosts are few
+@lru_cache(maxsize=256)  # called for each model call; there are few provider hosts
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

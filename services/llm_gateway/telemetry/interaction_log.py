@@ -27,7 +27,7 @@ class CallRecord:
     model: str
 
     attempt: int
-    """Number from 1, over all providers of the RPC."""
+    """Number from 1, across all providers of the RPC."""
 
     outcome: str = "CANCELLED"
     """The finish or error reason; CANCELLED until then."""
@@ -70,7 +70,7 @@ class InteractionLog:
         """Wrap `send` at DEBUG to log deltas; the level is read once per stream."""
         if not (self.is_enabled and log.is_enabled_for(logging.DEBUG)):
             return send
-        # A pooled connection's callbacks run in the context of the call that opened it, perhaps another one.
+        # A pooled connection's callbacks run in the context of the call that opened it, possibly another one.
         context = copy_context()
 
         def log_and_send(message: bytes) -> bool:

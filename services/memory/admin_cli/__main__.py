@@ -75,7 +75,7 @@ async def run_command(config: Config, arguments: argparse.Namespace) -> bool:
             with closing(Disk(config.logs_dir)) as disk:
                 _clear_index(disk)
     elif arguments.command == "reindex":
-        raise OSError("a database keeps its index with the lines: there is none to make anew")
+        raise OSError("a database keeps its index with the lines; it cannot be rebuilt separately")
     if arguments.command in encryption.KEY_COMMANDS:  # also of a folder that a service owns
         return await encryption.KEY_COMMANDS[arguments.command](config, arguments)
     async with open_engine(config) as engine:

@@ -51,7 +51,7 @@ INTERRUPTED = "INTERRUPTED"
 """Failure of a compaction that ended before its summary was complete."""
 
 OVERTAKEN = "ALREADY_COMPACTED"
-"""Fault of one whose context another has changed since it was due."""
+"""Failure of a compaction after another one has changed its context since it became due."""
 
 log = structlog.get_logger()
 

@@ -110,7 +110,7 @@ class _SteerFields(msgspec.Struct, gc=False):
 
 
 _STEER_TYPE = b'"request.steer"'
-"""Part of each such event, which saves parsing the others."""
+"""Bytes that every steering event contains; other events need no parsing."""
 
 _STEER = msgspec.json.Decoder(_SteerFields)
 

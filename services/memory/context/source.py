@@ -211,7 +211,7 @@ def _pair_lines(
                 pairing.add_messages([earlier.to_stored() for earlier in query.progress], line.n, at + 1)
         elif isinstance(line, Step) and line.stage not in untold and scope.includes(line.context_id, line.n):
             pairing.add_reminders(line.reminders)
-            # A sub-agent's context, and a task's, begins with what its caller wants.
+            # The context of a sub-agent or a task begins with its caller's request.
             is_task = not has_task and line.context_id == scope.context_id
             pairing.add_messages(line.messages, line.n, asked=None if is_task else steers)
             has_task = has_task or is_task
@@ -223,7 +223,7 @@ def is_compact_command(text: str) -> bool:
 
 
 def keep_from(groups: Sequence[MessageGroup], start: int) -> list[MessageGroup]:
-    """Return the groups from `start` on, with the question that they are about."""
+    """Return the groups from `start` on, preceded by the question that they answer."""
     if start < len(groups) and groups[start].is_question:
         return list(groups[start:])
     asked = next((group for group in reversed(groups[:start]) if group.is_question), None)

@@ -87,7 +87,7 @@ class Eraser:
         parts, holds = await self._find_parts(erasure)
         async with aclosing(parts.find_all()) as left:
             async for part in left:
-                raise ChatBusy(f"something has come meanwhile: {part.key.partition('/')[0]}")
+                raise ChatBusy(f"new data arrived in the meantime: {part.key.partition('/')[0]}")
         await self._engine.blobs.finish_deletions()
         eraser = self._engine.eraser
         for user in await parts.list_users() if erasure.user else ():

@@ -311,7 +311,7 @@ class Keyring:
 
     def _open_key(self, key_id: bytes) -> AESGCM:
         if self._masters is None:
-            raise KeyUnavailable("this is encrypted, and HEADRACE_MEMORY_ENCRYPTION_KEYS does not say with what")
+            raise KeyUnavailable("this is encrypted, but HEADRACE_MEMORY_ENCRYPTION_KEYS is not set")
         if key_id not in self._keys:
             self.refresh()  # not under the key's lock: it may open this very key, to write with it
         with self._locks[key_id.hex()]:
@@ -337,7 +337,7 @@ class Keyring:
         if known is not None and now_s < known[0]:
             raise known[1](known[2], tenant=key.tenant, keyId=key.key_id)
         if now_s < self._silent_until_s:
-            raise Overloaded("whoever has the master keys does not answer; try again later")
+            raise Overloaded("the service of the master keys does not answer; try again later")
 
     def _note_failure(self, key: DataKey, error: HeadraceError) -> HeadraceError:
         """Remember the failure; return the error for the caller."""

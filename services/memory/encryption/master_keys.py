@@ -160,7 +160,7 @@ class CommandMasterKeys:
         try:
             return base64.b64decode(ended.stdout[:OUTPUT_BYTES_MAX].strip(), validate=True)
         except ValueError as error:
-            raise KeyUnavailable(f"{name} wrote what is no base64") from error
+            raise KeyUnavailable(f"{name} did not write base64") from error
 
 
 class PythonMasterKeys:

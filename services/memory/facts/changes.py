@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 FACTS_MAX = 2000
 """Maximum facts of a user, or of a tenant, that are not deleted; each recall reads them all. The oldest ended ones are
-dropped first."""
+dropped first. A user's plans are counted separately."""
+
+PLANS_MAX = 50
+"""Maximum plans of a user with one agent."""
 
 
 def add_fact(
@@ -31,6 +34,7 @@ def add_fact(
         NotFound: A fact to replace does not exist.
         PermissionDenied: The fact, or one to replace, is the tenant's, which the user may not write.
         FactsFull: There are FACTS_MAX valid or held facts.
+        Held: The fact is a plan, and the one that it would overwrite belongs to a user on hold.
     """
     for other in known:
         if other.owner == fact.owner and (other.uuid == fact.uuid or (fact.request_id and other.key == fact.key)):
@@ -40,6 +44,11 @@ def add_fact(
     for other in ended:
         _check_may_write(other, allows_tenant)
     ended += [other for other in known if _has_same_topic(other, fact)]
+    if fact.scope == "plan" and (old := _find_overwritten(known, fact)) is not None:
+        # Replacing rows would leave a tombstone for each run.
+        holds.check(fact.owner.tenant, fact.owner.user)
+        fact = replace(fact, uuid=old.uuid)
+        ended = [other for other in ended if other.uuid != old.uuid]
     return FactChange(fact, [*_make_room(known, fact, holds), fact, *_end_facts(ended, fact)])
 
 
@@ -127,9 +136,21 @@ def _end_facts(ended: Iterable[Fact], by: Fact) -> list[Fact]:
     ]
 
 
+def _find_overwritten(known: Sequence[Fact], plan: Fact) -> Fact | None:
+    """Return the plan for the same question, or the oldest one if the limit is reached; None to add a new row."""
+    plans = [other for other in known if other.scope == "plan" and not other.deleted_at]
+    own = [other for other in plans if other.agent_key == plan.agent_key]
+    asked = plan.question.casefold()
+    for other in own:
+        if other.question.casefold() == asked:
+            return other
+    full = own if len(own) >= PLANS_MAX else plans if len(plans) >= FACTS_MAX else []
+    return min(full, key=lambda other: (other.updated_at, other.n), default=None)
+
+
 def _make_room(known: Sequence[Fact], fact: Fact, holds: HoldsInForce) -> list[Fact]:
-    kept = [other for other in known if other.place == fact.place and not other.deleted_at]
-    if len(kept) < FACTS_MAX:
+    kept = [other for other in known if other.place == fact.place and other.scope != "plan" and not other.deleted_at]
+    if fact.scope == "plan" or len(kept) < FACTS_MAX:
         return []
     ended = [other for other in kept if other.ended_at and holds.find(other.owner.tenant, other.owner.user) is None]
     if not ended:

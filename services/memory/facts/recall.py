@@ -42,25 +42,26 @@ WEAK_WEIGHT = 0.3
 """Weight of a weak term relative to others."""
 
 COVERED_MIN = 0.5
-"""Minimum share of a question's terms for a fact to be found by weak terms alone."""
+"""Minimum share of a question's terms for a fact to be found by weak terms alone, and for any plan to be found: tasks
+with one word in common are not similar."""
 
 RATIO_MIN = 0.4
 """Minimum share of the best score among a term's facts for another fact with that term: "What is my dog called?" must
 not find the boat called Ada if there is a fact about the dog."""
 
 
-def rank_facts(query: str, facts: Sequence[Fact]) -> list[tuple[Fact, float]]:
+def rank_facts(query: str, facts: Sequence[Fact], *, are_plans: bool = False) -> list[tuple[Fact, float]]:
     """Return the facts that match `query`, with their scores (BM25), best first."""
     asked = split_words(query)
-    texts = [split_words(f"{fact.topic} {fact.text}") for fact in facts]
+    texts = [split_words(fact.question if are_plans else f"{fact.topic} {fact.text}") for fact in facts]
     scores: dict[int, float] = {}
     for language in find_languages(asked, chain.from_iterable(texts)):
-        for index, score in _rank_texts(Question(asked, language), texts).items():
+        for index, score in _rank_texts(Question(asked, language), texts, are_plans=are_plans).items():
             scores[index] = max(score, scores.get(index, 0.0))
     return sorted(((facts[index], score) for index, score in scores.items()), key=lambda row: (-row[1], -row[0].n))
 
 
-def _rank_texts(question: Question, texts: Sequence[Sequence[str]]) -> dict[int, float]:
+def _rank_texts(question: Question, texts: Sequence[Sequence[str]], *, are_plans: bool) -> dict[int, float]:
     matches = {word: found for word in set(chain.from_iterable(texts)) if (found := question.match(word))}
     frequencies: dict[int, dict[Term, float]] = {}
     for index, words in enumerate(texts):
@@ -77,19 +78,21 @@ def _rank_texts(question: Question, texts: Sequence[Sequence[str]]) -> dict[int,
             term: _weigh(term) * compute_rarity(held[term], len(texts)) * share * (K1 + 1) / (share + saturation)
             for term, share in of_text.items()
         }
-    return _drop_irrelevant(question, scores)
+    return _drop_irrelevant(question, scores, are_plans=are_plans)
 
 
 def _weigh(term: Term) -> float:
     return WEAK_WEIGHT if term.is_weak else 1.0
 
 
-def _drop_irrelevant(question: Question, scores: Mapping[int, Mapping[Term, float]]) -> dict[int, float]:
+def _drop_irrelevant(
+    question: Question, scores: Mapping[int, Mapping[Term, float]], *, are_plans: bool
+) -> dict[int, float]:
     whole = sum(map(_weigh, question.terms))
     kept = {
         index: sum(terms.values())
         for index, terms in scores.items()
-        if not all(term.is_weak for term in terms) or sum(map(_weigh, terms)) >= COVERED_MIN * whole
+        if (not are_plans and not all(term.is_weak for term in terms)) or sum(map(_weigh, terms)) >= COVERED_MIN * whole
     }
     best = dict[Term, float]()
     for index, score in kept.items():

@@ -57,7 +57,7 @@ class FactRpcs(MemoryServiceServicer):
     async def RecallFacts(
         self, request: memory_pb2.RecallFactsRequest, context: Context
     ) -> memory_pb2.RecallFactsResponse:
-        found = await self._facts.recall(request.query, request.agent_key, read_limit(request.limit))
+        found = await self._facts.recall(request.query, request.scope, request.agent_key, read_limit(request.limit))
         hits = [memory_pb2.FactHit(fact=make_message(fact), score=score) for fact, score in found]
         return memory_pb2.RecallFactsResponse(hits=hits)
 
@@ -94,6 +94,9 @@ def _get_place(fact: Fact) -> tuple[int]:
     return (fact.n,)
 
 
+OF_AGENT = ("agent", "plan")
+"""Scopes of facts that have an agent."""
+
 ReadHolds: TypeAlias = "Callable[[], Awaitable[HoldsInForce]]"
 
 log = structlog.get_logger()
@@ -118,8 +121,8 @@ class FactStore:
         self._vectors = vectors
 
     async def add(self, request: memory_pb2.RememberRequest) -> Fact:
-        if (request.scope == "agent") != bool(request.agent_key):
-            raise InvalidRequest.of("agentKey", "is required with scope agent, and is given with no other")
+        if (request.scope in OF_AGENT) != bool(request.agent_key):
+            raise InvalidRequest.of("agentKey", "is required with scope agent or plan, and is given with no other")
         owner = identity.require_identity()
         fact = make_fact(owner, _clean_text(request.text), request.request_id.replace("\0", ""))
         fact = replace(
@@ -146,14 +149,17 @@ class FactStore:
     async def list_seen(
         self, scope: str, agent_key: str, *, include_ended: bool, with_vectors: bool = False
     ) -> list[Fact]:
-        """List the facts that are not deleted, in storage order, optionally with vectors."""
+        """List the facts that are not deleted, in storage order, optionally with vectors.
+
+        Without a `scope`, plans are left out.
+        """
         return [
             fact
             for fact in await self._facts.list_visible(identity.require_identity(), with_vectors=with_vectors)
             if not fact.deleted_at
             and (include_ended or fact.is_valid)
-            and scope in ("", fact.scope)
-            and (not agent_key or fact.scope != "agent" or fact.agent_key == agent_key)
+            and (fact.scope == scope if scope else fact.scope != "plan")
+            and (not agent_key or fact.scope not in OF_AGENT or fact.agent_key == agent_key)
         ]
 
     async def list_own(self) -> list[Fact]:
@@ -161,11 +167,11 @@ class FactStore:
         owner = identity.require_identity()
         return [fact for fact in await self._facts.list_visible(owner) if fact.owner == owner]
 
-    async def recall(self, query: str, agent_key: str, limit: int) -> list[tuple[Fact, float]]:
-        vectors = self._vectors
-        facts = await self.list_seen("", agent_key, include_ended=False, with_vectors=vectors is not None)
+    async def recall(self, query: str, scope: str, agent_key: str, limit: int) -> list[tuple[Fact, float]]:
+        vectors = self._vectors if scope != "plan" else None
+        facts = await self.list_seen(scope, agent_key, include_ended=False, with_vectors=vectors is not None)
         if vectors is None or not facts:
-            return (await asyncio.to_thread(rank_facts, query, facts))[:limit]
+            return (await asyncio.to_thread(rank_facts, query, facts, are_plans=scope == "plan"))[:limit]
         vector, made = await vectors.embed(query, facts)
         if made:
             await self._keep_vectors(made)

@@ -245,7 +245,7 @@ class Chat:
         if isinstance(line, CompactBoundary) and not line.has_failed:
             base = self.info.bases.find(line.context_id)
             if (line.parent_uuid, line.redactions) != base:
-                raise StaleLease("the context was compacted, reverted or redacted meanwhile", chatId=self.chat_id)
+                raise StaleLease("the context was compacted, reverted or redacted in the meantime", chatId=self.chat_id)
         if isinstance(line, State):
             version = self.info.state_versions.get(line.context_id or "", 0)
             if line.version != version + 1:

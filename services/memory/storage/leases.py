@@ -61,5 +61,5 @@ def check_can_own(run: RunInfo | None, chat_id: str, run_id: str) -> RunInfo:
     if run is None:
         raise NotFound(f"run {run_id} does not exist in chat {chat_id}", runId=run_id)
     if run.is_ended:
-        raise StaleLease(f"run {run_id} has ended; nobody can own it", runId=run_id)
+        raise StaleLease(f"run {run_id} has ended and cannot be owned", runId=run_id)
     return run

@@ -94,7 +94,7 @@ def split_terms(query: str) -> list[str]:
 
 
 def compute_rarity(held: int, count: int) -> float:
-    """Return what a word that `held` of `count` texts hold says about them (BM25's)."""
+    """Return BM25's weight of a word that `held` of `count` texts contain; rare words weigh more."""
     return math.log(1 + (count - held + 0.5) / (held + 0.5))
 
 

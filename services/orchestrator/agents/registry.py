@@ -158,7 +158,7 @@ class Registry:
 
     def _check_loaded(self) -> None:
         if not self.is_loaded:
-            raise Overloaded("no agent file was valid since the orchestrator's start; its log says what is wrong")
+            raise Overloaded("no agent file has been valid since the orchestrator's start; its log has the errors")
 
     def choose(self, key: str) -> Definition:
         return self.default() if key in ("", "default") else self.get(key)

@@ -14,6 +14,7 @@ from headrace.run_states import State
 from headrace.v1 import memory_pb2
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.run import Run
+from services.orchestrator.setup.past_plans import remember_plan
 from services.orchestrator.turn import context, model_stream
 from services.runtime.formats.own_tags import find_between
 from services.runtime.newest import NewestDict
@@ -149,9 +150,11 @@ class AfterRuns:
         """Begin the work that the run's agent asks for; `stored` is the log's response to the query, None if
         unknown."""
         self._begin_compaction(run)
-        if run.state.name != State.COMPLETED or stored is None:
+        if run.state.name != State.COMPLETED or not run.query.message.strip():
             return
-        if context.is_compact_command(run.query.message) or not run.query.message.strip():
+        if run.main.planned is not None:
+            self._begin_question(run, partial(remember_plan, run, self._peers), "plan not kept")
+        if stored is None or context.is_compact_command(run.query.message):
             return
         if run.agent.chat_title == "model" and stored.chat_created:
             self._begin_question(run, partial(write_title, run, self._peers), "chat not given a title")

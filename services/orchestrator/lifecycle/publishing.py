@@ -232,7 +232,7 @@ class Publishing:
         await self.look()
         stored = self._registry.stored.list_of(require_identity().tenant).get(request.agent_key.casefold())
         if stored is None or stored.record.agent_key != request.agent_key:
-            raise NotFound(f"the tenant has no agent {request.agent_key!r} of its own", agentKey=request.agent_key)
+            raise NotFound(f"the tenant has not stored an agent {request.agent_key!r}", agentKey=request.agent_key)
         record = stored.record
         return agent_pb2.GetAgentDefinitionResponse(
             definition=record.definition, version=record.version, stored=self._describe(stored)

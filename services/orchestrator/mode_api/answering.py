@@ -220,4 +220,4 @@ def select_tools(tools: Iterable[tools_pb2.Tool], settings: StageSettings) -> li
 
 def _check_may_answer(conversation: Conversation) -> None:
     if conversation.scope.ids.task_id is not None:
-        raise RuntimeError("a task gives no answer of the run: ask, and return what it says")
+        raise RuntimeError("a task cannot answer for the run: use ask, and return the result")

@@ -183,7 +183,7 @@ class Mode(ModeRun):
         """Add tasks to the plan that readers see; `task` begins one of them."""
         scope = self.conversation.scope
         if scope.ids.task_id is not None:
-            raise RuntimeError("a task has no plan of its own: add tasks with the mode that has begun it")
+            raise RuntimeError("a task has no plan: add tasks with the mode that started it")
         async with self._taking_step("tasks of the plan") as step:
             planned = scope.planned or self.begin_plan()
             tasks = [Task(description=description) for description in descriptions]
@@ -259,7 +259,7 @@ class Mode(ModeRun):
         if self._is_closed:
             raise RuntimeError("the mode's code has returned: it takes no more steps")
         if self._user is not None:
-            raise RuntimeError("one thing at a time: what runs at the same time has a task of the plan each")
+            raise RuntimeError("one step at a time: steps that run at the same time need separate tasks of the plan")
         self._user = asyncio.current_task()
 
     @asynccontextmanager

@@ -10,7 +10,7 @@ from headrace.v1 import common_pb2
 from services.orchestrator.agents import prompts
 from services.orchestrator.agents.definition import StageSettings
 from services.orchestrator.mode_api.mode_run import ModeRun
-from services.orchestrator.mode_api.plan import ADD, GET, OPEN, RESTATE, UPDATE, ActivePlan, Level, Task
+from services.orchestrator.mode_api.plan import ADD, GET, OPEN, RESTATE, UPDATE, ActivePlan, Level, Task, offering_plan
 from services.orchestrator.mode_api.turns import Answer, OutOfCalls, Repetition, Stuck, choose_first_turn, tell_limit
 
 REPAIRS_MAX = 1
@@ -128,12 +128,14 @@ class Planner:
             PlanMissing: The model added no task.
         """
         thought = ""
-        if deep_thinking:
-            draft = await self._mode.ask_model("none", reasoning=True)
-            await self._mode.refuse_calls(draft, "no tool may be called for the draft")
-            thought = draft.text
-            await self._add_prompt("plan_generate")
-        answer = await self._ask_for_change(ADD.name)
+        conversation = self._mode.conversation
+        async with offering_plan(conversation.scope, conversation.peers):
+            if deep_thinking:
+                draft = await self._mode.ask_model("none", reasoning=True)
+                await self._mode.refuse_calls(draft, "no tool may be called for the draft")
+                thought = draft.text
+                await self._add_prompt("plan_generate")
+            answer = await self._ask_for_change(ADD.name)
         if answer is None:
             raise PlanMissing(f"the model added no tasks in {REPAIRS_MAX + 1} turns; ask again or another model")
         return answer.text or thought

@@ -184,7 +184,7 @@ class BudgetsFile:
             Overloaded: The file has never been valid, so its limits are unknown.
         """
         if self._budgets is None:
-            raise Overloaded("budgets.yaml has been refused since the start; the orchestrator's log says what is wrong")
+            raise Overloaded("budgets.yaml has been invalid since the start; the orchestrator's log has the errors")
         return self._budgets
 
     @property

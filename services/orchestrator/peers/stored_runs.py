@@ -140,7 +140,7 @@ async def check_not_unfinished(peers: Peers, run_id: str) -> None:
         Overloaded: The run continues, because the database lost its end in a fail-over.
     """
     if any(entry.run_id == run_id for entry in await list_unfinished_of_chat(peers, run_id)):
-        raise Overloaded(f"run {run_id} has no end any more, and goes on; try again", retry_after_s=1.0)
+        raise Overloaded(f"run {run_id} lost its end and continues; try again", retry_after_s=1.0)
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:

@@ -6,10 +6,10 @@ Each kind of gate defines its differences (kind.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from headrace.errors import InvalidRequest, Overloaded
+from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
 from services.orchestrator import ids
 from services.orchestrator.peers import stored_runs
@@ -27,6 +27,9 @@ from services.runtime.auth.identity import acting_as, require_identity
 from services.runtime.randomness import new_uuid
 
 KINDS = (ApprovalKind(), CredentialKind(), InputKind(), Kind())
+
+OVER = frozenset({"unmatched", "expired"})
+"""Statuses of answers to a gate that is closed or never existed."""
 
 DETAILS = {
     "accepted": "the run goes on with it",
@@ -100,7 +103,7 @@ async def _submit_unopened(
         if find_answerers(call) is not None or not is_schema_known(call):
             return make_response(run.id, gate_id, Judgement("unmatched"))
     elif call is None and _is_to_be_restored(run, gate_id):
-        raise Overloaded("the run is being taken over and has not come to this call yet; try again")
+        raise Overloaded("the run is being taken over and has not reached this call yet; try again")
     if not run.is_waited_for(gate_id) or run.feed.ended:
         return make_response(run.id, gate_id, Judgement("unmatched"))
     check_rule(gate_id, common_pb2.Answerers(), run.identity, caller)
@@ -164,20 +167,40 @@ async def answer_ended(peers: Peers, request: agent_pb2.SubmitRequest, by: str) 
         Overloaded: The run is still active.
     """
     gate_id = check(request)
-    status = "unmatched"
     chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
-    for event in chat.events:
+    judged = judge_stored(chat.events, request, by)
+    if judged.status in OVER and not stored_runs.has_ended(chat):
+        await stored_runs.check_not_unfinished(peers, request.run_id)
+    return make_response(request.run_id, gate_id, judged)
+
+
+async def repeat_answer(peers: Peers, request: agent_pb2.SubmitRequest, by: str) -> agent_pb2.SubmitResponse | None:
+    """Return how the log judges an answer that this process does not expect; None if it does not either.
+
+    Another owner of the run may have accepted it, or another answer.
+    """
+    try:
+        chat = await stored_runs.get_chat(peers, memory_pb2.GetChatRequest(run_id=request.run_id))
+    except NotFound:
+        return None
+    judged = judge_stored(chat.events, request, by)
+    return None if judged.status in OVER else make_response(request.run_id, check(request), judged)
+
+
+def judge_stored(events: Sequence[agent_pb2.AgentDelta], request: agent_pb2.SubmitRequest, by: str) -> Judgement:
+    """Judge an answer of the user `by` by a run's stored events: they may have this answer or another one."""
+    gate_id, status = check(request), "unmatched"
+    for event in events:
         match event.WhichOneof("payload"):
             case "request_submit" if event.request_submit.tool_id == gate_id:
                 submit = event.request_submit
                 if submit.request_id != request.request_id or submit.by not in ("", by):
-                    return make_response(request.run_id, gate_id, Judgement("duplicate"))
-                grant = _find_grant(chat.events, gate_id)
-                return make_response(request.run_id, gate_id, Judgement(grant=grant))
+                    return Judgement("duplicate")
+                return Judgement(grant=_find_grant(events, gate_id))
             case "gate_step" if event.gate_step.gate_id == gate_id:
                 step = event.gate_step
                 if (step.step, step.by, step.request_id) == (VOTE, by, request.request_id):
-                    return make_response(request.run_id, gate_id, Judgement("voted", 0))
+                    return Judgement("voted", 0)
             case "tool_snapshot" if event.tool_snapshot.tool_id == gate_id and gate_id.startswith(ids.FRONTEND):
                 status = "expired"
             case "gate_open" if event.gate_open.gate_id == gate_id:
@@ -186,9 +209,7 @@ async def answer_ended(peers: Peers, request: agent_pb2.SubmitRequest, by: str) 
                 status = "expired"
             case _:
                 pass
-    if not stored_runs.has_ended(chat):
-        await stored_runs.check_not_unfinished(peers, request.run_id)
-    return make_response(request.run_id, gate_id, Judgement(status))
+    return Judgement(status)
 
 
 def _find_grant(events: Iterable[agent_pb2.AgentDelta], gate_id: str) -> agent_pb2.GrantMake | None:

@@ -23,9 +23,6 @@ from services.runtime.rpc.push_stream import Watches, opening_sink
 
 Answer = TypeVar("Answer")
 
-OVER = frozenset({"unmatched", "expired"})
-"""Statuses of answers to a gate that is closed or never existed."""
-
 
 class GateService(gates_pb2_grpc.GateServiceServicer):
     """Never reports a gate as closed while the log has it open; it raises Overloaded instead."""
@@ -125,8 +122,11 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
             self._check_requester(run)
             run.note_received(answers.hide_secrets(request))
             answer = await answers.submit(run, request, self._group)
-            if answer.status in OVER:
+            if answer.status in answers.OVER:
                 await access.check_not_open(run.id, gate_id, self._peers)
+                by = require_identity().user
+                with acting_as(requester):
+                    return await answers.repeat_answer(self._peers, request, by) or answer
             return answer
 
         return await self._relays.answer(request, context, here, requester=requester)

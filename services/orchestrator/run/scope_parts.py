@@ -191,6 +191,9 @@ class Attention:
     facts: list[str] = field(default_factory=list[str])
     """Facts about the user from earlier chats that match the query."""
 
+    past_plan: str = ""
+    """Plan of a similar task, as offered to the planner while it makes its own; empty otherwise."""
+
     draft: str = ""
 
     def without_todos(self) -> Attention:

@@ -106,10 +106,10 @@ def make_reminders(scope: Scope) -> list[memory_pb2.Reminder]:
 
 
 def make_asides(scope: Scope) -> list[str]:
-    """Create the unlogged texts of each request: notes, and the draft to verify."""
+    """Create the unlogged texts of a request: notes, the plan of a similar task, and the draft to verify."""
     draft = scope.attention.draft
     check = prompts.fill_placeholders(prompts.load_text("verify"), {"draft": draft}) if draft else ""
-    return [text for text in (scope.attention.describe_notes(), check) if text]
+    return [text for text in (scope.attention.describe_notes(), scope.attention.past_plan, check) if text]
 
 
 def _describe_budget(scope: Scope) -> str:

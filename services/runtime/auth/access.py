@@ -1,4 +1,4 @@
-"""Rules about users: who may use a chat, who may answer where a run waits, and which chat a user's own key names."""
+"""Rules about users: who may use a chat, who may answer a waiting run, and which chat belongs to a user's own key."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _VERSION = 8
 
 
 def find_keyed_chat(who: Identity, key: str) -> str:
-    """Return the id of the chat that a user knows by this key."""
-    # Lengths keep the parts apart: no user's name and key together are another's.
+    """Return the id of the chat for which the user chose this key."""
+    # The lengths separate the parts: no other pair of user and key gives the same text.
     told = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in (who.tenant, who.user, key))
     bits = int.from_bytes(sha256(b"headrace chat" + told).digest()[:16])
     bits = bits & ~(0xF << 76) | _VERSION << 76
@@ -70,5 +70,5 @@ def find_keyed_chat(who: Identity, key: str) -> str:
 
 
 def is_keyed_chat(chat_id: str) -> bool:
-    """Return whether an id, a UUID in its canonical form, is one of these."""
+    """Return whether an id, a UUID in its canonical form, was derived from a key."""
     return chat_id[14] == str(_VERSION)

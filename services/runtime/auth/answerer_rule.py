@@ -31,16 +31,16 @@ class AnswererRule(BaseModel):
     callers are the requester, and no answer is accepted."""
 
     count: Annotated[int, Field(ge=1, le=COUNT_MAX)] = 1
-    """Approvals: how many different users must approve before the call runs, 16 at most; one reject rejects. It needs
-    authentication: without it everybody is the same user, and more than one cannot be reached."""
+    """Approvals: how many different users must approve before the call runs, 16 at most; one rejection rejects.
+    Requires authentication: without it all callers are the same user, and more than one can never approve."""
 
     remind_after_ms: Annotated[int, Field(ge=1)] | None = None
     """How long a gate waits before its one reminder, in milliseconds: a `gate.step` `reminded`, sent to webhooks as
     `headrace.gate.reminded`. By default, or if the gate ends earlier, no reminder is sent."""
 
     escalate_after_ms: Annotated[int, Field(ge=1)] | None = None
-    """How long a gate waits before those in `escalateTo` may answer too, in milliseconds: a `gate.step` `escalated`,
-    once, told to webhooks as `headrace.gate.escalated`."""
+    """How long a gate waits before the users in `escalateTo` may also answer, in milliseconds: a `gate.step`
+    `escalated`, once, sent to webhooks as `headrace.gate.escalated`."""
 
     escalate_to: Annotated[tuple[OtherName, ...], Field(max_length=NAMES_MAX)] = ()
     """Who may also answer then: `user:NAME`, `role:NAME`; 32 at most. `notRequester` applies to them as well."""

@@ -22,15 +22,15 @@ from services.runtime.files.refused_files import REFUSED_FILES
 from services.runtime.randomness import new_hex
 
 PREFIX = "hrk_"
-"""Begins each text, so that scanners of repositories find lost keys, and no other text is asked about."""
+"""Prefix of each key's text, so that scanners of repositories find leaked keys, and other texts need no look-up."""
 
 SECRET_BYTES = 32
 
 KEYS_MAX = 100_000
-"""Keys of all tenants together, which every service that takes keys has in memory."""
+"""Maximum keys of all tenants together; every service that accepts keys holds them in memory."""
 
 NAME_DIGITS = 12
-"""Digits of a key's hash that name it in logs."""
+"""Digits of a key's hash that form its name in logs."""
 
 
 def make_key_text() -> str:
@@ -65,7 +65,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ApiKeys:
     def __init__(self, path: Path) -> None:
-        """Read the file; raises OSError if it cannot be used."""
+        """Read the file; raises OSError if it is unusable."""
         self.path = path
         self._identities: dict[bytes, Identity] = {}
         self._by_credential: dict[str, Identity] = {}
@@ -75,7 +75,7 @@ class ApiKeys:
             raise CannotServe(f"{path}: {error}") from error
 
     def reload(self) -> None:
-        """Read the file again; a file with a mistake changes nothing."""
+        """Read the file again; an invalid file changes nothing."""
         try:
             self._read()
         except (OSError, ValueError) as error:
@@ -90,7 +90,7 @@ class ApiKeys:
         self._by_credential = {who.credential: who for who in self._identities.values()}
 
     def find_identity(self, key: str) -> Identity | None:
-        # The time that the look-up takes tells only about the hash.
+        # The duration of the look-up reveals only the hash.
         return self._identities.get(hashlib.sha256(key.encode()).digest())
 
     def has_user(self, tenant: str, user: str) -> bool:

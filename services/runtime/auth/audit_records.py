@@ -23,7 +23,7 @@ from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.calls.addresses import find_network
 
 Record: TypeAlias = Callable[[str, int], Awaitable[None]]
-"""Records how often an address was refused in a minute."""
+"""Records the number of refusals of an address within a minute."""
 
 MINUTE_S = 60.0
 
@@ -38,7 +38,7 @@ CLIENT_ADDRESS = "x-headrace-client-address"
 """Header in which a facade that forwards credentials (deploy/gateway) sends the address of its client."""
 
 LAST_S = 2.0
-"""Time to record what is left when the service stops."""
+"""Time to record the remaining counts when the service stops."""
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class RefusedSignIns:
         self._counts: Counter[str] = Counter()
 
     def note(self, peer: str) -> None:
-        """Count a refusal of a peer, as servers name it: `ipv4:HOST:PORT`, a host, or something else."""
+        """Count a refusal of a peer, given in the servers' form: `ipv4:HOST:PORT`, a host, or something else."""
         address = _find_address(peer)
         known = address in self._counts or len(self._counts) < ADDRESSES_MAX
         self._counts[address if known else OTHERS] += 1
@@ -91,7 +91,7 @@ async def _record_regularly(refused: RefusedSignIns, record: Record, every_s: fl
         try:
             await refused.record_all(record)
         except Exception:
-            log.exception("refused sign-ins not recorded")  # the next minute is another one
+            log.exception("refused sign-ins not recorded")  # in the next minute the address counts anew
 
 
 def find_client_address(metadata: Iterable[tuple[str, str | bytes]]) -> str:
@@ -116,7 +116,7 @@ class AuditRecords:
     """Client of memory's audit log, for the services of the suite."""
 
     def __init__(self, memory: grpc.aio.Channel, service: str) -> None:
-        # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
+        # Any: the stub's types also cover synchronous channels, which makes each RPC a union.
         self._stub: Any = AuditServiceStub(memory)
         self._service = service
 
@@ -128,7 +128,7 @@ class AuditRecords:
         try:
             with acting_as(None), rpc_errors():
                 await self._stub.RecordAudit(request, timeout=RECORD_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:  # it is late, or of a version without an audit log
+        except grpc.aio.AioRpcError as error:  # memory did not answer in time, or its version has no audit log
             raise Overloaded(f"the audit log cannot be written: {error.code().name}; try again later") from error
 
     def count_refused(self) -> Record:

@@ -61,7 +61,7 @@ class Authenticator:
         has_certificates: bool = False,
     ) -> None:
         self.refused = RefusedSignIns()
-        """Callers who were not known, which servers note with their addresses."""
+        """Unknown callers, which servers record with their addresses."""
         self._settings = settings
         self._service_names = f"spiffe://{settings.trust_domain}/".encode()
         self._is_open = settings.is_none and not settings.internal_token and not has_certificates
@@ -95,7 +95,7 @@ class Authenticator:
         caller = self._identify_caller(headers, auth_context)
         if caller is None:
             anybody = self._admit_anybody(is_foreign_user)
-            if TENANT in headers:  # which services send, and clients have no reason to
+            if TENANT in headers:  # only services send it; clients have no reason to
                 note_service()
             return anybody
         if caller == callers.CLIENT:
@@ -112,12 +112,12 @@ class Authenticator:
                     f"{TENANT} and {USER}: expected both, 1 to 128 visible ASCII characters each;"
                     f" {CREDENTIAL}, {ROLES}, {SCOPES}, {MAKERS}: valid ones where they are given"
                 )
-            if caller == callers.FACADE:  # the others call for a run, which has been admitted with its query
+            if caller == callers.FACADE:  # other services call for a run, which was admitted with its query
                 callers.check_method_scope(method, identity)
             return identity
         if method in callers.WITHOUT_USER:
             return None
-        # A facade that leaves credentials to us (deploy/gateway) passes them on.
+        # A facade that does not check credentials (deploy/gateway) forwards them.
         identity = await self.identify_client(headers, is_call=method != WHO_ASKS)
         callers.check_method_scope(method, identity)
         return identity
@@ -125,8 +125,8 @@ class Authenticator:
     async def identify_client(
         self, headers: Mapping[str, str], is_foreign_user: Callable[[], bool] = lambda: False, *, is_call: bool = True
     ) -> Identity:
-        """Return the owner of the credential in these headers, and count a call of a key if this `is_call`; raises as
-        `admit_call` does."""
+        """Return the owner of the credential in these headers, and count a call of a key if this `is_call`; raises like
+        `admit_call`."""
         if self._settings.is_none:
             return self._admit_anybody(is_foreign_user)
         identity = await self._find_holder(headers, is_call=is_call)
@@ -134,7 +134,7 @@ class Authenticator:
         return identity
 
     async def check_user(self, who: Identity) -> None:
-        """Raise CredentialEnded for a user who is suspended, Overloaded where that is not known yet."""
+        """Raise CredentialEnded for a suspended user, Overloaded if the suspended users are not known yet."""
         await self._keys.check_user(who)
 
     async def _find_holder(self, headers: Mapping[str, str], *, is_call: bool) -> Identity:
@@ -152,7 +152,7 @@ class Authenticator:
         return self.open_calls.ending(who) if who is not None and (who.key_id or who.ends_at) else nullcontext()
 
     def _check_credential(self, who: Identity) -> None:
-        """Raise CredentialEnded where what `who` has shown to this process is of no use any more."""
+        """Raise CredentialEnded if the credential that `who` presented to this process has ended."""
         self._keys.check_not_suspended(who)
         if 0 < who.ends_at <= now_ms():
             raise CredentialEnded("the token or the session has expired; get a new one, or POST /auth/refresh")
@@ -163,17 +163,17 @@ class Authenticator:
             self._keys.check(who)
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
-        """Return the calling service, or `client`; None if everybody may call."""
+        """Return the calling service, or `client`; None if all callers are admitted."""
         uris = [*auth_context.get(PEER_URIS, ())]
         if any(uri.startswith(self._service_names) for uri in uris):
             if len(uris) > 1:
                 raise Unauthenticated("a service's certificate has one URI name, and this one has several")
-            # One that is unknown may call nothing: callers.check says so.
+            # An unknown service may call nothing: check_caller refuses it.
             return uris[0].removeprefix(self._service_names).decode("ascii", "replace")
         token = self._settings.internal_token
         if CALLER in headers or TOKEN in headers:
             if TOKEN not in headers:
-                raise Unauthenticated(f"{CALLER} is for the suite's services alone, beside their token")
+                raise Unauthenticated(f"{CALLER} is only for the suite's services, together with their token")
             if not token or not hmac.compare_digest(headers[TOKEN].encode(), token.encode()):
                 raise Unauthenticated("the suite's token is not ours: HEADRACE_INTERNAL_TOKEN differs between services")
             if headers.get(CALLER) not in callers.SERVICES:
@@ -213,7 +213,7 @@ LOOK_S = 1.0
 
 class OpenCalls:
     def __init__(self, check: Callable[[Identity], None]) -> None:
-        """`check` raises CredentialEnded where an identity's credential is of no use any more."""
+        """`check` raises CredentialEnded if an identity's credential has ended."""
         self._check = check
         self._open: dict[asyncio.Timeout, Identity] = {}
 
@@ -228,7 +228,7 @@ class OpenCalls:
         except TimeoutError:
             if ending.expired():
                 self._check(who)
-                raise CredentialEnded("the credential had ended; show it again") from None
+                raise CredentialEnded("the credential had ended; send it again") from None
             raise
         finally:
             self._open.pop(ending, None)
@@ -247,4 +247,4 @@ class OpenCalls:
                 self._check(who)
             except CredentialEnded:
                 ending.reschedule(now)
-                del self._open[ending]  # each is ended once
+                del self._open[ending]  # each call is ended once

@@ -1,4 +1,4 @@
-"""Who may call which RPC, and with what scope, as the contract says; an RPC that it does not have is refused."""
+"""Which callers may call which RPC, and with which scope, from the contract; RPCs outside the contract are refused."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def check_caller(caller: str, method: str) -> None:
 
 
 def check_method_scope(method: str, identity: Identity) -> None:
-    """Raise PermissionDenied if the credential has not the scope that the contract wants for the RPC."""
+    """Raise PermissionDenied if the credential lacks the scope that the contract requires for the RPC."""
     if scope := find_scope(method):
         check_scope(identity, scope)
 
 
 def find_scope(method: str) -> str:
-    """Return the scope that the contract names for the RPC, a name of CALLERS; empty: none."""
+    """Return the scope that the contract requires for the RPC, a name of CALLERS; empty if none."""
     return RPCS[method].scope if method in RPCS else ""

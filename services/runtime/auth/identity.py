@@ -17,22 +17,22 @@ from services.runtime.auth import identity
 
 TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
 ROLES, SCOPES = "x-headrace-roles", "x-headrace-scopes"
-"""Words separated by commas; without SCOPES the caller has DEFAULT_SCOPES."""
+"""Comma-separated words; without SCOPES the caller has DEFAULT_SCOPES."""
 MAKERS = "x-headrace-makers"
-"""Names separated by spaces: users' names may have commas."""
+"""Space-separated names, because users' names may contain commas."""
 
 ALL_SCOPES = frozenset({"ask", "answer", "operate", "read_content", "publish", "admin"})
 """Scopes of a credential: ask agents, answer gates, see and end other users' runs, read their content, publish agents,
 manage keys and budgets."""
 
 DEFAULT_SCOPES = frozenset({"ask", "answer"})
-"""Scopes of a credential that names none."""
+"""Scopes of a credential that lists none."""
 
 FILED = "file"
 
 ROLES_MAX = 64
 MAKERS_MAX = 16
-"""Users who have made keys with each other's keys, and so know a key's text."""
+"""Maximum `makers` of a key: users who created each other's keys, and so know its text."""
 IDENTITIES_MAX = 1024
 """Maximum identities kept from services' headers: a run makes several calls for one user, and their streams share the
 object."""
@@ -47,7 +47,7 @@ class Identity:
     tenant: str
     user: str
     credential: str = field(default="", compare=False)
-    """How the user was proven (`api_key:` or `jwt:` and a name of the credential); empty: by nothing. The same user
+    """How the user was authenticated (`api_key:` or `jwt:` and a name of the credential); empty if not. The same user
     with another credential is the same identity."""
     roles: frozenset[str] = field(default=frozenset(), compare=False)
     """Names of groups that match this user in rules: groups of the directory, or roles in the key's file."""
@@ -64,7 +64,7 @@ class Identity:
 
     @classmethod
     def from_stored(cls, tenant: str, user: str) -> Identity:
-        """Return a record's identity; one without names predates tenants."""
+        """Return a record's identity; a record without names is older than tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
 
     @property
@@ -96,19 +96,19 @@ def require_identity() -> Identity:
     """Return the current identity; raises Unauthenticated for a service on its own account."""
     identity = _identity.get()
     if identity is None:
-        raise Unauthenticated(f"this is somebody's: {TENANT} and {USER} must say whose")
+        raise Unauthenticated(f"this belongs to a user: {TENANT} and {USER} are required")
     return identity
 
 
 def require_scope(scope: str) -> Identity:
-    """Return the current identity; raises PermissionDenied where its credential is not good for `scope`."""
+    """Return the current identity; raises PermissionDenied if its credential lacks `scope`."""
     identity = require_identity()
     check_scope(identity, scope)
     return identity
 
 
 def check_scope(identity: Identity, scope: str) -> None:
-    """Raise PermissionDenied if the identity's credential is not good for `scope`."""
+    """Raise PermissionDenied if the identity's credential lacks `scope`."""
     if scope not in identity.scopes:
         raise PermissionDenied(f"this credential has no scope {scope!r}", scope=scope)
 

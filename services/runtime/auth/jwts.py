@@ -37,10 +37,10 @@ KEYS_BYTES_MAX = 1024 * 1024
 FETCH_TIMEOUT_S = 5.0
 
 AGE_S_MAX = 3600.0
-"""Age at which keys are fetched again; a withdrawn key is taken for as long."""
+"""Age at which keys are fetched again; a withdrawn key is accepted for this long."""
 
 FETCH_INTERVAL_S = 30.0
-"""Shortest time between fetches, as anybody can send unknown key ids."""
+"""Minimum time between fetches, because any caller can send unknown key ids."""
 
 RSA_BITS_MIN = 2048
 
@@ -52,7 +52,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Key:
     id: str | None
-    """The key's `kid`; None serves every token."""
+    """The key's `kid`; a key with None is tried for every token."""
 
     public: Any
     algorithms: frozenset[str]
@@ -66,7 +66,7 @@ class KeySource(Protocol):
 
 class FileKeys:
     def __init__(self, path: Path) -> None:
-        """Read the file; raises OSError if it cannot be used."""
+        """Read the file; raises OSError if it is unusable."""
         self.path = path
         try:
             self._keys = parse_keys(read_regular_file(path, KEYS_BYTES_MAX))
@@ -74,7 +74,7 @@ class FileKeys:
             raise CannotServe(f"{path}: {error}") from error
 
     def reload(self) -> None:
-        """Read the file again; a file with a mistake changes nothing."""
+        """Read the file again; an invalid file changes nothing."""
         try:
             self._keys = parse_keys(read_regular_file(self.path, KEYS_BYTES_MAX))
         except (OSError, ValueError) as error:
@@ -177,7 +177,7 @@ def _select_keys(keys: Sequence[Key], key_id: str | None) -> list[Key]:
 
 
 KEYS_TRIED_MAX = 8
-"""Keys that are tried for a token that names none."""
+"""Maximum keys tried for a token without a `kid`."""
 
 _OWN_ID = re.compile(r"[!-~]{1,100}")
 
@@ -193,7 +193,7 @@ class JwtVerifier:
 
     roles_claim: str
     scopes_claim: str
-    """Claims with the user's roles and scopes: a list, or words with spaces between. Empty: none."""
+    """Claims with the user's roles and scopes: a list, or space-separated words. Empty: none."""
 
     leeway_s: float
     role_scopes: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class JwtVerifier:
         )
 
     async def verify_token(self, token: str) -> Identity:
-        """Return the identity of the token's user; raises as `verify_claims` does."""
+        """Return the identity of the token's user; raises like `verify_claims`."""
         return (await self.verify_claims(token))[0]
 
     async def verify_claims(self, token: str) -> tuple[Identity, dict[str, Any]]:
@@ -251,12 +251,12 @@ class JwtVerifier:
                     options={"require": ["exp", "iss", "aud", "sub"]},
                 )
             except jwt.InvalidSignatureError as error:
-                problem = error  # the next key may be the one
+                problem = error  # the next key may fit
         raise problem
 
     def _read_identity(self, claims: dict[str, Any], credential: str) -> Identity:
         tenant = claims.get(self.tenant_claim) if self.tenant_claim else DEFAULT.tenant
-        # Tokens name other programs' scopes as well.
+        # Tokens contain other programs' scopes as well.
         scopes = (_read_words(claims.get(self.scopes_claim)) & ALL_SCOPES) or DEFAULT_SCOPES
         roles = _read_words(claims.get(self.roles_claim))
         identity = Identity(

@@ -1,6 +1,7 @@
-"""How many calls API keys have left: taken from memory a second's worth at a time, and counted here while it is away.
+"""How many calls API keys have left: taken from memory in lots of a second's worth, and counted here while memory is
+unavailable.
 
-So a key's limit holds over all replicas of all services, and few calls wait for memory: one of some.
+So a key's limit applies across all replicas of all services, and only the first call of a lot waits for memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MINUTE_S = 60.0
 
 LOTS_PER_MINUTE = 60
-"""A lot is a second's worth of calls: what a replica that is not asked any more has taken in vain is a sixtieth."""
+"""Lots per minute: a replica that stops using a key wastes at most one lot, a sixtieth of the limit."""
 
 LOT_GOOD_S = 5.0
 """How long a lot of calls may be used; if kept longer, its rest would add to the calls of another minute."""
@@ -33,7 +34,7 @@ REFUSED_S_MIN = 0.02
 """Minimum wait before the next request to memory after it granted no calls."""
 
 ALONE_S = 1.0
-"""How long memory is not asked again that has not answered."""
+"""How long memory is not called again after it did not answer."""
 
 TakeCalls: TypeAlias = "Callable[[str, int], Awaitable[keys_pb2.TakeKeyCallsResponse]]"
 """Takes calls of a key from memory; raises HeadraceError or AioRpcError."""
@@ -51,7 +52,7 @@ class _Bucket:
     refused_until_s: float = 0.0
     """Time until which memory has refused further calls."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while memory is asked: others wait for the same lot."""
+    """Held during a request to memory, because other calls wait for the same lot."""
 
 
 class KeyCalls:

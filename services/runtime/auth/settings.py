@@ -39,16 +39,16 @@ class AuthSettings:
     networks in which everyone may do everything."""
 
     internal_token: str = _setting("", "INTERNAL_TOKEN", secret=True)
-    """A secret of 32 ASCII characters or more, the same for all services, by which they know each other where they have
-    no certificates."""
+    """A secret of 32 ASCII characters or more, the same for all services, with which they authenticate each other if
+    they have no certificates."""
 
     api_keys_file: Path | None = _setting(None, "AUTH_API_KEYS_FILE")
     """File with the SHA-256 of each API key, its tenant and its user; changes take effect within a second. `api_key`
     without `jwt` needs it: a key of the file creates the first stored key; with `jwt`, a token can do that."""
 
     keys_poll_s: float = _setting(1.0, "AUTH_KEYS_POLL_S")
-    """Seconds between looks at memory for API keys that were made, changed or revoked there, 3 at most, so that a
-    revoked one is of no use after 5."""
+    """Poll interval in seconds for changes of API keys in memory, at most 3, so that a revoked key is refused within
+    5."""
 
     keys_good_s: float = _setting(60.0, "AUTH_KEYS_GOOD_S")
     """How long, in seconds, API keys read from memory remain valid while memory is unavailable; after that they are
@@ -61,21 +61,21 @@ class AuthSettings:
     """The issuer's keys as a file: a JWKS, or one public key in PEM."""
 
     jwt_issuer: str = _setting("", "AUTH_JWT_ISSUER")
-    """The `iss` that a token must have; `jwt` needs it."""
+    """Required `iss` of a token; `jwt` needs it."""
 
     jwt_audience: str = _setting("", "AUTH_JWT_AUDIENCE")
-    """The `aud` that a token must have; `jwt` needs it."""
+    """Required `aud` of a token; `jwt` needs it."""
 
     jwt_algorithms: str = _setting("RS256,ES256,EdDSA", "AUTH_JWT_ALGORITHMS")
-    """Algorithms that a token may be signed with, separated by commas; none that verifies with a shared secret (HS256)
-    is taken."""
+    """Accepted signature algorithms of tokens, separated by commas; algorithms with a shared secret (HS256) are not
+    supported."""
 
     jwt_tenant_claim: str = _setting("tenant", "AUTH_JWT_TENANT_CLAIM")
-    """The claim that names the tenant; empty: all users are of one tenant. The user is `sub`."""
+    """The claim with the tenant's name; empty: all users belong to one tenant. The user is `sub`."""
 
     jwt_roles_claim: str = _setting("roles", "AUTH_JWT_ROLES_CLAIM")
-    """The claim with the user's roles, by which rules say who may answer: a list, or words with spaces between. Up to
-    64 are taken, of 64 visible ASCII characters without commas; others are left out."""
+    """The claim with the user's roles, used by rules for answers: a list, or space-separated words. Up to 64 are used,
+    of 64 visible ASCII characters without commas; others are ignored."""
 
     jwt_scopes_claim: str = _setting("scope", "AUTH_JWT_SCOPES_CLAIM")
     """The claim with the token's scopes, in the same forms: `ask`, `answer`, `operate`, `read_content`, `publish`,
@@ -86,11 +86,11 @@ class AuthSettings:
     directories that have groups but no scopes."""
 
     jwt_leeway_s: float = _setting(30.0, "AUTH_JWT_LEEWAY_S")
-    """Seconds by which the issuer's clock may be wrong."""
+    """Tolerance for the issuer's clock, in seconds."""
 
     trust_domain: str = _setting("headrace", "AUTH_TRUST_DOMAIN")
-    """The name of this installation in its services' certificates, `spiffe://<it>/<service>`. To an installation of
-    another name, with certificates of the same CA, they are clients without a credential."""
+    """The name of this installation in its services' certificates, `spiffe://<it>/<service>`. Services of an
+    installation with another name, even with certificates of the same CA, are clients without a credential."""
 
     def __post_init__(self) -> None:
         if not self.methods <= {NONE, PEERS, JWT, API_KEY} or (len(self.methods) > 1 and {NONE, PEERS} & self.methods):

@@ -66,7 +66,7 @@ async def following_keys(
 
 
 def _make_jwt_verifier(settings: AuthSettings) -> tuple[JwtVerifier, FileKeys | None]:
-    # A tenth of a second to import, cryptography and an HTTP client: most have no use for them.
+    # Imported here: cryptography and an HTTP client take a tenth of a second, and most processes do not need them.
     from services.runtime.auth.jwts import FetchedKeys, FileKeys, JwtVerifier
 
     file_keys = FileKeys(settings.jwt_keys_file) if settings.jwt_keys_file else None
@@ -79,13 +79,13 @@ READ_TIMEOUT_S = 1.5
 
 
 TAKE_TIMEOUT_S = 1.0
-"""A call waits so long for a memory that is silent, once in a while; then its key's calls are counted without it."""
+"""How long a call waits for a silent memory, once in a while; then calls of its key are counted without memory."""
 
 
 @asynccontextmanager
 async def following_memory_keys(settings: AuthSettings, memory: grpc.aio.Channel) -> AsyncGenerator[StoredKeys]:
     """Yield the API keys of the memory service at the channel `memory`."""
-    # Any: the stub's types know the RPCs of synchronous channels too, and so each as a union.
+    # Any: the stub's types also cover synchronous channels, which makes each RPC a union.
     stub: Any = KeyServiceStub(memory)
 
     async def read_changes(after_revision: int) -> keys_pb2.ReadKeyChangesResponse:

@@ -31,10 +31,10 @@ WAITING_MAX = 256
 """Maximum calls with unknown texts that wait for a read; further ones are asked to try again."""
 
 UNKNOWN_MAX, UNKNOWN_S = 4096, 30.0
-"""Texts that a look has not found, and how long they are refused without another one."""
+"""Maximum texts remembered as unknown, and how long they are refused without another read."""
 
 PAGES_MAX = 1000
-"""Pages of one look: more than all keys have."""
+"""Maximum pages of one read: more than all keys need."""
 
 ReadChanges: TypeAlias = Callable[[int], Awaitable[keys_pb2.ReadKeyChangesResponse]]
 """Read the keys that were changed after a revision; raises HeadraceError or AioRpcError."""
@@ -56,7 +56,7 @@ class KnownKey:
     """0: no limit for this key."""
 
     def check(self) -> None:
-        """Raises CredentialEnded if it is of no use."""
+        """Raise CredentialEnded if the key has ended."""
         if self.revoked:
             raise CredentialEnded("the API key was revoked; get a new one")
         if 0 < self.expires_at <= now_ms():
@@ -73,7 +73,7 @@ class KnownKey:
 
 class StoredKeys:
     def __init__(self, good_s: float) -> None:
-        """Keys stay good for `good_s` seconds after the last look."""
+        """Keys remain valid for `good_s` seconds after the last read."""
         self._good_s = good_s
         self._by_hash: dict[bytes, KnownKey] = {}
         self._by_id: dict[str, KnownKey] = {}
@@ -85,14 +85,14 @@ class StoredKeys:
         self._is_away = False
         """Whether the last read failed."""
         self._unknown: NewestDict[bytes, float] = NewestDict(UNKNOWN_MAX)
-        """When each may be looked for again."""
+        """Time from which each unknown text may cause another read."""
         self._asked = asyncio.Event()
         self._waiting: list[asyncio.Future[None]] = []
-        """Calls that wait for the end of a look that is yet to begin."""
+        """Calls that wait for the end of the next read."""
         self.calls = KeyCalls()
         self._listeners: list[Callable[[], None]] = []
         self._suspended: set[tuple[str, str]] = set()
-        """Tenant and user of each who is suspended."""
+        """Suspended users, as (tenant, user)."""
         self._is_followed = False
 
     async def find_identity(self, text: str, *, is_call: bool = True) -> Identity:
@@ -106,7 +106,7 @@ class StoredKeys:
         """
         sha256 = hashlib.sha256(text.encode()).digest()
         key = self._by_hash.get(sha256)
-        if key is None or key.unconfirmed:  # it may have been made, or confirmed, since the last look
+        if key is None or key.unconfirmed:  # it may have been created, or confirmed, since the last read
             key = await self._look_for(sha256)
         is_fresh = monotonic_s() - self._read_at <= self._good_s
         if not is_fresh or (key is None and self._is_away):
@@ -119,7 +119,7 @@ class StoredKeys:
         return key.identity
 
     def find(self, credential: str) -> KnownKey | None:
-        """Return the key that logs and runs call so."""
+        """Return the key with this name, which logs and runs use."""
         return self._by_credential.get(credential)
 
     def measure_calls(self, key: KnownKey) -> tuple[int, float]:
@@ -128,11 +128,11 @@ class StoredKeys:
         return self.calls.measure(key.identity.key_id, key.requests_per_minute)
 
     def listen(self, act: Callable[[], None]) -> None:
-        """Call `act` after each look."""
+        """Call `act` after each read."""
         self._listeners.append(act)
 
     def check(self, who: Identity) -> None:
-        """Raise CredentialEnded if the key that `who` has shown is of no use any more."""
+        """Raise CredentialEnded if the key that `who` presented has ended."""
         key = self._by_id.get(who.key_id)
         if key is None or key.identity.credential != who.credential:
             raise CredentialEnded("the API key has ended; get a new one")
@@ -143,7 +143,7 @@ class StoredKeys:
         if self._is_followed and self._read_at < 0:
             await self._wait_for_look()
             if self._read_at < 0:
-                raise Overloaded("memory has not said who is suspended; try again later", retry_after_s=1.0)
+                raise Overloaded("the suspended users are not known yet; try again later", retry_after_s=1.0)
         self.check_not_suspended(who)
 
     def check_not_suspended(self, who: Identity) -> None:
@@ -182,7 +182,7 @@ class StoredKeys:
         except (HeadraceError, grpc.aio.AioRpcError) as error:
             if not self._is_away:
                 log.warning("api keys cannot be read", problem=type(error).__name__, good_s=self._good_s)
-            # The store may be another one when it is back, and count on from where a copy of it was: all is read again.
+            # The store may return as an older copy, which assigns revisions again: read everything again.
             self._is_away, self._is_complete = True, False
         else:
             if self._is_away:
@@ -246,7 +246,7 @@ class StoredKeys:
         return key
 
     async def _wait_for_look(self) -> None:
-        """Wait for the end of a look that is yet to begin."""
+        """Wait for the end of the next read."""
         if len(self._waiting) >= WAITING_MAX:
             raise Overloaded("too many unknown API keys are looked for; try again later", retry_after_s=1.0)
         looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()

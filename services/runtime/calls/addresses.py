@@ -11,12 +11,12 @@ from typing import TypeAlias
 Address: TypeAlias = str | tuple[str, int]
 
 NETWORK_BITS = 64
-"""Leading bits of an IPv6 address that count as one address: its owner has all others."""
+"""Leading bits of an IPv6 address that count as one address: its owner controls the rest."""
 
 DNS = "dns:///"
 
 LOCAL = "local:"
-"""Prefix of names that have no socket: only channels of the server's own process reach them."""
+"""Prefix of names without a socket: only channels of the server's own process reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ async def resolve_target(target: Target) -> list[Address]:
         return [(target.host, target.port)]
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    # In both families a pod would get twice its share.
+    # With both families, a pod would get twice its share.
     family = found[0][0]
     return sorted({(str(entry[4][0]), int(entry[4][1])) for entry in found if entry[0] == family})
 
 
 def find_network(host: str) -> str:
-    """Return what counts as one address where peers are counted by theirs."""
+    """Return the network that counts as one peer address."""
     parsed = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv4Address):
         return host

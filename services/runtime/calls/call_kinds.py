@@ -52,7 +52,7 @@ class _ManyAnswers(Call):
         try:
             while True:
                 await self.wait_until_open()
-                # A call that is made again gets another stream.
+                # A repeated call gets another stream.
                 if (stream := self.stream) is None or stream.inbox or self.status is not None:
                     break
                 await stream.wait_for_message()
@@ -120,16 +120,16 @@ class _Push:
             stream.take = self._deliver_message
 
     def stop(self) -> None:
-        """Pass on nothing more; the call does not hold this any longer."""
+        """Stop passing on messages; the call releases this object."""
         self._call.on_message = None
         if self._call.stream is not None:
             self._call.stream.take = None
 
     async def wait(self) -> None:
-        """Wait until the call is over or `take` has enough."""
+        """Wait until the call ends or `take` returns False."""
         if self.is_over or self.is_paused:
             return
-        self._waiting = asyncio.get_running_loop().create_future()  # an Event weighs 760 bytes more
+        self._waiting = asyncio.get_running_loop().create_future()  # an Event takes 760 bytes more
         try:
             await self._waiting
         finally:
@@ -143,7 +143,7 @@ class _Push:
         try:
             has_room = self._take(message)
         except Exception as error:
-            # In the connection's callback it would end all calls.
+            # Raised in the connection's callback, it would end all calls.
             self.failure = error
             self._call.cancel()
             self.wake()
@@ -196,9 +196,9 @@ class _ManyRequests(Call):
                     await self.write(request)
             await self.done_writing()
         except grpc.aio.AioRpcError:
-            return  # the call is over, and says so itself
+            return  # the call is over and reports its own error
         except Exception as error:
-            # The caller's iterator failed: the request is not what it meant to say.
+            # The caller's iterator failed, so the request is incomplete.
             log.info("requests failed", error=type(error).__name__)
             self.cancel()
         finally:

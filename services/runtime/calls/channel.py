@@ -28,7 +28,7 @@ class DialingChannel(grpc.aio.Channel):
         self._calls: dict[Call, None] = {}
         """Calls that have not ended, in the order of their start."""
 
-    # Kinds of calls, as generated stubs ask for them.
+    # Kinds of calls, for generated stubs.
 
     def unary_unary(self, method: str, *codecs: Any, **named_codecs: Any) -> Any:
         return self._make_caller(UnaryUnaryCall, self._make_method(method, *codecs, **named_codecs))
@@ -80,7 +80,7 @@ class DialingChannel(grpc.aio.Channel):
     def _forget_call(self, call: Call) -> None:
         self._calls.pop(call, None)
 
-    # The channel itself.
+    # Methods of the channel itself.
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         if try_to_connect:

@@ -1,6 +1,6 @@
-"""One call as its caller sees it: grpc.aio's Call over one stream.
+"""One call for its caller: grpc.aio's Call over one stream.
 
-A call is over when its status is known; messages that came before may still be read.
+A call is over when its status is known; earlier messages may still be read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Call(grpc.aio.Call):
     ) -> None:
         self.method = method
         self.request_headers = headers
-        """Those of this call alone: its deadline and metadata."""
+        """Headers of only this call: its deadline and metadata."""
         self.waits_for_ready = False
         self.refused_by: ClientEnd | None = None
         """The connection that a repetition avoids."""
@@ -66,7 +66,7 @@ class Call(grpc.aio.Call):
         _wake_waiter(self._open_waiter)
 
     def send_request(self, stream: CallStream) -> None:
-        """Send what is known of the request."""
+        """Send the parts of the request that are known."""
 
     @property
     def has_headers(self) -> bool:
@@ -88,7 +88,7 @@ class Call(grpc.aio.Call):
     def on_remote_end(self) -> None:
         assert self.stream is not None, "it has a stream"
         said = self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status")
-        # A server that is stopped, by a deadline for one, may leave a message half sent and say why.
+        # A server that is stopped, for example by a deadline, may leave a message incomplete and send the reason.
         if self.stream.is_cut and said.code is grpc.StatusCode.OK:
             said = Status(grpc.StatusCode.INTERNAL, "the answer ended in the middle of a message")
         self.finish_call(said)
@@ -114,7 +114,7 @@ class Call(grpc.aio.Call):
             self.stream.wake_reader()
         _wake_waiter(self._open_waiter)
         _wake_waiter(self._headers_waiter)
-        callbacks, self._callbacks = self._callbacks, []  # who waited is not kept
+        callbacks, self._callbacks = self._callbacks, []  # the waiter is released
         for callback in callbacks:
             callback(self)
 

@@ -1,4 +1,4 @@
-"""A channel's connections, one for each address, the pauses between attempts to connect, and the calls that wait."""
+"""A channel's connections, one per address, the pauses between attempts to connect, and the calls that wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING_S = 1.0
 """Time after which it is resolved again while an address cannot be reached."""
 
 WAITING_MAX = 10_000
-"""Calls of a channel that wait for a connection or stream."""
+"""Maximum calls of a channel that wait for a connection or stream."""
 
 State = grpc.ChannelConnectivity
 
@@ -60,7 +60,7 @@ class ConnectionPool:
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
                 connection.open_call(call)
                 if self._dialer.target.is_spread and self._connecting is None:
-                    # New and lost replicas are looked for from time to time.
+                    # New and lost replicas are searched for periodically.
                     loop = asyncio.get_running_loop()
                     if loop.time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):
                         self._connecting = loop.create_task(self._look_again())
@@ -88,7 +88,7 @@ class ConnectionPool:
         return False
 
     def start_connecting(self) -> None:
-        """Begin to connect, unless that is done or under way."""
+        """Start to connect, unless connected or connecting."""
         if self._connecting is None and not self._order and self.state is not State.SHUTDOWN:
             self._connecting = asyncio.get_running_loop().create_task(self._connect_and_rest())
 
@@ -148,7 +148,7 @@ class ConnectionPool:
             self._why = str(error)
             return
         if connection.is_leaving:
-            return  # already: why is known
+            return  # the cause is known already
         self._by_address[address] = connection
         self._order.append(connection)
         self._set_state(State.READY)

@@ -1,4 +1,4 @@
-"""The parts below a call, at either end: connections and streams, messages that wait to be read, deadlines."""
+"""Interfaces below a call, at either end: connections and streams, queued messages, deadlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CallStream(Protocol):
-    """Messages in both directions, bounded by bytes; `inbox.Inbox` has the half that is read."""
+    """Messages in both directions, bounded by bytes; `inbox.Inbox` implements the receiving half."""
 
     id: int
     inbox: deque[bytes]
@@ -99,7 +99,7 @@ class ServerEnd(Protocol):
 
     @property
     def request_s(self) -> float:
-        """Time for the message of a call that has just one."""
+        """Time for the message of a call that has exactly one."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class ServerEnd(Protocol):
         ...
 
     def read_peer_identity(self) -> Mapping[str, Iterable[bytes]]:
-        """Return the names in the peer's certificate by gRPC's keys."""
+        """Return the names in the peer's certificate, by gRPC's keys."""
         ...
 
     def send_headers(self, stream_id: int, headers: Headers) -> None: ...
@@ -118,14 +118,14 @@ class ServerEnd(Protocol):
         ...
 
     def note_admitted(self) -> None:
-        """Note that a call was admitted: the peer is no stranger."""
+        """Record that a call was admitted: the peer is no stranger."""
         ...
 
     def on_call_end(self, stream_id: int) -> None: ...
 
 
 EMPTY: deque[bytes] = deque(maxlen=0)
-"""The shared inbox of streams that keep no messages; a deque weighs 760 bytes."""
+"""The shared inbox of streams that keep no messages; a deque takes 760 bytes."""
 
 
 class Oversized(Exception):

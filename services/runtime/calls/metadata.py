@@ -23,10 +23,10 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 TIMEOUT = b"grpc-timeout"
 
 RESERVED = frozenset({b"te", b"content-type", b"user-agent", TIMEOUT, b"grpc-encoding", b"grpc-accept-encoding"})
-"""gRPC's own headers, which are no metadata."""
+"""gRPC's own headers, which are not metadata."""
 
 KEYS_MAX = 256
-"""Keys that are remembered in their other form; calls of the suite have a dozen."""
+"""Maximum cached keys in their other form; calls of the suite have a dozen."""
 
 _KEY = re.compile(r"[0-9a-z_.-]+")
 _OUTER_SPACE = re.compile(r"^ | $")
@@ -69,7 +69,7 @@ def _encode_key(key: str) -> tuple[bytes, bool]:
 
 
 def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
-    """Return the metadata among `headers`, without binary values that are no base64."""
+    """Return the metadata among `headers`, without binary values that are not base64."""
     pairs: Pairs = []
     for key, value in headers:
         name, is_binary = _decode_key(key)
@@ -88,7 +88,7 @@ def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Pairs:
 
 @lru_cache(maxsize=KEYS_MAX)
 def _decode_key(key: bytes) -> tuple[str, bool]:
-    """Return the metadata's key, empty for a header that is none, and whether its values are binary."""
+    """Return the metadata's key, empty for other headers, and whether its values are binary."""
     if key in RESERVED or key[:1] == b":":
         return "", False
     name = key.decode("latin-1")
@@ -104,7 +104,7 @@ def to_timeout(timeout_s: float) -> bytes:
 
 
 def from_timeout(text: bytes) -> float | None:
-    """Return seconds; None if `text` is no timeout."""
+    """Return seconds; None if `text` is not a timeout."""
     match = _TIMEOUT.fullmatch(text)
     return float(match[1]) * _UNIT_S[match[2]] if match else None
 
@@ -160,7 +160,7 @@ class ServerStatus:
 
 
 def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
-    """Return the status in trailers, if any; `are_all` says that the answer has nothing else."""
+    """Return the status in trailers, if any; with `are_all` the answer has no other headers."""
     said = dict(headers)
     if STATUS not in said:
         return None

@@ -1,4 +1,4 @@
-"""One call as its handler sees it: grpc.aio's ServicerContext over one stream."""
+"""One call for its handler: grpc.aio's ServicerContext over one stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.runtime.calls.metadata import Headers, Pairs, ServerStatus, to_hea
 FindHandler: TypeAlias = "Callable[[], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]"
 RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
 TURN_MESSAGES = 64
-"""Answers written in a row before other tasks have a turn."""
+"""Answers written in a row before other tasks get a turn."""
 
 LATE = grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline has passed"
 
@@ -56,7 +56,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """None before the handler begins and after it ends: the exception that ended it may hold all of its frames."""
         self._is_done = False
 
-    # Its life.
+    # Life cycle.
 
     def start_handler(self, find: FindHandler) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run_and_finish(find))
@@ -154,7 +154,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self._status.code in REFUSALS
 
     def note_admitted(self) -> None:
-        """Note that the call may be made, or that a service has proven itself: the peer is no stranger."""
+        """Record that the call is permitted, or that a service has proved itself: the peer is no stranger."""
         self._connection.note_admitted()
         self._stream.lift_bound()
 
@@ -162,7 +162,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """Whether the caller is another user of this machine."""
         return self._connection.is_foreign_user
 
-    # Messages in.
+    # Incoming messages.
 
     async def _read_request(self) -> Any:
         wait_s = self._connection.request_s
@@ -171,12 +171,12 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         try:
             await self._stream.wait_for_message()
             message = self._stream.pop_message() if self._stream.inbox else None
-            # Until the end: nothing is done for a client that sends another message.
+            # Read to the end: a client that sends a second message gets no service.
             await self._stream.wait_for_message()
         finally:
             timer.cancel()
-        # INTERNAL, as in grpc-go and grpc-java (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, which gRPC's
-        # table of codes names, would read as an older server that lacks the method.
+        # INTERNAL, as in grpc-go and grpc-java (https://github.com/grpc/grpc-go/pull/8385). UNIMPLEMENTED, as in gRPC's
+        # table of codes, would suggest an older server that lacks the method.
         if message is None:
             await self.abort(grpc.StatusCode.INTERNAL, "the request has no message")
         if self._stream.inbox:
@@ -198,10 +198,10 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         try:
             return deserialize(message)
         except Exception:
-            # Whatever the deserializer raises, it is about the client's bytes.
+            # Any exception of the deserializer is caused by the client's bytes.
             await self.abort(grpc.StatusCode.INTERNAL, "the request is not a message of its type")
 
-    # Messages out.
+    # Outgoing messages.
 
     def send(self, message: bytes) -> bool:
         """Send a serialized message; False if `wait_until_drained` is due."""
@@ -237,7 +237,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Methods for handlers.
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
-        if not self._is_aborted:  # the first one counts, as grpcio has it
+        if not self._is_aborted:  # the first abort counts, as in grpcio
             self._is_aborted = True
             self._status.code, self._status.details = code, details
             if trailing_metadata:
@@ -269,10 +269,10 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         return self._status.details
 
     def set_compression(self, compression: grpc.Compression) -> None:
-        """Do nothing, as nothing is compressed."""
+        """Do nothing, because messages are never compressed."""
 
     def disable_next_message_compression(self) -> None:
-        """Do nothing, as nothing is compressed."""
+        """Do nothing, because messages are never compressed."""
 
     def peer(self) -> str:
         return self._connection.peer

@@ -1,1 +1,1 @@
-"""Files: durable names, and those that people change while services run."""
+"""Files: durable names, and files that people change while services run."""

@@ -27,7 +27,7 @@ FULL_RETRY_AFTER_S = 5.0
 
 @contextmanager
 def disk_errors(what: str, chat_id: str) -> Generator[None]:
-    """Raise an OSError of `what` as Overloaded, or as DiskFull."""
+    """Translate an OSError to Overloaded, or to DiskFull; `what` names the action."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Reads definition files at the start, when they change, and again after the machine could not read one.
+"""Reads definition files at the start, on changes, and again after the machine could not read one.
 
-It polls, because notifications miss folders that appear late, links that are turned (Kubernetes' ConfigMaps) and shared
-volumes. It reads in a thread, because a file system that does not answer must not hold the loop. Readers use
-`headrace.regular_files.read_regular_file`, which refuses what has no end.
+It polls, because notifications miss folders created later, replaced links (Kubernetes' ConfigMaps) and shared volumes.
+It reads in a thread, because an unresponsive file system must not block the loop. Readers use
+`headrace.regular_files.read_regular_file`, which refuses endless files.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ REFRESH_INTERVAL_MS = 300
 permits."""
 
 LOOK_SHARE = 0.0025
-"""Share of a core for looking at files, 2 to 5 µs each: a change within one of 1,000 is seen some 2 s later."""
+"""Share of a core for checking files, 2 to 5 µs each: a change within one of 1,000 is noticed some 2 s later."""
 
 INTERVAL_MS_MIN = 10
-"""A shorter interval would keep the process busy with looking."""
+"""Minimum interval; a shorter one would keep the process busy with checks."""
 
 UNSETTLED_LOOKS_MAX = 10
-"""Looks after which a reload no longer waits for changes to settle."""
+"""Number of checks after which a reload no longer waits for changes to settle."""
 
 READ_TIMEOUT_S = 10.0
-"""Time for files to be read at the start; later ones that take longer are reported and waited for."""
+"""Time limit for reading files at the start; later reads that take longer are logged and awaited."""
 
 UNREAD_WAIT_S = 2.0
 """Wait before files are read again after a transient read error (PASSING)."""
@@ -62,11 +62,9 @@ async def watching_paths(
     *,
     interval_ms: int = REFRESH_INTERVAL_MS,
 ) -> AsyncGenerator[None]:
-    """Call `read` in a thread before the block is entered, and in it after each change of the files or folders `paths`,
-    or after some time when `read_regular_file` met an error that passes.
-
-    `use` is called on the loop with each result. Neither may raise: inside the block an error ends the process. A
-    missing path is waited for.
+    """Call `read` in a thread before the block is entered, and inside it after each change of the files or folders
+    `paths`, or after some time when `read_regular_file` met a transient error. `use` is called on the loop with each
+    result. Neither may raise: inside the block an error ends the process. A missing path is waited for.
 
     Raises:
         TimeoutError: The first call took longer than READ_TIMEOUT_S.
@@ -85,7 +83,7 @@ async def watching_paths(
         return is_whole
 
     try:
-        # Looked at before it is read, so that no change between the two is missed.
+        # Checked before reading, so that no change between the two is missed.
         watched = _WatchedPaths(paths)
         seen = await read_in_time(thread.call(watched.look_at_all), where)
         # A transient error may be over already, so one more attempt is made at once.
@@ -104,7 +102,7 @@ async def watching_paths(
 
 
 async def read_in_time(reading: Awaitable[T], where: str) -> T:
-    """Return what is read; raises TimeoutError after READ_TIMEOUT_S."""
+    """Await and return a read; raises TimeoutError after READ_TIMEOUT_S."""
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
             return await reading
@@ -151,7 +149,7 @@ async def _report_delay(reading: Coroutine[Any, Any, T], where: str) -> T:
 
 
 class _WatchedPaths:
-    """The stamps of all files, looked at in one thread."""
+    """The stamps of all files, checked in one thread."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -184,7 +182,7 @@ def _list_files(path: Path) -> Sequence[Path | os.DirEntry[str]]:
             return [*entries]
     except NotADirectoryError:
         return [path]
-    except OSError:  # it is not there
+    except OSError:  # the file is missing
         return []
 
 
@@ -198,7 +196,7 @@ def _stamp_file(file: Path | os.DirEntry[str]) -> tuple[tuple[str, int, int], ..
 
 
 class DaemonThread(Executor):
-    """A thread for calls that may block for good, one after the other; a process that ends does not wait for it."""
+    """A thread for calls that may block forever, one after the other; the process does not wait for it at its end."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -206,7 +204,8 @@ class DaemonThread(Executor):
         self._is_started = False
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Return or raise what `function` does, in the caller's context; a caller that leaves does not end it."""
+        """Run `function` in the thread, in the caller's context, and return its result; a caller that leaves does not
+        end it."""
         return await asyncio.get_running_loop().run_in_executor(self, partial(copy_context().run, function))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -223,7 +222,7 @@ class DaemonThread(Executor):
         self.close()
 
     def close(self) -> None:
-        """End the thread after the calls that it has."""
+        """End the thread after its queued calls."""
         self._calls.put(None)
 
     def _run_calls(self) -> None:

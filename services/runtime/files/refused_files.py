@@ -31,10 +31,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A file, or an entry of one, that its reader refuses."""
+    """A file, or an entry of one, refused by its reader."""
 
     file: str
-    """The file as its reader names it: a path, or a name within its folder."""
+    """The file's name as its reader reports it: a path, or a name within its folder."""
 
     problem: str
     """Problems with field and rule, one per line."""
@@ -45,7 +45,7 @@ _refusals: ContextVar[list[Refusal] | None] = ContextVar("refusals", default=Non
 
 @contextmanager
 def collecting_refusals() -> Generator[list[Refusal]]:
-    """Collect what readers refuse inside the block, in this task or thread."""
+    """Collect the refusals of readers inside the block, in this task or thread."""
     refusals: list[Refusal] = []
     token = _refusals.set(refusals)
     try:
@@ -62,8 +62,9 @@ def report_refusal(event: str, *, file: str, problem: str, **facts: object) -> N
 
 
 def load_yaml_model(data: bytes, model: type[M]) -> M:
-    """Return the model; an empty file is one without fields. Raises ValueError with a line `field: rule` a problem."""
-    from pydantic import ValidationError  # slow to import, and known when a model is
+    """Return the model; an empty file counts as one without fields. Raises ValueError with one `field: rule` line per
+    problem."""
+    from pydantic import ValidationError  # slow to import, and loaded already if there is a model
 
     try:
         content = load_yaml(data)

@@ -1,1 +1,1 @@
-"""Data of others: JSON, its schemas, YAML."""
+"""Formats of external data: JSON, its schemas, YAML."""

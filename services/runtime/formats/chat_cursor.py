@@ -1,4 +1,4 @@
-"""Cursors of followed chats, as AgentService.Follow gives and takes them."""
+"""Cursors of followed chats, for AgentService.Follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FORM = re.compile(CURSOR)
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChatCursor:
-    """A place in a chat, which its log and the numbers of events name: it outlives every process."""
+    """A position in a chat, by its log and the numbers of events; it is valid across processes."""
 
     n: int = 0
     """Number of the first line of a run, or of the line of an event between runs."""
@@ -23,7 +23,7 @@ class ChatCursor:
 
     @classmethod
     def parse(cls, text: str) -> ChatCursor | None:
-        """Return the cursor that a text is, the chat's beginning for an empty one; None: it is none."""
+        """Parse a cursor; an empty text is the beginning of the chat, an invalid one gives None."""
         if not text:
             return cls()
         if not _FORM.fullmatch(text):
@@ -33,7 +33,7 @@ class ChatCursor:
 
     @classmethod
     def read(cls, text: str) -> ChatCursor:
-        """Return the cursor that a text of this form is."""
+        """Parse a cursor of this format."""
         cursor = cls.parse(text)
         assert cursor is not None, "it was checked, or is our own"
         return cursor

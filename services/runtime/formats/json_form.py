@@ -21,7 +21,7 @@ from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2, common_pb2
 
 Encode: TypeAlias = Callable[[Any], bytes]
-"""Returns JSON: a value, or for fields and members `"name":value` pairs, perhaps none."""
+"""Returns JSON: a value, or `"name":value` pairs for fields and members, perhaps none."""
 
 _dumps = orjson.dumps
 
@@ -38,7 +38,7 @@ def encode(message: Any) -> bytes:
 
 
 def is_object(text: str) -> bool:
-    """Return whether `text` is a JSON object: providers accept no other arguments of a call."""
+    """Return whether `text` is a JSON object, the only form of arguments that providers accept."""
     try:
         return isinstance(orjson.loads(text), dict)
     except ValueError:
@@ -52,7 +52,7 @@ def split(message: Any, name: str) -> tuple[bytes, bytes]:
 
 
 class Event(NamedTuple):
-    # A tuple, not a frozen dataclass: one is made per delta, and a tuple costs a third.
+    # A tuple, not a frozen dataclass: one is created per delta, and a tuple costs a third.
 
     seq: int
     json: bytes
@@ -169,7 +169,7 @@ def _item(field: FieldDescriptor) -> Encode:
 
 
 JSON_DEPTH_MAX = 64
-"""Nesting of JSON text; deeper text attacks a later parser."""
+"""Maximum nesting of JSON text; deeper text could attack a later parser."""
 
 
 def measure_json_depth(value: Any) -> int:

@@ -1,6 +1,6 @@
 """JSON Schemas of tools' arguments and of answers.
 
-A part that cannot be applied is left out, so that a schema may allow more values than it says, and never fewer.
+Parts that cannot be applied are left out, so a schema may allow more values than it specifies, but never fewer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 from services.runtime.formats.schema_cost import PARTS_MAX, PATTERNS_MAX, SchemaCost
 
 PATTERN_BYTES_MAX = 1024 * 1024
-"""Size of a compiled pattern, ten times an honest tool's."""
+"""Maximum size of a compiled pattern, ten times that of an honest tool."""
 
 MESSAGE_CHARS_MAX = 400
-"""Length of a message, which repeats the value."""
+"""Maximum length of a message, which repeats the value."""
 
 VIOLATIONS_SHOWN_MAX = 5
 """Maximum violations shown: enough for a model to correct them all at once."""
@@ -40,7 +40,7 @@ FOUND_EVALUATIONS_MAX = 5000
 """Maximum cost of a check that reports the first violation; its error holds those of each alternative."""
 
 SCHEMAS_KEPT = 256
-"""Installations have fewer tools."""
+"""Maximum cached schemas; installations have fewer tools."""
 
 
 OLDER_FORMS: dict[str, type[Validator]] = {
@@ -48,14 +48,14 @@ OLDER_FORMS: dict[str, type[Validator]] = {
     "exclusiveMinimum": Draft4Validator,
     "exclusiveMaximum": Draft4Validator,
 }
-"""Keywords that have another form in an older draft, which schemas without `$schema` have, too."""
+"""Keywords with another form in an older draft, which schemas without `$schema` may use, too."""
 
 PARTS_LEFT_OUT_MAX = 100
 """Maximum parts of a schema that are left out one by one; schemas with more are not checked."""
 
 
 class NotChecked(Exception):
-    """A value cannot be checked; the text says why."""
+    """A value cannot be checked; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class CompiledSchema:
     has_alternatives: bool
     """Whether an error repeats those of each alternative."""
     problem: str
-    """Why its text is a schema in no draft; empty: it is one."""
+    """Why its text is not a schema in any draft; empty if it is one."""
 
     def find_errors(self, value: Any) -> list[ValidationError]:
         """Return the errors of a parsed value: all if that is cheap, otherwise the first; empty if there are none.
@@ -117,8 +117,8 @@ def compile_schema(schema: str, mask: str | None = None) -> CompiledSchema:
 
 
 def find_schema_problem(schema: str) -> str:
-    """Return why a JSON text is a schema in no draft, or too large; empty: it is one, even if not all of it can be
-    applied."""
+    """Return why a JSON text is not a schema in any draft, or is too large; empty if it is one, even if parts of it
+    cannot be applied."""
     try:
         return compile_schema(schema).problem
     except ValueError as error:
@@ -140,7 +140,7 @@ def _compile_draft(parsed: dict[str, Any], schema: str, mask: str | None) -> tup
 
 
 def _compile_parts(draft: type[Validator], parsed: dict[str, Any], mask: str | None, needs_form: bool) -> Validator:
-    """Compile a schema without what cannot be applied: patterns and, unless it needs its form, all else."""
+    """Compile a schema without the parts that cannot be applied; with `needs_form`, only patterns may be left out."""
     options = RegexOptions(size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX)
     for _ in range(PARTS_LEFT_OUT_MAX):
         try:
@@ -156,7 +156,7 @@ def _compile_parts(draft: type[Validator], parsed: dict[str, Any], mask: str | N
 
 
 def describe_violations(value: Any, *schemas: CompiledSchema) -> str:
-    """Return for a model what is wrong with a parsed value; empty when nothing is."""
+    """Describe for a model the errors of a parsed value; empty if there are none."""
     try:
         found = [format_violation(error) for one in schemas for error in one.find_errors(value)]
     except NotChecked as problem:
@@ -165,11 +165,11 @@ def describe_violations(value: Any, *schemas: CompiledSchema) -> str:
 
 
 def load_json(text: str) -> Any:
-    """Parse JSON, integers of any size whole.
+    """Parse JSON, with integers of any size.
 
     Raises:
-        UnicodeEncodeError: It spells half a surrogate pair, which is no character and cannot be stored or sent.
-        ValueError: It is no JSON; NaN and the infinities, which json.loads takes, are none.
+        UnicodeEncodeError: It has half a surrogate pair, which is not a character and cannot be stored or sent.
+        ValueError: It is not JSON; NaN and the infinities, which json.loads accepts, are not.
         RecursionError: It is nested too deeply.
     """
     value = json.loads(text, parse_constant=_refuse_constant)
@@ -216,7 +216,7 @@ DEPENDENTS = {
     "contains": ("minContains", "maxContains"),
     "minContains": ("contains", "maxContains"),
 }
-"""Keywords that mean something else without another."""
+"""Keywords whose meaning changes without another one."""
 
 IDENTIFIERS = frozenset({"$id", "id", "$schema"})
 
@@ -242,7 +242,8 @@ def leave_out_part(schema: Node, path: Sequence[str | int]) -> None:
 
 
 def _descend(schema: Node, path: Sequence[str | int]) -> tuple[Node, Sequence[str | int]] | None:
-    """Return the schema below that `path` leads into, and the rest of the path; None where the part is no schema's."""
+    """Return the schema below that `path` leads into, and the rest of the path; None if the part is not inside a
+    schema."""
     keyword = str(path[0])
     value = schema.get(keyword)
     if keyword in SINGLE and isinstance(value, dict) and len(path) > 1:
@@ -254,7 +255,7 @@ def _descend(schema: Node, path: Sequence[str | int]) -> tuple[Node, Sequence[st
 
 
 def _find_schemas(schema: Node, keyword: str) -> Any:
-    """Return the keyword's map or list of schemas; None where it has none, or where they are not to be changed."""
+    """Return the keyword's map or list of schemas; None if it has none, or if they must not be changed."""
     value = schema.get(keyword)
     holds = (isinstance(value, dict) and keyword in MAPS) or (isinstance(value, list) and keyword in LISTS)
     return value if holds and keyword not in INVERTING else None
@@ -279,7 +280,7 @@ def _drop(node: Node, keyword: str) -> None:
 
 
 def _leave_out_unevaluated(node: Node) -> None:
-    # They refuse what the part that is missing would have allowed.
+    # They would refuse values that the missing part allows.
     node.pop("unevaluatedProperties", None)
     node.pop("unevaluatedItems", None)
 
@@ -293,7 +294,7 @@ def _leave_out_inverted_references(schema: Node) -> None:
 
 
 def _walk(schema: Any) -> Iterator[Node]:
-    """Yield the schemas in a schema that are objects, itself first."""
+    """Yield all schemas that are objects, the outermost first."""
     if not isinstance(schema, dict):
         return
     yield schema

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 _GAP = r"[\s\pZ\pC]*"
-"""Spaces, invisible ones included."""
+"""Spaces, including invisible ones."""
 
 _TAGS = {name: re2.compile(rf"(?i)<({_GAP}/?{_GAP}{name}\b)") for name in ("system_reminder", "speaker")}
 
 
 def format_reminder(texts: Iterable[str]) -> str:
-    """Return the texts in our tag; in none of them, which may name what others have named, the tag ends."""
+    """Return the texts in our tag; the tag's end is escaped in texts, because names in them may come from outside."""
     text = "\n".join(neutralise_tag(text, "system_reminder") for text in texts if text)
     return f"<system_reminder>\n{text}\n</system_reminder>" if text else ""
 
@@ -35,7 +35,7 @@ def neutralise_tag(text: str, name: str) -> str:
 
 
 def strip_fence(text: str) -> str:
-    """Return what a code block holds, if the text is one; else the text."""
+    """Return the content of a code block, if the text is one; otherwise the text."""
     first, newline, rest = text.strip().partition("\n")
     label = first.removeprefix("```").strip()
     if not newline or not first.startswith("```") or not rest.endswith("```"):

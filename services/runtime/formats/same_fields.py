@@ -12,9 +12,9 @@ M = TypeVar("M", bound=Message)
 
 def copy_fields(record: object, message: type[M], **others: Any) -> M:
     """Return a message with the values of `record`, a struct or a dataclass with slots, for scalar fields of the same
-    name, and with `others`, which win.
+    name, and with `others`, which take precedence.
 
-    An empty value leaves a field with presence absent.
+    An empty value leaves a field with presence unset.
     """
     values = {
         name: value

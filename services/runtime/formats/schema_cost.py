@@ -11,22 +11,22 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 PARTS_MAX = 10_000
-"""Parts of a schema with its references expanded; honest ones have some hundreds."""
+"""Maximum parts of a schema with its references expanded; honest schemas have some hundreds."""
 
 PATTERNS_MAX = 200
-"""Patterns of a schema: to compile one takes up to 0.4 ms."""
+"""Maximum patterns of a schema: compiling one takes up to 0.4 ms."""
 
 ENUM_VALUES = 10
-"""Values of an `enum` that count as one part more."""
+"""Values of an `enum` that count as one more part."""
 
 STRING_CHARS = 100
-"""Length of a string that counts as one value more: patterns read it."""
+"""Length of a string that counts as one more value, because patterns read it."""
 
 EVALUATIONS_MAX = 5_000_000
-"""Evaluations of one part at one value: 50 ms."""
+"""Maximum evaluations of one part at one value: 50 ms."""
 
 STEPS_MAX = 500_000
-"""Steps of counting them, where references go round: 300 ms."""
+"""Maximum steps of counting them if references are circular: 300 ms."""
 
 _HERE = ("allOf", "anyOf", "oneOf")
 _HERE_ONE = ("not", "if", "then", "else")
@@ -55,12 +55,12 @@ class SchemaCost:
         self.is_recursive = False
         try:
             self.parts = self._count_parts(schema, set())
-            """Size with all references expanded, where they do not go round."""
+            """Size with all references expanded, if none are circular."""
         except RecursionError:  # a long chain of references
             self.parts = PARTS_MAX + 1
 
     def is_affordable(self, value: Any, evaluations_max: int = EVALUATIONS_MAX) -> bool:
-        """Return whether a value is checked with so many evaluations at most."""
+        """Return whether checking a value takes at most so many evaluations."""
         if not self.is_recursive and weigh_value(value, evaluations_max) * self.parts <= evaluations_max:
             return True
         evaluations = steps = 0
@@ -121,7 +121,7 @@ class SchemaCost:
         return [self._resolve(node[name]) for name in _REFERENCES if isinstance(node.get(name), str)]
 
     def _count_parts(self, node: _Node, above: set[int]) -> int:
-        """Count a part and all below it. Depth is bounded: by that of the JSON, and by the number of references."""
+        """Count a part and all its subparts. Depth is bounded by that of the JSON and by the number of references."""
         key = id(node)
         if key in above:
             self.is_recursive = True
@@ -137,7 +137,7 @@ class SchemaCost:
         return self._sizes[key]
 
     def _find_here(self, key: int, above: frozenset[int]) -> _Counts:
-        """Return what is evaluated at the value to which a part is applied, itself included."""
+        """Return the parts evaluated at the value that a part applies to, including itself."""
         if key in above:
             return Counter()
         if key not in self._here:
@@ -153,7 +153,7 @@ class SchemaCost:
         return self._here[key]
 
     def _find_below(self, counts: _Counts, place: int | str) -> _Counts:
-        """Return what is evaluated at a field or an item of the value at which `counts` are."""
+        """Return the parts evaluated at a field or an item of a value, given the `counts` evaluated at the value."""
         list_parts = _list_field_parts if isinstance(place, str) else _list_item_parts
         found: _Counts = Counter()
         for key, count in counts.items():
@@ -165,7 +165,7 @@ class SchemaCost:
 
 
 def weigh_value(value: Any, weight_max: int) -> int:
-    """Return the number of values in parsed JSON, of long strings more; counting ends above `weight_max`."""
+    """Return the number of values in parsed JSON; long strings count more; counting ends above `weight_max`."""
     weight, waiting = 0, [value]
     while waiting and weight <= weight_max:
         one = waiting.pop()

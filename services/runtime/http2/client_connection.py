@@ -1,4 +1,4 @@
-"""The client's end of a connection, and the statuses that HTTP/2 has besides gRPC's trailers."""
+"""The client's end of a connection, and statuses from HTTP/2 itself, beyond gRPC's trailers."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class ClientConnection(Connection):
         self._calls: dict[int, Call] = {}
         self._scheme, self._authority = scheme, authority
         self._heads: dict[str, bytes] = {}
-        """The headers that all calls of a method share, encoded."""
+        """The encoded headers common to all calls of a method."""
 
     @property
     def may_ping(self) -> bool:
-        # Servers of others count pings without a call as abuse.
+        # Other implementations' servers count pings without a call as abuse.
         return bool(self._calls)
 
     @property
@@ -76,7 +76,7 @@ class ClientConnection(Connection):
         head = self._heads.get(call.method.path) or self._encode_head(call.method.path)
         block = head + encode_block(call.request_headers)
         if bytes_max is not None and is_oversized(block, bytes_max):
-            # The server would end the connection, and all other calls with it.
+            # Otherwise the server would end the connection, and all other calls with it.
             said = f"the metadata is larger than the {bytes_max} bytes that the server takes"
             call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
             return
@@ -138,7 +138,7 @@ class ClientConnection(Connection):
     def on_remote_end(self, stream: Stream) -> None:
         call = self._calls.pop(stream.id, None)
         if stream.is_local_open:
-            # The server has said all; it does not wait for the rest of the request.
+            # The server has sent everything; it does not wait for the rest of the request.
             self.reset_stream(stream, ErrorCodes.NO_ERROR)
         if call is not None:
             call.on_remote_end()
@@ -251,5 +251,5 @@ def from_reset(error_code: int) -> Status:
 
 
 def name_error(error_code: int) -> ErrorCodes:
-    """Return a peer's error code; INTERNAL_ERROR for one that is not known."""
+    """Return the name of a peer's error code; INTERNAL_ERROR for an unknown one."""
     return ErrorCodes(error_code) if error_code in ErrorCodes.__members__.values() else ErrorCodes.INTERNAL_ERROR

@@ -79,13 +79,13 @@ class Connection(asyncio.Protocol):
         return True
 
     def on_connected(self) -> None:
-        """Called when our preface is sent."""
+        """Called after our preface is sent."""
 
     def on_settings(self) -> None:
         """Called at the peer's first settings."""
 
     def handle_event(self, event: Event) -> None:
-        """Handle an event that only this end has."""
+        """Handle an event that occurs only at this end."""
 
     def on_goaway(self, last_stream_id: int, error_code: int) -> None:
         """Called when the peer refuses the streams after `last_stream_id`."""
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
         """Called for a message that is refused."""
 
     def on_lost(self, error: Exception | None) -> None:
-        """Called when the connection is lost or given up."""
+        """Called when the connection is lost or abandoned."""
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         """End our side of `stream`."""
@@ -110,10 +110,11 @@ class Connection(asyncio.Protocol):
         """Process a header block in our own format; return False to leave it to `h2`."""
         raise NotImplementedError
 
-    # The transport.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
+        # uvloop's transport has the methods, but not the base class
+        self.transport = cast("asyncio.Transport", transport)
         self.is_made = True
         if not has_agreed(self.transport):
             log.info("connection refused", peer=self.peer, error="no HTTP/2")
@@ -228,7 +229,7 @@ class Connection(asyncio.Protocol):
                 self.handle_event(event)
 
     def finish_remote(self, stream_id: int) -> None:
-        """Note the peer's last frame, which `h2` has seen."""
+        """Record the peer's last frame, which `h2` has seen."""
         stream = self.streams.get(stream_id)
         if stream is None:
             return
@@ -242,13 +243,13 @@ class Connection(asyncio.Protocol):
         self.on_remote_end(stream)
         self.forget_if_done(stream)
 
-    # Streams.
+    # Ends of streams.
 
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool = False) -> None:
         self.out.write_control(self.h2.send_headers_of(stream_id, encode_block(headers), is_end=end))
 
     def finish_local(self, stream: Stream) -> None:
-        """Note that the last frame of `stream` is written."""
+        """Record that the last frame of `stream` is written."""
         self.h2.note_sent_end(stream.id)
         self.forget_if_done(stream)
 
@@ -256,7 +257,7 @@ class Connection(asyncio.Protocol):
         if self.streams.pop(stream.id, None) is None:
             return
         if not self.is_lost:
-            # h2 may have closed it in this very wake-up.
+            # h2 may have closed it in this same wake-up.
             with suppress(StreamClosedError):
                 self.h2.reset_stream(stream.id, error_code)
             self.h2.forget_stream(stream.id)
@@ -277,7 +278,7 @@ class Connection(asyncio.Protocol):
             self.h2.forget_stream(stream.id)
             self.out.blocked.pop(stream.id, None)
 
-    # Its end.
+    # End of the connection.
 
     def close_gracefully(self, error: Exception | None = None) -> None:
         """Close the socket once the output is sent, or after close_s."""
@@ -301,7 +302,7 @@ class Connection(asyncio.Protocol):
             self.close_gracefully()
         await self._is_gone.wait()
 
-    # The peer.
+    # Properties of the peer.
 
     def _give_up(self, event: str, **fields: str) -> None:
         log.info(event, peer=self.peer, **fields)

@@ -20,7 +20,7 @@ class SocketDialer:
     message_bytes_max: int
     limits: Limits
     tls_context: Callable[[], ssl.SSLContext] | None
-    """Called for each connection, as certificates are renewed; None means plain text."""
+    """Called for each connection, because certificates are renewed; None means plain text."""
 
     server_name: str | None
     """Name in the server's certificate; None for the host."""

@@ -1,4 +1,5 @@
-"""Frames that are coded by hand, for speed or because h2 would end the connection with them.
+"""Frames that we encode and decode ourselves, for speed or because h2 would end the connection.
+
 https://www.rfc-editor.org/rfc/rfc9113#section-6
 """
 
@@ -16,7 +17,7 @@ HEAD_BYTES = 9
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
 OF_HEADERS = frozenset({HEADERS, PUSH_PROMISE, CONTINUATION})
-"""Frames of header blocks, which no other frame may interrupt."""
+"""Frames of header blocks; other frames must not come in between."""
 
 END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
@@ -43,7 +44,7 @@ _goaway = struct.Struct(">BHBBLLL").pack
 
 
 def encode_message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
-    """Encode frame head and prefix of a message that fits one DATA frame."""
+    """Encode the frame head and prefix of a message that fits into one DATA frame."""
     length = size_bytes + PREFIX_BYTES
     return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 

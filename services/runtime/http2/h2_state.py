@@ -1,6 +1,6 @@
 """The `h2` library, which keeps settings and stream states and reads foreign header blocks.
 
-Of our own frames it sees only the effect on a stream.
+It sees only the effect of our own frames on a stream.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.runtime.http2.header_blocks import NO_TABLE
 
 class _NoEncoder:
     header_table_size = 0
-    """The peer's size for a table that we do not use."""
+    """The peer's default size for a table that we do not use."""
 
 
 class H2State(H2Connection):
@@ -44,14 +44,15 @@ class H2State(H2Connection):
                 SettingCodes.INITIAL_WINDOW_SIZE: limits.WINDOW_BYTES,
                 SettingCodes.MAX_FRAME_SIZE: limits.FRAME_BYTES_MAX,
                 SettingCodes.MAX_HEADER_LIST_SIZE: limits.HEADERS_BYTES_MAX,
-                # Servers open none; with 0 h2 takes the late end of a stream that we have reset for one that they open.
+                # Servers open none; with 0, h2 mistakes the late end of a stream that we have reset for a new stream of
+                # theirs.
                 SettingCodes.MAX_CONCURRENT_STREAMS: 1 if client_side else streams_max,
                 SettingCodes.ENABLE_PUSH: 0,
             },
         )
 
     def note_foreign_block(self) -> None:
-        """Note a header block that may use the table, before it is decoded."""
+        """Record a header block that may use the table, before it is decoded."""
         if not self._table_blocks_left:
             self.forget_table()
         self._table_blocks_left -= 1
@@ -75,7 +76,7 @@ class H2State(H2Connection):
         self.streams[stream_id].state_machine.process_input(StreamInputs.SEND_END_STREAM)
 
     def note_request(self, stream_id: int) -> bool:
-        """Note a request's headers; False if they open no stream."""
+        """Record a request's headers; return False if they open no stream."""
         if stream_id <= self.highest_inbound_stream_id or not stream_id % 2:
             return False
         self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)

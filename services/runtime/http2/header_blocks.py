@@ -1,8 +1,9 @@
 """Header blocks of our own ends, and HTTP/2's rules for those of others.
 
-Our own spell each header out, without table or Huffman codes, and so are cheap to read. The readers return None for
-other blocks, which `h2` then reads. https://www.rfc-editor.org/rfc/rfc7541#section-6,
-https://www.rfc-editor.org/rfc/rfc9113#section-8.2
+Our own blocks contain each header in full, without table or Huffman codes, and so are cheap to read. The readers return
+None for other blocks, which `h2` then reads.
+
+https://www.rfc-editor.org/rfc/rfc7541#section-6, https://www.rfc-editor.org/rfc/rfc9113#section-8.2
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 NO_TABLE = b"\x20"
-"""Prefix of a connection's first block, by which we keep no table."""
+"""Prefix of a connection's first block, which announces that we keep no table."""
 
 _LITERAL = 0x10
-"""Prefix of a name that is kept in no table, as ids are always new and credentials secret."""
+"""Prefix of a name that no table stores, because ids are always new and credentials secret."""
 
 _KNOWN = {
     (b":method", b"POST"): 0x83,
@@ -42,7 +43,7 @@ _BY_CODE = {code: pair for pair, code in _KNOWN.items()}
 _ENCODED = {pair: bytes((code,)) for pair, code in _KNOWN.items()}
 
 _LONG = 0x7F
-"""Lengths from here on take several bytes; above it, the string has a Huffman code."""
+"""Lengths from this one on take several bytes; beyond it, the string has a Huffman code."""
 
 _LENGTHS = [bytes((length,)) for length in range(_LONG)]
 
@@ -68,7 +69,8 @@ _PSEUDO = (b":scheme", b":path", b":authority")
 NAMES_KEPT = 1024
 
 _GROWTH_MAX = 12
-"""A list's size by HPACK's count, over its block's: a header of 4 bytes counts as 33, and the few of one as 46."""
+"""Maximum ratio of a list's size by HPACK's count to its block's: a header of 4 bytes counts as 33, and the few of one
+byte as 46."""
 
 
 def encode_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 PIECE_BYTES = 8 * 1024
-"""DATA of open streams between two looks at the clock; any other frame may be dear."""
+"""Bytes of DATA between two checks of the clock; any other frame may be expensive."""
 
 
 class FrameReader:
@@ -82,7 +82,7 @@ class FrameReader:
         self.rest = data[start:]
         return False
 
-    # DATA.
+    # DATA frames.
 
     def _handle_data(self, stream: Stream, data: bytes, start: int, end: int, flags: int) -> None:
         length = end - start
@@ -122,7 +122,7 @@ class FrameReader:
             self._connection.out.write(frames.encode_window_update(0, self._owed_bytes))
             self._owed_bytes = 0
 
-    # Headers.
+    # Header blocks.
 
     def _accept_headers(self, stream_id: int, flags: int, data: bytes, start: int, end: int) -> bool:
         """Pass a complete header block to the connection; return whether it was accepted."""
@@ -133,7 +133,7 @@ class FrameReader:
         self._check_control_backlog()
         return True
 
-    # All others.
+    # All other frames.
 
     def _handle_other(self, kind: int, flags: int, stream_id: int, data: bytes, start: int, end: int) -> None:
         """Handle the frame data[start:end], which is not DATA of an open stream."""
@@ -180,10 +180,10 @@ class FrameReader:
         self._connection.on_goaway(last_stream_id, int.from_bytes(data[start + 4 : start + 8]))
 
     def _pass_to_h2(self, frame: bytes) -> None:
-        """Handle a frame's events before the next frame, which may remove the stream."""
+        """Handle a frame's events before the next frame, because they may remove the stream."""
         connection = self._connection
         events = connection.h2.receive_data(frame)
-        # Settings are confirmed before anything is sent that they allow.
+        # Settings are confirmed before anything that they allow is sent.
         connection.out.write_h2()
         for event in events:
             connection.dispatch_event(event)

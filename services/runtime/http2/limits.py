@@ -13,48 +13,48 @@ from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
 WINDOW_BYTES = 64 * 1024
-"""Bytes of a stream that may wait for a slow reader."""
+"""Maximum bytes of a stream that wait for a slow reader."""
 
 CONNECTION_WINDOW_BYTES = 16 * 1024 * 1024
-"""The connection's window, extended on arrival, so that a slow stream stops no other."""
+"""The connection's window, extended on arrival, so that a slow stream does not stop others."""
 
 BACKLOG_BYTES = 64 * 1024
-"""Bytes that wait on a stream before its source is stopped."""
+"""Bytes queued on a stream before its source is paused."""
 
 FRAME_BYTES_MAX = 16 * 1024
-"""Payload of a frame; the least limit that HTTP/2 allows."""
+"""Maximum payload of a frame; the lowest limit that HTTP/2 allows."""
 
 HEADERS_BYTES_MAX = 16 * 1024
 """Maximum size of a header list, by HPACK's count, announced to peers (gRPC's default is 8 to 16 KiB)."""
 
 HEADERS_BYTES_TAKEN_MAX = 64 * 1024
-"""Size of a header list that is still read: a client takes it, such as a long error; a server refuses its call alone. A
-larger one ends the connection, as skipping it leaves HPACK's table unknown."""
+"""Size of a header list that is still read: a client accepts it, for example a long error; a server refuses only its
+call. A larger one ends the connection, because skipping it would leave HPACK's table unknown."""
 
 OUT_PIECES_MAX = 1024
-"""Pieces of at most 16 KiB collected before the socket is asked to take them."""
+"""Pieces of at most 16 KiB that are collected before they are passed to the socket."""
 
 SETTINGS_KEPT = 64
-"""Kinds of settings of a peer; about ten are defined."""
+"""Maximum kinds of settings of a peer; about ten are defined."""
 
 CLOSED_STREAMS_KEPT = 4096
-"""Closed streams remembered, to tell late frames from wrong ones."""
+"""Number of closed streams remembered, to distinguish late frames from wrong ones."""
 
 CONTROL_BACKLOG_BYTES = 1024 * 1024
-"""Unsent answers to pings and settings at which a peer is cut off."""
+"""Unsent answers to pings and settings at which a peer is disconnected."""
 
 ACCEPTING_MAX = 512
-"""Connections that the system takes for a server until it has turns for them."""
+"""Connections that the system queues for a server until it has turns for them."""
 
 ACCEPTED_IN_A_TURN = 32
-"""Connections that are begun in one turn of the loop, at some 0.1 ms of the processor each."""
+"""Connections begun per turn of the loop, at some 0.1 ms of processor time each."""
 
 DEFERRED_MAX = 256
-"""Accepted connections that wait until their addresses' shares allow them to be begun; with the next one, the one that
-has waited longest is closed."""
+"""Accepted connections that wait until their addresses' shares allow them to begin; with the next one, the oldest is
+closed."""
 
 DEFERRED_S = 0.02
-"""Time between two looks at them."""
+"""Time between two checks of them."""
 
 ACCEPT_AGAIN_S = 1.0
 """Wait before a server accepts again after the system refused, as in asyncio."""
@@ -62,23 +62,23 @@ ACCEPT_AGAIN_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrangerLimits:
-    """Bounds for all connections of one address together on which no call was admitted."""
+    """Bounds for all connections of one address together that have had no admitted call."""
 
     processor_share: float = 0.05
     """Share of the processor for their input."""
 
     burst_s: float = 0.2
-    """Processor time that they may save up."""
+    """Processor time that they may accumulate."""
 
     bytes_max: int = 16 * 1024 * 1024
-    """Bytes of requests that they may have here, calls counted as CALL_BYTES each."""
+    """Bytes of requests that they may hold here; each call counts as CALL_BYTES."""
 
     connections_max: int = 256
-    """Number of them; with the next one, the one that was silent longest is closed."""
+    """Maximum number of them; with the next one, the one that has been silent longest is closed."""
 
     handshake_s: float = 0.002
-    """Processor time that is charged for a TLS handshake before it begins, as certificates of P-256 at both ends take;
-    what it takes beyond is charged too. All is paid back when a call is admitted."""
+    """Processor time charged for a TLS handshake before it begins, the cost with P-256 certificates at both ends;
+    further time is charged too. Everything is refunded when a call is admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,41 +87,43 @@ class Limits:
     """Maximum connections of a server; further ones are closed at once."""
 
     streams_max: int = 4096
-    """Open streams of a connection; the next one is refused. A service's own limit is lower."""
+    """Maximum open streams of a connection; the next one is refused. A service's own limit is lower."""
 
     handlers_max: int = 4096 + 1024
-    """Running RPCs of a connection, reset ones included."""
+    """Maximum running RPCs of a connection, including reset ones."""
 
     connect_s: float = 5.0
-    """Time to reach an address, TLS and the server's settings included."""
+    """Time to reach an address, including TLS and the server's settings."""
 
     preface_s: float = 10.0
     """Time for TLS, for the peer's settings, and for the frames of a header block."""
 
     request_s: float = 60.0
-    """Time for the message of a call that has just one."""
+    """Time for the message of a call that has exactly one."""
 
     keepalive_s: float = 15.0
-    """A peer that is silent for this long, up to twice that, is pinged. Our channels have peers of the suite alone: a
-    stock server of grpc-go, which takes a ping in five minutes, would break a stream off after two silent ones."""
+    """Silence of a peer, up to twice as long, after which it is pinged. Our channels connect only to peers of the
+    suite: a stock grpc-go server, which accepts one ping in five minutes, would break a stream off after two silent
+    intervals."""
 
     keepalive_timeout_s: float = 10.0
     """Time for the answer to a ping."""
 
     last_calls_s: float = 1.0
-    """Time between a GOAWAY and refusing calls, unless the peer confirms earlier."""
+    """Time between a GOAWAY and the refusal of new calls, unless the peer confirms earlier."""
 
     close_s: float = 1.0
-    """Time for a peer to take a connection's last bytes."""
+    """Time for a peer to read a connection's last bytes."""
 
     control_per_s: float = 100.0
-    """Control frames a second, beyond CONTROL_BURST and one for each write with DATA: grpc-go answers it by a ping."""
+    """Control frames per second, beyond CONTROL_BURST and one for each write with DATA: grpc-go answers it with a
+    ping."""
 
     resets_per_s: float = 200.0
-    """Resets a second beyond RESET_BURST."""
+    """Resets per second beyond RESET_BURST."""
 
     turn_s: float = 0.002
-    """Processor time for the input of one connection before others have their turn; a frame more is handled."""
+    """Processor time for the input of one connection before others get a turn; one more frame is still handled."""
 
     strangers: StrangerLimits = StrangerLimits()
 
@@ -133,13 +135,13 @@ IDLE_FRAMES_BURST = 20_000
 WINDOW_UPDATE for every 16 KiB or more that it reads."""
 
 IDLE_FRAMES_PER_S = 5000.0
-"""Frames a second beyond the burst."""
+"""Frames per second beyond the burst."""
 
 REFUSED_BURST = 1000
-"""Calls without a credential or of a method that does not exist, of one connection."""
+"""Maximum calls of one connection without a credential or of unknown methods."""
 
 REFUSED_PER_S = 200.0
-"""Calls a second beyond the burst."""
+"""Calls per second beyond the burst."""
 
 CALL_BYTES = 16 * 1024
 """Memory of a call: its task, its stream, its headers."""
@@ -157,7 +159,7 @@ CONTROL_BURST = 1000
 """Burst of PING, SETTINGS, PRIORITY and empty DATA frames (CVE-2019-9512, -9513, -9515, -9518)."""
 
 RESET_BURST = 1000
-"""Streams opened and reset before any answer (CVE-2023-44487)."""
+"""Burst of streams that are opened and reset before any answer (CVE-2023-44487)."""
 
 
 class PeerWatch:
@@ -189,7 +191,7 @@ class PeerWatch:
         self._keepalive = self._loop.call_later(self._limits.keepalive_s, self._check_peer)
 
     def note_settings(self) -> bool:
-        """Note settings; return whether they are the first."""
+        """Record settings; return whether they are the first."""
         if self._preface_due is None:
             return False
         self._preface_due.cancel()
@@ -212,7 +214,7 @@ class PeerWatch:
                 timer.cancel()
 
     def _check_peer(self) -> None:
-        """Ping a silent peer; give up on one that does not answer."""
+        """Ping a silent peer; disconnect one that does not answer."""
         wait_s = self._limits.keepalive_s
         if self.reads != self._reads_seen or not self._may_ping():
             self._pinged = False
@@ -232,7 +234,7 @@ class RateExceeded(ProtocolError):
 
 
 class RateLimit:
-    """A token bucket, one per connection, which an honest peer never uses up."""
+    """A token bucket, one per connection, which an honest peer never exhausts."""
 
     __slots__ = ("_at_s", "_burst", "_clock", "_left", "_per_s", "_what")
 

@@ -1,4 +1,4 @@
-"""Frames out: all output of one wake-up leaves in one write; blocked streams take turns."""
+"""Outgoing frames: all output of one wake-up leaves in one write; blocked streams take turns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class FrameWriter:
         """Whether DATA waits for the next write."""
         self._on_data = on_data
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
-        """`send_backlog` of blocked streams by id, the longest wait first."""
+        """`send_backlog` of blocked streams by id, the one waiting longest first."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self._is_flushing = False
         self._unsent_control_bytes = 0
-        """Bytes of other frames than DATA since the socket became full."""
+        """Bytes of frames other than DATA since the socket became full."""
 
     def start(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -38,7 +38,7 @@ class FrameWriter:
         self.blocked.clear()
 
     def write(self, *pieces: bytes) -> None:
-        """Send whole frames with this wake-up's output."""
+        """Send whole frames together with this wake-up's output."""
         self._pieces += pieces
         if not self._is_flushing:
             self._is_flushing = True

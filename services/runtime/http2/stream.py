@@ -1,6 +1,7 @@
 """One stream: DATA frames to messages and back, with flow control.
 
 Input waits in `inbox` or goes to `take`; output waits in the backlog while the peer's window or the socket is full.
+
 https://www.rfc-editor.org/rfc/rfc9113#section-5.2
 """
 
@@ -26,7 +27,7 @@ class StreamOwner(Protocol):
     out: FrameWriter
 
     def finish_local(self, stream: Stream) -> None:
-        """Note that the last frame of `stream` is written."""
+        """Record that the last frame of `stream` is written."""
         ...
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
@@ -70,7 +71,7 @@ class Stream(Inbox):
         """Whether the sender may use only one window, because the call is not admitted yet."""
         self.is_local_open = True
         self.length_left: int | None = None
-        """Bytes of DATA that the peer's content-length still announces; None without one."""
+        """Bytes of DATA left of the peer's announced content-length; None without one."""
         self._connection = connection
         self._out = connection.out
         self._state = state
@@ -80,7 +81,7 @@ class Stream(Inbox):
         self._end: Headers | None = None
         """Trailers to send after the backlog; if empty, the last frame ends our side."""
 
-    # In.
+    # Input.
 
     def receive_data(self, data: bytes, start: int, end: int) -> None:
         """Process data[start:end], the payload of a DATA frame; raises Oversized or Compressed."""
@@ -142,7 +143,7 @@ class Stream(Inbox):
     # Flow control of the input.
 
     def count_received(self, size: int) -> bool:
-        """Count bytes, padding included; False if the peer was not allowed so many."""
+        """Count bytes, including padding; return False if the peer exceeded its window."""
         self._window_bytes -= size
         return self._window_bytes >= 0
 
@@ -158,7 +159,7 @@ class Stream(Inbox):
         self.unread_bytes -= size
         self.return_bytes(size)
 
-    # Out.
+    # Output.
 
     def send(self, message: bytes) -> bool:
         """Send a message; False if `wait_until_drained` is due."""
@@ -205,7 +206,7 @@ class Stream(Inbox):
             self._send_end()
 
     async def wait_until_drained(self) -> None:
-        """Wait, in one task, until the socket has everything or the stream is closed."""
+        """Wait until the socket has everything or the stream is closed; only one task may wait."""
         while self._backlog and self.is_local_open:
             self._room = asyncio.get_running_loop().create_future()
             try:
@@ -255,7 +256,7 @@ class Stream(Inbox):
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
-    # Its end.
+    # End of the stream.
 
     def close(self) -> None:
         self.is_local_open = self.is_remote_open = False

@@ -14,13 +14,14 @@ name."""
 
 
 def restrict_to_http2(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Allow `context` HTTP/2 alone, from TLS 1.2 on (https://www.rfc-editor.org/rfc/rfc9113#section-9.2).
+    """Restrict `context` to HTTP/2, from TLS 1.2 on (https://www.rfc-editor.org/rfc/rfc9113#section-9.2).
 
-    The key exchange is the one that every end of TLS 1.3 has (https://www.rfc-editor.org/rfc/rfc8446#section-9.1).
+    The key exchange is the one that every TLS 1.3 implementation has
+    (https://www.rfc-editor.org/rfc/rfc8446#section-9.1).
     """
     context.set_alpn_protocols([ALPN])
-    # By default a peer may ask for ffdhe8192, 160 ms of the processor for 1.3 kB (CVE-2002-20001, OpenSSL 3.0). Python
-    # takes one name here, a list from 3.15 on.
+    # By default a peer may request ffdhe8192, 160 ms of processor time for 1.3 kB (CVE-2002-20001, OpenSSL 3.0). Python
+    # accepts one name here, a list from 3.15 on.
     context.set_ecdh_curve("prime256v1")
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -33,12 +34,12 @@ def has_agreed(transport: asyncio.Transport) -> bool:
 
 
 def read_peer_identity(transport: asyncio.Transport) -> dict[str, list[bytes]]:
-    """Return the names in the peer's certificate by gRPC's keys."""
+    """Return the names in the peer's certificate, by gRPC's keys."""
     if transport.get_extra_info("ssl_object") is None:
         return {}
     found = {"transport_security_type": [b"ssl"]}
     certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
-    # A directory name is a tuple, and none of a caller.
+    # A directory name is a tuple, and does not name a caller.
     names = [(kind, value) for kind, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
     if names:
         found["x509_subject_alternative_name"] = [value.encode() for _, value in names]

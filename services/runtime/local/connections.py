@@ -73,7 +73,7 @@ class LocalClientConnection:
             self.lose("the connection is closed")
 
     def lose(self, why: str) -> None:
-        """End all calls as a broken connection does."""
+        """End all calls as if the connection broke."""
         self._leave(why)
         self.is_lost = True
         calls, self._calls = self._calls, {}
@@ -114,7 +114,7 @@ class LocalClientConnection:
 
     def receive_trailers(self, stream_id: int, trailers: Headers) -> None:
         if (call := self._calls.pop(stream_id, None)) is not None:
-            # The server has said all; it does not wait for the rest of the request.
+            # The server has sent everything; it does not wait for the rest of the request.
             self._streams.pop(stream_id).close()
             if call.has_headers:
                 call.on_trailers(trailers)
@@ -158,7 +158,7 @@ class LocalClientConnection:
 
 
 StartCall: TypeAlias = "Callable[[LocalServerConnection, LocalStream, str, Headers], ServerCall | None]"
-"""Starts the call of a method; None if it was answered already."""
+"""Starts the call of a method; returns None if it was answered already."""
 
 LEAVING = Status(grpc.StatusCode.UNAVAILABLE, "the server is leaving", is_refused=True)
 CUT_OFF = Status(grpc.StatusCode.CANCELLED, "the server reset the stream")
@@ -198,7 +198,7 @@ class LocalServerConnection:
     # Methods for the server.
 
     def start_leaving(self) -> None:
-        """Announce the end; calls that are on their way are still served."""
+        """Announce the end; calls already sent are still served."""
         if not self._is_leaving and not self.is_lost:
             self._is_leaving = True
             self._link.send(self._client.receive_leave)
@@ -284,7 +284,7 @@ class LocalServerConnection:
             call.on_hang_up()
 
     def receive_close(self) -> None:
-        """Hang up all calls as a broken connection does."""
+        """End all calls as if the connection broke."""
         if self.is_lost:
             return
         self.is_lost = True

@@ -66,7 +66,7 @@ class LocalDialer:
     network: LocalNetwork
     message_bytes_max: int
     elsewhere: Dialer
-    """For addresses that no server of the process listens on."""
+    """Dialer for addresses at which no server of the process listens."""
 
     @property
     def target(self) -> Target:

@@ -17,7 +17,7 @@ from services.runtime.calls.metadata import Headers
 from services.runtime.http2.limits import WINDOW_BYTES
 
 Schedule: TypeAlias = "Callable[[Callable[[], None], Context], object]"
-"""Calls back once, in a context: as soon as the loop can, or as late as a network takes."""
+"""Calls back once, in a context: as soon as the loop can, or after a simulated network delay."""
 
 
 class Link:
@@ -55,7 +55,7 @@ MESSAGE_BYTES = 5
 
 
 class StreamOwner(Protocol):
-    """The connection's end that a stream belongs to; all of this goes to the other end, in order."""
+    """The connection's end that a stream belongs to; every call is passed to the other end, in order."""
 
     def send_message(self, stream_id: int, message: bytes) -> None: ...
 
@@ -83,7 +83,7 @@ class LocalStream(Inbox):
         """Bytes read here but not yet reported to the other end."""
         self._room: asyncio.Future[None] | None = None
 
-    # In.
+    # Input.
 
     def receive_message(self, message: bytes) -> None:
         if self.take is None:
@@ -106,7 +106,7 @@ class LocalStream(Inbox):
     def lift_bound(self) -> None:
         """Do nothing: callers inside the process are no strangers."""
 
-    # Out.
+    # Output.
 
     def send(self, message: bytes) -> bool:
         if self.is_local_open:
@@ -145,7 +145,7 @@ class LocalStream(Inbox):
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
-    # Its end.
+    # End of the stream.
 
     def receive_end(self) -> None:
         self.is_ended = True
@@ -159,6 +159,6 @@ class LocalStream(Inbox):
 
 
 def _count_bytes(message: bytes) -> int:
-    # A reader of a single answer takes it when the call has ended, which a larger one must not delay.
+    # The reader of a single answer takes it after the call has ended, so a large answer must not delay the end.
     size = len(message) + MESSAGE_BYTES
     return size if size < WINDOW_BYTES else WINDOW_BYTES

@@ -1,1 +1,1 @@
-"""Decides which hosts may be reached, and reaches no others."""
+"""Decides which hosts may be reached, and connects only to those."""

@@ -22,7 +22,7 @@ EXTRA: tuple[tuple[Network, str], ...] = (
     (IPv4Network("192.175.48.0/24"), "reserved"),
     (IPv4Network("168.63.129.16/32"), "a cloud's own service"),
     (IPv6Network("64:ff9b:1::/48"), "a local NAT64 address"),
-    (IPv6Network("2001::/23"), "reserved"),  # Teredo's prefix, 2001::/32, is in here
+    (IPv6Network("2001::/23"), "reserved"),  # includes Teredo's prefix, 2001::/32
     (IPv6Network("2001:db8::/32"), "reserved"),
     (IPv6Network("2002::/16"), "a 6to4 address"),
     (IPv6Network("2620:4f:8000::/48"), "reserved"),
@@ -33,11 +33,11 @@ NAT64 = IPv6Network("64:ff9b::/96")
 UNICAST = IPv6Network("2000::/3")
 
 ISATAP = (0x00005EFE, 0x02005EFE)
-"""Third quarter of an address that wraps an IPv4 address in its last one (RFC 5214)."""
+"""Third quarter of an address that contains an IPv4 address in its last one (RFC 5214)."""
 
 
 def find_refusal(address: Address) -> str | None:
-    """Returns why `address` must not be reached; None when it is of the public web."""
+    """Return why `address` must not be reached; None if it is public."""
     if isinstance(address, IPv6Address):
         if (inner := find_embedded(address)) is not None:
             return find_refusal(inner)
@@ -61,7 +61,7 @@ def find_embedded(address: IPv6Address) -> IPv4Address | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """Returns None for a name; IPv4 is taken in its usual form only."""
+    """Parse an IP address; None for a name. IPv4 is accepted only in its usual form."""
     try:
         return ipaddress.ip_address(text)
     except ValueError:
@@ -98,10 +98,8 @@ class AllowList:
 
 
 def parse_allow_list(text: str) -> AllowList:
-    """Read entries separated by commas; without a port, any port is open.
-
-    Forms: `wiki.corp`, `wiki.corp:8080`, `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`.
-    """
+    """Parse comma-separated entries; without a port, any port is allowed. Forms: `wiki.corp`, `wiki.corp:8080`,
+    `10.1.2.3:80`, `[fd00::1]:80`, `10.1.0.0/16`."""
     hosts: set[tuple[str, int | None]] = set()
     networks: list[Network] = []
     for entry in filter(None, (part.strip().lower() for part in text.split(","))):

@@ -30,12 +30,12 @@ _CLIENT_CONFIG = import_module("botocore.config").Config(
 
 
 class NoCredentials(Exception):
-    """The chain has no credentials; the text says why."""
+    """The chain has no credentials; the text has the reason."""
 
     def __init__(self, problem: str, may_pass: bool = False) -> None:
         super().__init__(problem)
         self.may_pass = may_pass
-        """Whoever gives them does not answer now: a later request may have more luck."""
+        """Whether the source of credentials does not answer now: a later request may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SignedHeaders:
 
 
 class AwsSession:
-    """One credential chain. Its calls may wait for a file or a service of AWS: make them in a thread."""
+    """One credential chain. Its calls may wait for a file or a service of AWS, so they belong in a thread."""
 
     def __init__(self) -> None:
         self._session: Any = _Session()
@@ -54,18 +54,19 @@ class AwsSession:
         self._finding = threading.Lock()
 
     def set_key(self, key_id: str, secret: str, token: str) -> None:
-        """Use this key in place of the chain's. An empty token is none."""
+        """Use this key instead of the chain's. An empty token means none."""
         self._session.set_credentials(key_id, secret, token or None)
 
     def find_region(self) -> str:
-        """Return the region of the environment or the profile; empty: none is set. Raises NoCredentials."""
+        """Return the region of the environment or the profile; empty if none is set. Raises NoCredentials."""
         try:
             return self._session.get_config_variable("region") or ""
         except _errors.BotoCoreError as error:
             raise NoCredentials(str(error)) from None
 
     def find_s3_host(self, region: str) -> str:
-        """Return the host of S3 in a region, such as s3.cn-north-1.amazonaws.com.cn. Raises ValueError: unknown."""
+        """Return the host of S3 in a region, such as s3.cn-north-1.amazonaws.com.cn. Raises ValueError for an unknown
+        region."""
         try:
             name = self._session.get_partition_for_region(region)
         except _errors.UnknownRegionError:

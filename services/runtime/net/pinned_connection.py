@@ -22,7 +22,7 @@ CONNECT_S = 10.0
 
 
 def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
-    """Opens a session that reaches only `addresses`, for one request; the caller closes it."""
+    """Open a session that reaches only `addresses`, for one request; the caller closes it."""
     connector = aiohttp.TCPConnector(
         resolver=_PinnedResolver(addresses),
         use_dns_cache=False,
@@ -32,7 +32,7 @@ def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,  # aiohttp unpacks a piece whole, however large that makes it
+        auto_decompress=False,  # aiohttp decompresses each piece as a whole, however large the result
         trust_env=False,  # a proxy would resolve the name again
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
     )
@@ -62,7 +62,7 @@ class _PinnedResolver(AbstractResolver):
 
 
 def _make_socket_factory(addresses: tuple[Address, ...]) -> Callable[[AddressInfo], socket.socket]:
-    # This is the last check before the network that a socket is for one of `addresses`.
+    # The last check before the network that a socket is for one of `addresses`.
     def make(info: AddressInfo) -> socket.socket:
         family, kind, protocol, _, sockaddr = info
         if parse_address(str(sockaddr[0])) not in addresses:

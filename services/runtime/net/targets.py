@@ -1,7 +1,7 @@
 """Brings a URL that a model or a user wrote into one unambiguous form, and finds addresses that may be reached.
 
-Anything that two programs could read in two ways is refused: numbers in other forms than 127.0.0.1 has, names with
-characters that no name has, user names before the host.
+Ambiguous forms are refused: numeric hosts not in the form 127.0.0.1, names with invalid characters, user names before
+the host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
 class TargetRefused(Exception):
-    """A URL or an address is not to be reached; the text says why, to who wrote it."""
+    """A URL or an address must not be reached; the text tells its author why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> 
 def _parse_url(text: str) -> URL:
     if len(text) > URL_CHARS_MAX:
         raise TargetRefused(f"the URL is longer than {URL_CHARS_MAX} characters")
-    # Line breaks, tabs and backslashes are dropped or turned by some readers and kept by others.
+    # Some readers drop or convert line breaks, tabs and backslashes, others keep them.
     if CONTROL.search(text) or "\\" in text.partition("?")[0]:
         raise TargetRefused("the URL has white space, control characters or backslashes; write them percent-encoded")
     try:
@@ -81,10 +81,10 @@ PLAIN_PORT = 80
 def parse_https_target(
     url: str, allow: AllowList, ports: frozenset[int] = HTTPS_PORTS, *, verb: str = "reached"
 ) -> Target:
-    """Return the target; names are not resolved. `verb` says in refusals what is not done.
+    """Return the target; names are not resolved. `verb` names the refused action in error texts.
 
     Raises:
-        TargetRefused: It must not be reached, or not without TLS: only a host that is in `allow` may do without.
+        TargetRefused: It must not be reached, or not without TLS: only hosts in `allow` may be reached without.
     """
     # The usual port of plain HTTP is let through, so that the refusal names the actual problem.
     target = parse_target(url, allow, ports | {PLAIN_PORT})
@@ -113,7 +113,7 @@ async def resolve_name(name: str) -> list[str]:
 
 
 async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) -> tuple[Address, ...]:
-    """Returns the target's addresses; one bad address refuses all, because it may be first in the next answer.
+    """Return the target's addresses; one bad address refuses all, because it may be first in the next answer.
 
     Raises:
         TargetRefused: The name has no address, or one that must not be reached.
@@ -125,7 +125,7 @@ async def checked_addresses(target: Target, resolve: Resolve, allow: AllowList) 
             texts = await resolve(target.host)
         except (OSError, UnicodeError) as error:
             raise TargetRefused(f"{target.host!r} has no address") from error
-        # A scope (%eth0) makes ipaddress keep it, and then the address is refused.
+        # With a scope (%eth0), ipaddress keeps it, and the address is then refused.
         addresses = [address for text in texts[:ADDRESSES_MAX] if (address := parse_address(text))]
     if not addresses:
         raise TargetRefused(f"{target.host!r} has no address")

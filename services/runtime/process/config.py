@@ -1,7 +1,7 @@
 """Settings: one frozen dataclass for each service, read from the environment once.
 
-A field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives a shared name, `aliases`
-gives older ones. All problems, unknown variables with our prefix among them, are reported together. Limits ending in
+The field `idle_ms` of the memory service is HEADRACE_MEMORY_IDLE_MS; `setting(name=…)` gives a shared name, `aliases`
+gives older ones. All problems, including unknown variables with our prefix, are reported together. Limits ending in
 `_max` are 1 or more.
 """
 
@@ -45,7 +45,7 @@ SHARED = frozenset(
         "TOKEN",
     )
 )
-"""Variables without a service's name; URL and TOKEN are the command line's."""
+"""Variables without a service's name; the command line uses URL and TOKEN."""
 
 PLAIN = "plain:"
 """Prefix of a listen address for probes."""
@@ -54,7 +54,7 @@ TRUE, FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "n
 
 
 class ConfigError(Exception):
-    """The environment is wrong; the text has one problem a line."""
+    """The environment is invalid; the text has one problem per line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +77,15 @@ class ProcessSettings:
     `grpcio`, for comparison, which supports neither certificates nor several replicas at one address."""
 
     tls_cert: str = field(default="", metadata={"name": CERT})
-    """File in PEM with this process's certificate, for its servers and its channels alike; read again for each
-    connection. Empty: plain text."""
+    """PEM file with this process's certificate, for its servers and its channels; read again for each connection.
+    Empty: plain text."""
 
     tls_key: str = field(default="", metadata={"name": KEY})
-    """File in PEM with the certificate's key."""
+    """PEM file with the certificate's key."""
 
     tls_ca: str = field(default="", metadata={"name": CA})
-    """File in PEM with the CA that signs the certificates of the suite: each end of a connection then checks the
-    other's. Empty: clients show no certificate, and servers' certificates are checked against the machine's CAs."""
+    """PEM file with the CA that signs the certificates of the suite: both ends of a connection then check each other's.
+    Empty: clients present no certificate, and servers' certificates are checked against the machine's CAs."""
 
     auth: AuthSettings = AuthSettings()
     """Settings of clients' credentials."""
@@ -114,9 +114,9 @@ class ServerSettings(ProcessSettings):
     """Settings of a service that serves gRPC."""
 
     listen: str
-    """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first is the one
-    that others know. One with `plain:` before it answers health checks alone, without TLS, for probes; it cannot be the
-    first."""
+    """Addresses to listen on, separated by commas: host:port (port 0: any free one) or unix:/path. The first one is
+    announced to other services. An address with the prefix `plain:` answers only health checks, without TLS, for
+    probes; it cannot be the first."""
 
     streams_max: int = 2000
     """Maximum concurrent streaming RPCs; the next one is refused with OVERLOADED at once. With credentials, a tenant
@@ -127,8 +127,8 @@ class ServerSettings(ProcessSettings):
     renewed certificates take effect; 0: never."""
 
     def __post_init__(self) -> None:
-        ProcessSettings.__post_init__(self)  # without arguments, super() knows the class from before its slots
-        # gRPC takes port 99999 for 34463, and a name without a port for port 443.
+        ProcessSettings.__post_init__(self)  # without arguments, super() would use the class before slots were added
+        # gRPC reads port 99999 as 34463, and a name without a port as port 443.
         for address in self.addresses:
             where = address.removeprefix(PLAIN)
             is_name = self.transport == "local" and where.startswith(LOCAL) and where != LOCAL
@@ -157,7 +157,7 @@ def setting(default: Any = MISSING, *, name: str = "", aliases: tuple[str, ...] 
 
 
 def load_settings(cls: type[T], service: str, env: Mapping[str, str]) -> T:
-    """Read the settings of `service` ("MEMORY"); raises ConfigError naming all that are wrong."""
+    """Read the settings of `service` ("MEMORY"); raises ConfigError with all problems."""
     problems: list[str] = []
     known: set[str] = set()
     config = _load_fields(cls, service, env, problems, known)
@@ -210,7 +210,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
         kind = hints[item.name]
         if dataclasses.is_dataclass(kind):
             inner = env
-            if isinstance(item.default, ServerSettings):  # they listen at their default's address
+            if isinstance(item.default, ServerSettings):  # they listen at their default address
                 inner = {f"{PREFIX}{service}_LISTEN": item.default.listen, **env}
             values[item.name] = _load_fields(typing.cast("type[Any]", kind), service, inner, problems, known)
             continue
@@ -239,7 +239,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
 
 
 def _parse_value(text: str, kind: Any) -> Any:
-    """Parse a str, int, float, bool, Path, or one of them | None, where empty text is None."""
+    """Parse a str, int, float, bool, Path, or an optional one; empty text is None."""
     if isinstance(kind, types.UnionType):
         if not text:
             return None

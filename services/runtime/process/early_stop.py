@@ -18,20 +18,20 @@ def prepare_process() -> None:
     """Until others handle stop signals, let them end the process at once; load no console, and collect no garbage until
     `end_imports`."""
     gc.disable()  # imports create little garbage, and scans of the objects they keep take a fifteenth of their time
-    # structlog imports rich, which is there for the command line, for a console that no service has: 4 MB.
+    # structlog imports rich, a package of the command line, for a console that no service has: 4 MB.
     sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - how Python says that a module is not to be had
     for number in list_stops():
         signal.signal(number, _exit)
 
 
 def end_imports() -> None:
-    """Collect garbage from now on, but look at nothing that is there already."""
+    """Collect garbage from now on, but ignore all existing objects."""
     gc.freeze()
     gc.enable()
 
 
 def list_stops() -> tuple[signal.Signals, ...]:
-    """Return the signals that stop a service; not SIGHUP under nohup."""
+    """Return the signals that stop a service; under nohup without SIGHUP."""
     hang_up = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
     return (signal.SIGTERM, signal.SIGINT, *hang_up)
 

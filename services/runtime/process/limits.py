@@ -1,4 +1,4 @@
-"""Limits as services show them: each with the place where its value was said."""
+"""Limits in the form that services report: each with the source of its value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_fixed(name: str, value: int, *, kind: str, unit: str, per: str, **more:
 
 
 def find_opening_time(wait_s: float) -> int:
-    """Return when a limit opens after so many seconds, Unix milliseconds; 0 where it is open."""
+    """Return the Unix milliseconds at which a limit opens, after so many seconds; 0 if it is open."""
     return now_ms() + round(wait_s * 1000) if wait_s else 0
 
 

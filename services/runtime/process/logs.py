@@ -28,7 +28,7 @@ from structlog.tracebacks import ExceptionDictTransformer
 from services.runtime.telemetry import spans
 
 SERVICE: ContextVar[str] = ContextVar("SERVICE")
-"""Service that a line is of, where a process has several; otherwise the process's own name."""
+"""Service of a log line, if a process has several; otherwise the process's own name."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -43,7 +43,7 @@ def configure_logging(level: str, service: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             lambda _logger, _method, event: {**event, "service": SERVICE.get(service)},
-            # Without the frames' local variables: requests and messages of users are among them.
+            # Without the frames' local variables, which include users' requests and messages.
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=_dump_event),
         ],
@@ -108,7 +108,7 @@ class _ForwardHandler(logging.Handler):
 
 
 WAITING_BYTES_MAX = 1 << 20
-"""Bytes that wait for the reader of a pipe or terminal; further lines are dropped."""
+"""Maximum bytes that wait for the reader of a pipe or terminal; further lines are dropped."""
 
 CLOSE_S = 1.0
 """How long `close` waits for a reader to take the rest."""
@@ -138,9 +138,9 @@ class LogWriter:
         return len(text)
 
     def flush(self) -> None:
-        """Write what the descriptor takes now."""
+        """Write as much as the descriptor accepts now."""
         while self._waiting and (self._poll is None or self._poll.poll(0)):
-            # A pipe or terminal that is ready takes so many bytes without blocking.
+            # A ready pipe or terminal accepts this many bytes without blocking.
             size = len(self._waiting) if self._poll is None else select.PIPE_BUF
             try:
                 written = os.write(self._fd, memoryview(self._waiting)[:size].tobytes())
@@ -160,7 +160,7 @@ class LogWriter:
                 self.write(self._make_notice(self._lost))
 
     def close(self) -> None:
-        """Wait for CLOSE_S at most until everything is written."""
+        """Wait until everything is written, for CLOSE_S at most."""
         until_s = time.monotonic() + CLOSE_S
         self.flush()
         while self._waiting and time.monotonic() < until_s:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving_metrics(listen: str) -> AsyncGenerator[str]:
-    """Answer GET /metrics at `listen` (empty: nowhere) inside the block; yields the bound address.
+    """Answer GET /metrics at `listen` (empty: nowhere) inside the block; yield the bound address.
 
-    Raises OSError when the address cannot be bound.
+    Raises OSError if the address cannot be bound.
     """
     if not listen:
         yield ""
@@ -50,7 +50,7 @@ async def get_metrics(_: web.Request) -> web.Response:
 
 
 INTERVAL_S = 0.25
-"""Time between timers; a shorter stall is seen in proportion to its length."""
+"""Time between timers; a shorter stall is measured with a probability in proportion to its length."""
 
 LAG = Histogram(
     "headrace_event_loop_lag_seconds",

@@ -38,7 +38,7 @@ Python's 10 and 10 cause long stalls of streams without finding anything: 45 ms 
 1,000 streams."""
 
 THREAD_TURN_S = 0.0005
-"""Longest time that a thread holds the interpreter; Python's default is 5 ms."""
+"""Maximum time that a thread holds the interpreter; Python's default is 5 ms."""
 
 log = structlog.get_logger()
 
@@ -76,9 +76,9 @@ def run_service(cls: type[C], service: str, main: Callable[[C], Awaitable[None]]
 
 
 def run_services(services: Sequence[Service], process: str) -> None:
-    """Run services in one process, each when those before it are ready, and stop the last one first.
+    """Run services in one process; each starts when the previous ones are ready, and the last one stops first.
 
-    Exits as `run_service` does, and when any of them ends.
+    Exits like `run_service`, and when any of them ends.
     """
     end_imports()
     os.umask(UMASK)
@@ -95,8 +95,8 @@ def run_services(services: Sequence[Service], process: str) -> None:
     sys.setswitchinterval(THREAD_TURN_S)
 
     async def run_traced() -> None:
-        # Until `wait_for_stop` takes over: a container's first process would ignore the signal, others not wait for
-        # threads.
+        # Until `wait_for_stop` takes over: a container's first process would ignore the signal, and others would not
+        # wait for threads.
         task = asyncio.current_task()
         assert task is not None, "called by the program's task"
         _call_at_signal(task.cancel)
@@ -108,9 +108,9 @@ def run_services(services: Sequence[Service], process: str) -> None:
 
     failure: BaseException | None = None
     try:
-        with suppress(asyncio.CancelledError):  # told to stop before it served
+        with suppress(asyncio.CancelledError):  # stopped before it served
             uvloop.run(run_traced())
-    except* Exception as errors:  # in a group, when `main` serves inside a TaskGroup
+    except* Exception as errors:  # in a group, if `main` serves inside a TaskGroup
         failure = errors
     if failure is not None:
         while isinstance(failure, BaseExceptionGroup):
@@ -158,7 +158,7 @@ async def _serve_together(services: Sequence[Service], configs: Sequence[Any]) -
 
 
 async def _serve_in_turn(service: Service, config: Any, turn: _Turn) -> None:
-    # For all that the service begins, the calls that reach it among them.
+    # Applies to everything that the service starts, including incoming calls.
     _TURN.set(turn)
     logs.SERVICE.set(service.name.lower())
     await _serve_one(service, config)
@@ -172,7 +172,7 @@ async def _serve_one(service: Service, config: Any) -> None:
 async def wait_for_stop() -> None:
     """Return at the first SIGTERM, SIGINT or SIGHUP; a second SIGTERM or SIGINT ends the process.
 
-    A service of several waits for its turn, too: those that were started after it have stopped.
+    One service of several also waits for its turn, until those started after it have stopped.
     """
     if (turn := _TURN.get(None)) is not None:
         turn.ready.set()
@@ -180,7 +180,7 @@ async def wait_for_stop() -> None:
         return
     stopped = asyncio.Event()
     _call_at_signal(stopped.set)
-    # Objects made at start are exempt from collections, which took 25 to 90 ms each (Python 3.11, 2026-11).
+    # Objects created at the start are exempt from collections, which took 25 to 90 ms each (Python 3.11, 2026-11).
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_OBJECTS)
@@ -198,7 +198,7 @@ def _call_at_signal(stop: Callable[[], object]) -> None:
     def on_signal() -> None:
         for number in stops:
             loop.remove_signal_handler(number)
-            # A terminal that goes away hangs up more than once, and systemd may do so after SIGTERM.
+            # A vanishing terminal hangs up more than once, and systemd may do so after SIGTERM.
             signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         stop()
 
@@ -207,7 +207,7 @@ def _call_at_signal(stop: Callable[[], object]) -> None:
 
 
 def _reserve_standard_files() -> None:
-    """Open what is closed of standard input, output and error; the next file to be opened would take its place."""
+    """Open standard input, output and error if closed; otherwise the next opened file would take their place."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -216,10 +216,10 @@ def _reserve_standard_files() -> None:
 
 
 GROWTH_BYTES = 32 << 20
-"""Growth above the least seen since the last return that is looked into."""
+"""Growth above the lowest value since the last trim that triggers another one."""
 
 LOOK_S = 10.0
-"""Time between looks."""
+"""Time between checks."""
 
 REST_S = 600.0
 """Time between drops of unused encodings; an encoding is dropped after one to two times as long without use."""
@@ -230,8 +230,8 @@ stream got deltas, and found nothing."""
 
 
 async def return_memory(*, growth_bytes: int = GROWTH_BYTES, look_s: float = LOOK_S, rest_s: float = REST_S) -> None:
-    """Trim the heap whenever the process has grown or something unused was dropped, until cancelled."""
-    trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    """Trim the heap after the process has grown or something unused was dropped; runs until cancelled."""
+    trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only in glibc
     least_bytes = measure_rss()
     rested_s = 0.0
     while True:

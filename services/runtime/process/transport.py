@@ -40,7 +40,7 @@ log = structlog.get_logger()
 
 
 def load_certificates() -> Certificates | None:
-    """Return the certificates, if set; raises OSError if they cannot be used."""
+    """Return the certificates, if set; raises OSError if they are unusable."""
     cert, key, ca = (os.environ.get(name, "") for name in (CERT, KEY, CA))
     if not cert:
         return None
@@ -65,11 +65,12 @@ class _Contexts:
 class Certificates:
     """A certificate, its key and the peers' CA, as PEM files.
 
-    With a CA, both ends must show a certificate that it signed; without, servers are checked against the machine's CAs.
+    With a CA, both ends must present a certificate signed by it; without, servers are checked against the machine's
+    CAs.
     """
 
     def __init__(self, cert: str, key: str, ca: str = "") -> None:
-        """Read the files; raises OSError if they cannot be used."""
+        """Read the files; raises OSError if they are unusable."""
         self._tls = Tls(ca, cert, key)
         self._seen = self._tls.read_stamp()
         self._contexts = self._read_contexts()
@@ -77,7 +78,7 @@ class Certificates:
     def make_server_context(self) -> ssl.SSLContext:
         """Return a context that uses the current certificates in each handshake."""
         listening = self._read_server_context()
-        # Called for every client, whether it names a server or not, before certificates are chosen and checked.
+        # Called for every client, with or without a server name, before certificates are chosen and checked.
         listening.sni_callback = self._choose_context
         return listening
 
@@ -93,7 +94,7 @@ class Certificates:
             try:
                 self._contexts = self._read_contexts()
             except OSError as error:
-                # Half of a renewal, perhaps; the other half is a change that is seen too.
+                # Perhaps half of a renewal; the other half triggers another change.
                 log.warning("certificates not read, the former ones stay", error=str(error))
             else:
                 log.info("certificates read", cert=self._tls.certificate)
@@ -128,7 +129,7 @@ def report_expiry(*files: str) -> None:
 
 def read_expiry(file: str) -> float:
     """Return when the first certificate in the PEM file expires, in Unix seconds; NaN if it has none."""
-    from cryptography import x509  # imported at the first scrape: a service without certificates has no use for it
+    from cryptography import x509  # imported at the first scrape: a service without certificates does not need it
 
     try:
         pem = read_regular_file(file, PEM_BYTES_MAX)

@@ -16,14 +16,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 BEATS = 20
-"""Heartbeats in the time after which the loop counts as stalled."""
+"""Number of heartbeats in the time after which the loop counts as stalled."""
 
 _PROGRAM = Path(__file__).with_name("watchdog_process.py")
 
 
 @asynccontextmanager
 async def watching_loop(stall_s: float) -> AsyncGenerator[None]:
-    """Kill the process when its loop has not turned for `stall_s` seconds inside the block; 0 never does."""
+    """Kill the process if its loop has not turned for `stall_s` seconds inside the block; 0: never."""
     if not stall_s:
         yield
         return
@@ -37,7 +37,7 @@ async def watching_loop(stall_s: float) -> AsyncGenerator[None]:
 
     def beat() -> None:
         nonlocal timer
-        with suppress(OSError):  # it has not read for long, or is gone
+        with suppress(OSError):  # the watchdog has not read for long, or is gone
             os.write(heart, b".")
         timer = loop.call_later(stall_s / BEATS, beat)
 

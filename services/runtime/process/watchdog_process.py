@@ -39,7 +39,7 @@ def _watch(stall_s: float, threads: int) -> None:
 
 
 def _report(stall_s: float, threads: list[str]) -> None:
-    import json  # only now: they are needed once
+    import json  # imported late: needed only once
     from contextlib import suppress
 
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,1 +1,1 @@
-"""gRPC as the services use it: servers, channels, interceptors, health, pushed streams."""
+"""gRPC for the services: servers, channels, interceptors, health, pushed streams."""

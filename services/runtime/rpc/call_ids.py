@@ -21,7 +21,7 @@ _SAFE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """Request ids that cannot forge log lines or headers."""
 
 CREDENTIALS_CHARS_MAX = 4096
-"""Size of all credentials; gRPC refuses more than 8 KiB of metadata."""
+"""Maximum size of all credentials; gRPC refuses more than 8 KiB of metadata."""
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def find_mcp_credentials(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return users' credentials, the last of each key; none if they are too long together."""
+    """Return users' credentials, the last one of each key; none if they are too long together."""
     known = {
         key.lower(): value
         for key, value in given
@@ -60,17 +60,17 @@ def find_mcp_credential(server: str) -> str:
 
 
 def name_tool_credential(name: str) -> str:
-    """Return the key of the metadata that has a credential of tools.yaml."""
+    """Return the metadata key of a credential of tools.yaml."""
     return f"x-tool-{name}-credential"
 
 
 def find_tool_credential(name: str) -> str:
-    """Return the user's credential of this name in tools.yaml; empty: none came with the call."""
+    """Return the user's credential of this name in tools.yaml; empty if the call has none."""
     return dict(_forwarded.get()).get(name_tool_credential(name), "")
 
 
 def list_tool_credentials() -> tuple[str, ...]:
-    """Return the values of the credentials of tools.yaml."""
+    """Return the values of the call's credentials of tools.yaml."""
     return tuple(value for key, value in _forwarded.get() if key.startswith("x-tool-"))
 
 
@@ -85,7 +85,7 @@ def ensure_request_id(given: str | None) -> str:
 
 
 def bind_run_id(run_id: str) -> None:
-    """Name the run in this task's log lines and calls."""
+    """Add the run's id to this task's log lines and calls."""
     structlog.contextvars.bind_contextvars(run_id=run_id)
     _forwarded.set((*(pair for pair in _forwarded.get() if pair[0] != RUN_ID), (RUN_ID, run_id)))
 
@@ -108,7 +108,7 @@ def forward_metadata() -> tuple[tuple[str, str], ...]:
 _KEY = re.compile(r"x-mcp-[a-z0-9_-]{1,32}-authorization|x-tool-[a-z0-9_-]{1,32}-credential")
 
 _TAKE_THEM = ("/headrace.v1.AgentService/", "/headrace.v1.GateService/", "/headrace.v1.ToolService/Execute")
-"""A run keeps them for its calls, and the execution of a tool shows them to its server."""
+"""A run keeps them for its calls, and the execution of a tool presents them to its server."""
 
 
 def is_credential(key: str) -> bool:

@@ -32,12 +32,12 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    # A peer that restarts comes back within a second or so; the default of up to 120 s would look like an outage.
+    # A restarting peer returns within a second or so; the default of up to 120 s would look like an outage.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # The suite's own traffic never takes the detour that http_proxy names for the machine's.
+    # The suite's own traffic never uses the machine's http_proxy.
     ("grpc.enable_http_proxy", 0),
-    # A stream that its reader has stopped reading holds 64 KiB here; by this probe it grew to 5 MB (grpcio 1.85).
+    # A stream with a stalled reader holds 64 KiB here; with this probe it grew to 5 MB (grpcio 1.85).
     ("grpc.http2.bdp_probe", 0),
     # Without this, channels of one process to one address share a connection.
     ("grpc.use_local_subchannel_pool", 1),
@@ -47,8 +47,8 @@ OPTIONS: list[tuple[str, int]] = [
 def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio.Channel:
     """Return a channel to `address`, which the caller closes.
 
-    Addresses are host:port, unix:/path, several with commas, dns:///host:port for all replicas of a name, or
-    local:name on the transport `local`; raises ValueError for others, OSError when the certificates cannot be used.
+    Addresses are host:port, unix:/path, several with commas, dns:///host:port for all replicas of a name, or local:name
+    on the transport `local`; raises ValueError for others, OSError if the certificates are unusable.
     """
     if transport.get_transport() != "grpcio":
         return AuthenticatedChannel(DialingChannel(_make_dialer(parse_target(address))), caller_metadata)
@@ -70,7 +70,7 @@ def _make_dialer(target: Target) -> Dialer:
 
 
 CallerMetadata = tuple[tuple[str, str], ...]
-"""Metadata of every call of a service; empty if a certificate names it, or nothing does."""
+"""Metadata of every call of a service; empty if a certificate identifies it, or nothing does."""
 
 
 def build_caller_metadata(settings: AuthSettings, service: str) -> CallerMetadata:

@@ -17,7 +17,7 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Check = Callable[[Any, str], None]
-"""Raises InvalidRequest for a field's value, at the field's path, that breaks a rule."""
+"""Raises InvalidRequest for a field's value that breaks a rule, with the field's path."""
 
 
 class _MessageChecks(NamedTuple):
@@ -27,7 +27,7 @@ class _MessageChecks(NamedTuple):
     """Required fields, each with a function that returns whether a message has it."""
 
     given: Mapping[FieldDescriptor, tuple[str, tuple[Check, ...]]]
-    """JSON name and checks of the fields that have any; to ask a field for its name takes longer than most checks."""
+    """JSON name and checks of the fields that have any; asking a field for its name takes longer than most checks."""
 
 
 def check_rules(message: Message) -> None:
@@ -54,7 +54,7 @@ def is_uuid(text: str) -> bool:
 
 
 def check_json(text: str, name: str) -> None:
-    """Raise InvalidRequest unless `text` is JSON of at most JSON_DEPTH_MAX."""
+    """Raise InvalidRequest unless `text` is JSON nested at most JSON_DEPTH_MAX deep."""
     try:
         value = orjson.loads(text)
     except ValueError as error:
@@ -144,6 +144,6 @@ def _has_rules(descriptor: Descriptor) -> bool:
 
 
 def _find_ours(field: FieldDescriptor) -> Descriptor | None:
-    """Return the field's message type; None for one that is no message of our protos."""
+    """Return the field's message type; None if it is not a message of our protos."""
     kind, holder = field.message_type, field.containing_type
     return kind if kind is not None and holder is not None and kind.file.package == holder.file.package else None

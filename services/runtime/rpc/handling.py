@@ -24,7 +24,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 STATUS_DETAILS = "grpc-status-details-bin"
 
 RETRY_AT_ONCE = (("grpc-retry-pushback-ms", "0"),)
-"""Trailer at which our channels ask another replica."""
+"""Trailer with which a server makes our channels call another replica."""
 
 HANG_UP_S = 0.1
 """Wait for the cancellation after a failed write; a turn of the loop was not always enough (grpcio 1.85, uvloop)."""
@@ -39,7 +39,7 @@ FAILURES = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Failures of the server (semantic conventions, RPC, server spans)."""
+"""Statuses that count as server failures (semantic conventions, RPC, server spans)."""
 
 RPCS = Counter("headrace_rpcs", "RPCs that have ended; those of gRPC itself are not among them.", ("method", "code"))
 OPEN_STREAMS = Gauge("headrace_rpc_open_streams", "Streaming RPCs that are open.")
@@ -52,7 +52,8 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
-    """Yield where the handler counts its `replies`; an error inside the block ends the call with its status."""
+    """Yield an object in which the handler counts its `replies`; an error inside the block ends the call with its
+    status."""
     started = monotonic_s()
     done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
     peer = context.peer()  # empty once the client has gone
@@ -75,7 +76,7 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
             code = error.code()
             await context.abort(code, error.details() or "a peer failed")
         except grpc.aio.AbortError:
-            # A handler of another protocol has told its failure in that protocol's form.
+            # A handler of another protocol has reported its failure in that protocol's form.
             given: Any = context.code()
             code = next(code for code in grpc.StatusCode if given in (code, code.value[0]))
             raise
@@ -98,7 +99,8 @@ async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str
                     spans.mark_failed(span, reason or code.name)
             _find_counter(method, code).inc()
             elapsed_ms = round((monotonic_s() - started) * 1000, 1)
-            # A run is some ten inner calls, and a line costs more than most of them do (12 % of a run's CPU, 2026-11).
+            # A run makes some ten inner calls, and a log line costs more than most of them (12 % of a run's CPU,
+            # 2026-11).
             say = log.debug if IS_INNER.get() and code is grpc.StatusCode.OK else log.info
             say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)
 

@@ -1,4 +1,4 @@
-"""grpc.health.v1, with the names `chain` for a service and all that it needs, and `live` for its process."""
+"""grpc.health.v1, with the names `chain` for a service and everything it needs, and `live` for its process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 class Health(health_aio.HealthServicer):
-    """The library's servicer; a check of `chain` asks `peers`.
+    """The library's servicer; a check of `chain` also calls `peers`.
 
-    `is_usable` (a database) counts in `chain` alone, as all replicas share it. `is_configured` counts in every check: a
-    replica that starts without valid files must not take the place of one that has them.
+    `is_usable` (a database) counts only in `chain`, because all replicas share it. `is_configured` counts in every
+    check: a replica that starts without valid files must not replace one that has them.
     """
 
     def __init__(

@@ -29,10 +29,10 @@ from services.runtime.rpc.handling import IS_INNER, OPEN_STREAMS, Context, handl
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 CheckCall: TypeAlias = Callable[[str, "identity.Identity | None"], None]
-"""Raises HeadraceError for a call, by its name on the wire, that is not to be answered."""
+"""Raises HeadraceError to refuse a call, by its name on the wire."""
 
 GRPC_METHODS = ("/grpc.health.", "/grpc.reflection.")
-"""gRPC's own methods, neither logged nor limited."""
+"""gRPC's own methods, which are neither logged nor limited."""
 
 _UNREADABLE = object()
 
@@ -128,7 +128,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                             done["replies"] += 1
                 finally:
                     if isinstance(context, ServerCall):
-                        done["replies"] = context.sent  # also where what was sent came to no end
+                        done["replies"] = context.sent  # also if the client's messages ended early
                     self._stream_capacity.release(tenant)
                     OPEN_STREAMS.dec()
 
@@ -150,7 +150,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
         async def refuse(_: Any, context: Context) -> None:
             if isinstance(error, Unauthenticated | CredentialEnded):
-                # A facade that leaves credentials to us, and has proven itself, says where they come from.
+                # A facade that does not check credentials, and has proved itself, sends their origin.
                 told = find_client_address(metadata) if _is_service.get() else ""
                 self._authenticator.refused.note(told or context.peer() or "")
             async with handling_rpc(method, context):
@@ -160,7 +160,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     async def _admit_call(self, details: Any) -> None:
         """Adopt the caller's identity in the call's task, before its request is read."""
-        # grpcio shows neither certificates nor connections here; its servers have no TLS.
+        # grpcio exposes neither certificates nor connections here; its servers have no TLS.
         call: ServerCall | None = getattr(details, "call", None)
         admit, metadata = self._authenticator.admit_call, details.invocation_metadata or ()
         IS_INNER.set(details.method in WITHOUT_USER)
@@ -181,7 +181,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """Return `parse` with failures marked as the caller's, which gRPC would call INTERNAL."""
+    """Return `parse` with failures marked as the caller's, which gRPC would report as INTERNAL."""
     assert parse is not None, "generated code gives one"
 
     def parse_or_mark(data: bytes) -> Any:

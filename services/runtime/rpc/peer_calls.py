@@ -20,12 +20,12 @@ from headrace.streams import rpc_errors
 from services.runtime.rpc.call_ids import forward_metadata
 
 DELAY_S = 0.05
-"""The channel itself waits until its peer is there."""
+"""The channel itself waits until its peer is available."""
 
 
 @contextmanager
 def translating_peer_errors() -> Generator[None]:
-    """Translate a deadline to ProviderUnavailable, like a peer that is away."""
+    """Translate a deadline to ProviderUnavailable, like an unavailable peer."""
     try:
         with rpc_errors():
             yield

@@ -1,7 +1,7 @@
 """Streams of a service: messages passed on as bytes at arrival, and streams that end only when the service stops.
 
 A source calls `MessageSink.send` from its callback, without a task's turn for each message; `push_messages` and
-`pipe_messages` do so from the connection's.
+`pipe_messages` call it from the connection's callback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from services.runtime.calls.call_kinds import UnaryStreamCall
 from services.runtime.calls.server_call import ServerCall
 
 QUEUE_MAX = 64
-"""Messages that wait for a slow reader before the source is stopped."""
+"""Messages queued for a slow reader before the source is paused."""
 
 
 class MessageSink(Protocol):
@@ -35,7 +35,7 @@ class MessageSink(Protocol):
 
 @asynccontextmanager
 async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[MessageSink]:
-    """Yield a sink to the RPC's caller; leaving the block waits until all is written."""
+    """Yield a sink to the RPC's caller; leaving the block waits until everything is written."""
     if isinstance(context, ServerCall):
         yield context
         await context.wait_until_drained()
@@ -65,7 +65,7 @@ async def push_messages(
 ) -> None:
     """Pass each message to `take` on arrival, or raise the service's error; leaving early cancels the call.
 
-    While `take` has returned False and `wait_until_drained` has not, the source is stopped.
+    After `take` has returned False, the source is paused until `wait_until_drained` returns.
     """
     if isinstance(call, UnaryStreamCall):
         try:
@@ -124,7 +124,7 @@ class Watches:
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[None]:
-        """Run the block until it ends or the service stops, which leaves it without an error."""
+        """Run the block until it ends or the service stops; the latter ends it without an error."""
         ending = asyncio.timeout(0 if self._is_over else None)
         try:
             async with ending:

@@ -1,6 +1,6 @@
-"""Server reflection: what a program that knows nothing of us can learn about our RPCs, v1 and v1alpha.
+"""Server reflection: descriptions of our RPCs for generic programs, v1 and v1alpha.
 
-grpcio-reflection has v1alpha alone, finds no methods, and gives files without the fields' JSON names.
+grpcio-reflection has only v1alpha, finds no methods, and returns files without the fields' JSON names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Responder:
 
     @cached_property
     def _index(self) -> _FileIndex:
-        """Made at the first request: few servers are ever asked."""
+        """Built at the first request: few servers ever get one."""
         return _FileIndex(_load_files(self._services))
 
     async def respond(
@@ -92,7 +92,7 @@ class _FileIndex:
             self._add_file(file)
 
     def describe(self, name: str) -> Response:
-        """Return the file and all that it needs, or NOT_FOUND."""
+        """Return the file and everything it needs, or NOT_FOUND."""
         if name not in self._files:
             return _make_error(grpc.StatusCode.NOT_FOUND)
         # Each file before those it depends on: loaders begin at the end.
@@ -100,7 +100,7 @@ class _FileIndex:
         return Response(file_descriptor_response=reflection_pb2.FileDescriptorResponse(file_descriptor_proto=files))
 
     def _collect(self, name: str, seen: set[str]) -> Iterator[descriptor_pb2.FileDescriptorProto]:
-        """Yield what the file needs, and then itself."""
+        """Yield the files that the file needs, then the file itself."""
         if name not in seen:
             seen.add(name)
             for needed in self._files[name].dependency:
@@ -137,14 +137,14 @@ class _FileIndex:
 
 
 def _load_files(services: Iterable[str]) -> list[descriptor_pb2.FileDescriptorProto]:
-    """Return the services' files and all that they need, the details of our errors among them."""
+    """Return the services' files and everything they need, including the details of our errors."""
     found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     for name in services:
         if name != V1:
             pool = POOL if name.startswith("lf.a2a.") else descriptor_pool.Default()
             _copy_file(pool.FindServiceByName(name).file, found)
     _copy_file(error_details_pb2.DESCRIPTOR, found)
-    # The two versions differ in their package alone.
+    # The two versions differ only in their package.
     text = text_format.MessageToString(found[reflection_pb2.DESCRIPTOR.name]).replace("v1alpha", "v1")
     stable = text_format.Parse(text, descriptor_pb2.FileDescriptorProto())
     return [*found.values(), stable]

@@ -115,7 +115,7 @@ def _make_server(
 ) -> grpc.aio.Server:
     age_s = settings.connection_age_s
     if (chosen := transport.get_transport()) != "grpcio":
-        # Nobody admits the health checks of probes: who asks for them stays a stranger.
+        # The health checks of probes are not admitted calls, so probes remain strangers.
         return Server(
             interceptors=interceptors,
             message_bytes_max=message_bytes_max,

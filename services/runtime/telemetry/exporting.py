@@ -1,7 +1,7 @@
-"""Exports spans from a bounded queue, on OpenTelemetry's thread; imported only where an endpoint is set.
+"""Exports spans from a bounded queue, on OpenTelemetry's thread; imported only if an endpoint is set.
 
-The SDK reads its own settings (OTEL_*). A collector that takes nothing is one log line when that begins and one when
-it ends.
+The SDK reads its own settings (OTEL_*). An unreachable collector causes one log line when that begins and one when it
+ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opentelemetry.trace import Tracer
 from services.runtime.telemetry.names import SCHEMA_URL
 
 LAST_SPANS_S = 3.0
-"""Time for the last spans; with the drain it is within compose's stop_grace_period."""
+"""Time for the last spans; together with the drain it is within compose's stop_grace_period."""
 
 CHATTER = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
 """Loggers with a line for each refused batch or span."""
@@ -42,7 +42,7 @@ async def exporting_spans(service: str) -> AsyncGenerator[Tracer]:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     try:
         exporter = _QuietExporter(OTLPSpanExporter())
-        # Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 unless set; the oldest give way.
+        # Its queue holds OTEL_BSP_MAX_QUEUE_SIZE spans, 2048 by default; the oldest are dropped.
         provider.add_span_processor(BatchSpanProcessor(exporter))
     except ValueError as error:
         raise OSError(f"a variable OTEL_… has a wrong value: {error}") from error
@@ -60,7 +60,7 @@ class _QuietExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lost: int | None = None
-        """Spans lost since the last success; None while they are taken."""
+        """Spans lost since the last success; None while exports succeed."""
 
     @property
     def is_failing(self) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MASK = "***"
 
 SECRET_CHARS_MIN = 6
-"""Shorter values are placeholders, found in harmless words."""
+"""Minimum length of secrets; shorter values are placeholders, which occur in harmless words."""
 
 # No repetition comes before the telling word: it would take minutes on a mebibyte of text. A value ends with its quote,
 # and a value inside another string ends with that string.

@@ -30,7 +30,7 @@ _W3C = TraceContextTextMapPropagator()
 TRACEPARENT = "traceparent"
 
 _TRACER: ContextVar[Tracer | None] = ContextVar("_TRACER", default=None)
-"""Each service has its own, also where several share a process."""
+"""Each service has its own, even if several share a process."""
 
 
 def set_tracer(tracer: Tracer | None) -> None:
@@ -116,7 +116,7 @@ def is_enabled(env: Mapping[str, str]) -> bool:
 
 
 def check_endpoints(env: Mapping[str, str]) -> None:
-    """Raise ValueError for an endpoint that is no address: exports would fail silently."""
+    """Raise ValueError for an invalid endpoint, with which exports would fail silently."""
     for name in ENDPOINTS:
         if is_enabled(env) and (endpoint := env.get(name)) and not _URL.fullmatch(endpoint):
             raise ValueError(f"{name}: {endpoint!r}: expected an address such as http://127.0.0.1:4318")
@@ -127,7 +127,7 @@ async def recording_spans(service: str, env: Mapping[str, str]) -> AsyncGenerato
     if not is_enabled(env):
         yield
         return
-    # It takes a tenth of a second to import.
+    # Its import takes a tenth of a second.
     from services.runtime.telemetry.exporting import exporting_spans
 
     async with exporting_spans(service) as tracer:

@@ -45,7 +45,7 @@ _DEFINITIONS: dict[EncodingName, tuple[str, str]] = {
 _loaded: dict[EncodingName, tiktoken.Encoding] = {}
 _loading = threading.Lock()
 _used: set[EncodingName] = set()
-"""Those that were asked for since `drop_unused` looked."""
+"""Encodings used since the last `drop_unused`."""
 
 
 def encoding(name: EncodingName) -> tiktoken.Encoding:
@@ -54,7 +54,7 @@ def encoding(name: EncodingName) -> tiktoken.Encoding:
     _used.add(name)
     if (known := _loaded.get(name)) is not None:
         return known
-    with _loading:  # two threads that come first together would load it twice
+    with _loading:  # two threads that arrive together would load it twice
         if (loaded := _loaded.get(name)) is None:
             import tiktoken  # most services never count
 
@@ -87,7 +87,7 @@ def parse_vocabulary(content: bytes, sha256: str) -> dict[bytes, int]:
     """Return ranks by token; raises ValueError if the content has another hash."""
     if (found := hashlib.sha256(content).hexdigest()) != sha256:
         raise ValueError(f"the vocabulary file is damaged: its SHA-256 is {found}, expected {sha256}; install again")
-    words = content.split()  # of each line a token and its rank; in one pass, which takes half the time
+    words = content.split()  # a token and its rank from each line; in one pass, which takes half the time
     return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
 
 
@@ -150,7 +150,7 @@ def count_request(messages: Iterable[llm_pb2.Message], tools: Iterable[llm_pb2.T
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Cut `text` into pieces of half to the whole of PIECE_CHARS_MAX."""
+    """Cut `text` into pieces between half of PIECE_CHARS_MAX and all of it."""
     start = 0
     while len(text) - start > PIECE_CHARS_MAX:
         end = start + PIECE_CHARS_MAX

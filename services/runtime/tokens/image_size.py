@@ -1,4 +1,4 @@
-"""Types and sizes of images (PNG, JPEG, GIF, WebP), types of sounds (WAV, MP3), and images made fit for models.
+"""Types and sizes of images (PNG, JPEG, GIF, WebP), types of sounds (WAV, MP3), and images resized for models.
 
 Types and sizes are read from the first bytes, without Pillow.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BY_DIRECTION = struct.Struct(">HH")
 
 _NO_FRAME = frozenset({0xC4, 0xC8, 0xCC})
-"""JPEG segments between C0 and CF that are no frames."""
+"""JPEG segments between C0 and CF that are not frames."""
 
 MIME_TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 """Types of images by their first bytes."""
@@ -32,7 +32,7 @@ def image_type(data: bytes) -> str:
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) in pixels; None for other data, or too little."""
+    """Return (width, height) in pixels; None for other data, or too little of it."""
     try:
         size = _size(data)
     except (struct.error, IndexError):
@@ -86,7 +86,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 
 
 SOUND_TYPES = ("audio/wav", "audio/mpeg")
-"""Sounds that models take."""
+"""Sounds that models accept."""
 
 
 def sound_type(head: bytes) -> str:
@@ -100,17 +100,17 @@ def sound_type(head: bytes) -> str:
 
 
 SIDE_PX_MAX = 2000
-"""Longest side. Anthropic takes no larger ones where a request has more than 20 (2026-11), and most models shrink them
-themselves."""
+"""Maximum side. Anthropic accepts no larger ones if a request has more than 20 images (2026-11), and most models shrink
+them anyway."""
 
 BYTES_MAX = 3_750_000
-"""Size of one for any provider: Bedrock's limit, and about Anthropic's, which is 5 MiB of base64 (2026-11)."""
+"""Maximum size for any provider: Bedrock's limit, and about Anthropic's, which is 5 MiB of base64 (2026-11)."""
 
 PIXELS_MAX = 64_000_000
-"""Limit of a picture, which then takes 256 MB for a second; larger ones are refused by their header."""
+"""Maximum pixels of a picture, which then takes 256 MB for a second; larger ones are refused by their header."""
 
 HEAD_BYTES = 64 * 1024
-"""The beginning, which says how large a picture is."""
+"""Bytes from the beginning that suffice to read a picture's size."""
 
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 
@@ -121,17 +121,18 @@ SIDES_PX = (SIDE_PX_MAX, 1600, 1200, 800)
 
 
 class BadPicture(ValueError):
-    """A picture cannot be made smaller; the text says why."""
+    """A picture cannot be made smaller; the text has the reason."""
 
 
 def is_large(head: bytes) -> bool:
-    """Return whether a picture that begins so has too long a side."""
+    """Return whether a picture with this beginning has a side that is too long."""
     size = image_size(head)
     return size is not None and max(size) > SIDE_PX_MAX
 
 
 def shrink_picture(file: BinaryIO) -> bytes | None:
-    """Return a picture of the same format with sides that fit, turned as it says; None where they do. Blocks.
+    """Return a picture of the same format with sides within the limit, turned as its metadata requires; None if nothing
+    must change. Blocks.
 
     Raises:
         BadPicture: It has too many pixels, or cannot be read.
@@ -145,7 +146,7 @@ def shrink_picture(file: BinaryIO) -> bytes | None:
 
 
 def fit_picture(data: bytes) -> tuple[bytes, str]:
-    """Return a picture as any provider takes it, and its MIME type. Blocks; raises what `shrink_picture` does."""
+    """Return a picture in a form that any provider accepts, and its MIME type. Blocks; raises like `shrink_picture`."""
     from PIL import ImageOps
 
     with _open_picture(io.BytesIO(data)) as picture:
@@ -172,7 +173,7 @@ def _open_picture(file: BinaryIO) -> Generator[Image.Image]:
             yield picture
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
         if isinstance(error, BadPicture) or (isinstance(error, OSError) and error.errno is not None):
-            raise  # ours, or the disk's
+            raise  # our fault, or the disk's
         raise BadPicture("the picture is damaged and cannot be read") from error
 
 
@@ -188,7 +189,7 @@ def _scale(picture: Image.Image, side: int) -> Image.Image:
     if picture.mode.startswith("I"):
         smaller = picture.point(lambda grey: grey * (1 / 256)).convert("L")  # Pillow would cut them at 255
     elif picture.format != "JPEG" and picture.mode not in ("RGB", "RGBA", "L"):
-        smaller = picture.convert("RGBA")  # colours of a palette cannot be mixed
+        smaller = picture.convert("RGBA")  # a palette's colours cannot be mixed
     # A JPEG is decoded directly at a fraction of its size.
     smaller.thumbnail((side, side), Image.Resampling.LANCZOS)
     return smaller

@@ -1,4 +1,4 @@
-"""Tokens of images, sounds and files, which no tokeniser counts.
+"""Tokens of images, sounds and files, which tokenizers cannot count.
 
 Images count by OpenAI's rule for GPT-4o (https://platform.openai.com/docs/guides/images-vision, 2025).
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 SOUND_BYTES = {"audio/mpeg": 1_600}
-"""Bytes of a token, a tenth of a second: MP3 at 128 kbit/s."""
+"""Bytes per token, a tenth of a second: MP3 at 128 kbit/s."""
 
 WAVE_BYTES = 3_200
-"""The same of a WAV file: one channel of 16 bits at 16 kHz."""
+"""The same for a WAV file: one channel of 16 bits at 16 kHz."""
 
 PAGE_TOKENS = 2_000
-"""Tokens of a PDF's page, of 1,500 to 3,000
-(https://platform.claude.com/docs/en/build-with-claude/pdf-support, 2026-11)."""
+"""Tokens of a PDF page, within 1,500 to 3,000 (https://platform.claude.com/docs/en/build-with-claude/pdf-support,
+2026-11)."""
 
 PAGE_BYTES = 100_000
 """Assumed bytes of a page, where compressed objects hide the number of pages."""
@@ -34,7 +34,7 @@ _PAGE = re.compile(rb"/Type\s*/Page\b")
 
 
 def count_media(part: llm_pb2.ContentPart) -> int:
-    """Return the tokens of a part that is no text; 0 for a text."""
+    """Return the tokens of a part that is not text; 0 for text."""
     match part.WhichOneof("part"):
         case "image":
             return image_tokens(part.image)
@@ -56,10 +56,10 @@ FIT_PX = 2048
 SHORT_SIDE_PX = 768
 
 UNKNOWN_SIZE = (FIT_PX, SHORT_SIDE_PX)
-"""The dearest size, so that a request with an unreadable image fits."""
+"""The most expensive size, so that a request with an unreadable image fits."""
 
 HEADER_BYTES_MAX = 256 * 1024
-"""Bytes of a data URL that are decoded; previews may come before the size."""
+"""Bytes of a data URL that are decoded; previews may precede the size."""
 
 
 def image_tokens(image: llm_pb2.ImagePart) -> int:

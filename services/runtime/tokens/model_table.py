@@ -52,21 +52,21 @@ _TABLE = _load_table()
 
 @lru_cache(maxsize=1024)  # names come from requests
 def known_facts(model: str) -> ModelFacts | None:
-    """Return the facts of the longest name that `model`, without vendor/, begins with, if any."""
+    """Return the facts of the longest name that is a prefix of `model` (without vendor/); None if there is none."""
     name = _BEFORE_NAME.sub("", model.rpartition("/")[2].lower()).replace(".", "-")
     fitting = [known for known in _TABLE if name.startswith(known)]
     return _TABLE[max(fitting, key=len)] if fitting else None
 
 
 def find_window(model: str, given: int = 0) -> int:
-    """Return the tokens of request and answer together: as `given`, or else by the table; for an unknown model the
+    """Return the tokens of request and answer together: `given`, or the table's value; for an unknown model the
     smallest window in use."""
     return given or facts(model).context_window
 
 
-@lru_cache(maxsize=1024)  # the warning comes once for each name that is remembered
+@lru_cache(maxsize=1024)  # one warning per remembered name
 def facts(model: str) -> ModelFacts:
-    """Return the known facts; for an unknown model, warn and take the smallest window."""
+    """Return the known facts; for an unknown model, warn and use the smallest window."""
     if (known := known_facts(model)) is not None:
         return known
     log.warning("model not known, small window assumed", model=model, context_window_tokens=UNKNOWN.context_window)

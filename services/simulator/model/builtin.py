@@ -130,7 +130,7 @@ def _find_city(text: str) -> str:
 
 
 def build_load_reply(request: ModelRequest) -> Reply | None:
-    """Build a load model's reply; None for other models. `bench` alone is `bench-64x20ms`."""
+    """Build a load model's reply; None for other models. Plain `bench` is `bench-64x20ms`."""
     if request.model == "idle":
         return Reply(steps=(Stall(),))
     if not (bench := _BENCH.fullmatch(request.model)):

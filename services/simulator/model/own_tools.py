@@ -33,7 +33,7 @@ WISH = re.compile(
 
 PART_END = re.compile(r"\s*[;,、，]\s*(?:and\s+)?|\s+(?:and|or|with|versus|vs\.?)\s+|[和与]")
 OFFERED = re.compile(r"^- agentKey ([\w.-]+):", re.MULTILINE)
-"""An agent that the tool's description names."""
+"""An agent named in the tool's description."""
 
 PARTS_MAX = 8
 
@@ -55,7 +55,7 @@ def choose_people_call(request: ModelRequest) -> tuple[str, dict[str, object]] |
 
 
 def choose_repair(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """Choose to restart a pump that has just been read and has stopped."""
+    """Choose to restart a pump that was read last and has stopped."""
     read = next((result.content for result in request.results if result.name == "read_pump"), "")
     if "restart_pump" not in request.tools or "stopped" not in read:
         return None

@@ -58,7 +58,7 @@ CLOTHES = {
 
 
 def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """Choose the plan tool's call that the request wants, or None."""
+    """Choose the plan tool's call for the request, or None."""
     if request.results or not request.may_call:
         return None
     if UPDATE in request.tools and (match := UPDATE_ASKED.search(request.text)):
@@ -117,7 +117,7 @@ def _is_summary_asked(request: ModelRequest) -> bool:
 
 
 def _find_question(request: ModelRequest) -> str:
-    """Return what the user has asked for: the last user message that is no prompt for the draft's tasks."""
+    """Return the user's question: the last user message that is not a prompt for a task of the draft."""
     texts = (said.text for said in reversed(request.dialogue) if said.role == "user")
     return next((text for text in texts if DRAFT_TAKEN not in text), request.text)
 
@@ -136,7 +136,7 @@ def _list_reports(request: ModelRequest) -> list[tuple[str, str]]:
 
 
 def list_trip_tasks(question: str) -> list[str]:
-    """Return the tasks of a trip's plan, later ones in need of earlier ones; none for another question."""
+    """Return the tasks of a trip's plan, in which later ones depend on earlier ones; empty for another question."""
     match = TRIP.search(question)
     if match is None:
         return []
@@ -145,7 +145,7 @@ def list_trip_tasks(question: str) -> list[str]:
 
 
 def suggest_packing(request: ModelRequest) -> str | None:
-    """Answer a question about packing from the weather that is known; None for any other."""
+    """Answer a question about packing from the known weather; None for any other."""
     if not PACKING.search(request.text):
         return None
     reports = [report for said in request.dialogue for report in WEATHER.findall(said.text)]

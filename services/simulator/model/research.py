@@ -1,4 +1,4 @@
-"""The web tool or the chart that a question asks for, and answers to the research tools' prompts.
+"""The web tool or the chart for a question, and answers to the research tools' prompts.
 
 Prompts are recognized by words such as JSON array, report or Question.
 """
@@ -17,7 +17,7 @@ SUBJECT = re.compile(r"^(?:Question|Task): (.+)$", re.MULTILINE)
 DOCUMENT = re.compile(r"^\[(\d+)\] (.+)$", re.MULTILINE)
 
 PLACEABLE = re.compile(r"^- (outputs/\S+)$", re.MULTILINE)
-"""A file that the report tool says may be placed."""
+"""A file that may be placed, according to the report tool."""
 
 URL = re.compile(r"https?://[^\s)>\]]+")
 WISHES = {
@@ -30,7 +30,7 @@ WISHES = {
 VERB = re.compile(r"^(?:please\s+)?(?:search|look up|read up|research|investigate)(?:\s+(?:for|on))?\s+", re.IGNORECASE)
 
 READ = re.compile(r"\bread up\b", re.IGNORECASE)
-"""Words that have the best hit of a search read, too."""
+"""Words that request reading the best hit of a search."""
 
 FILE_TYPES = {"ppt": ("slides", "ppt", "幻灯片"), "pdf": ("pdf",), "markdown": ("markdown",)}
 """Types of reports; any other is a web page."""
@@ -72,7 +72,7 @@ def answer_tool_question(request: ModelRequest) -> str | None:
 
 
 def choose_web_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
-    """Choose the call that the question asks for."""
+    """Choose the call for the question."""
     if (url := URL.search(request.text)) and "fetch_web" in request.tools:
         return "fetch_web", {"url": url[0].rstrip(".,;?!")}
     for name, pattern in WISHES.items():
@@ -87,7 +87,7 @@ def choose_web_call(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
 
 
 def choose_page(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
-    """Choose to read the best of a search's hits, where the question asks for that."""
+    """Choose to read the best hit of a search, if the question asks for it."""
     found = next((result.content for result in request.results if result.name == "web_search"), "")
     if "fetch_web" not in request.tools or not READ.search(request.text) or not (url := URL.search(found)):
         return None
@@ -95,7 +95,7 @@ def choose_page(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
 
 
 def choose_report(request: ModelRequest) -> tuple[str, dict[str, str]] | None:
-    """Choose to make the report that the question asks for when its code has run."""
+    """Choose to create the report that the question asks for, after its code has run."""
     has_run = any(result.name == "python" for result in request.results)
     wish = WISHES["report"]
     if not has_run or "report" not in request.tools or not wish.search(request.text):

@@ -88,7 +88,7 @@ DESCRIPTIONS: Mapping[str, Callable[[str], str | None]] = {
 
 
 def _compare_figures(text: str) -> str:
-    """Compare what two or more results say of different subjects; empty without that."""
+    """Compare two or more results about different subjects; empty for fewer."""
     figures = {subject: (int(count), int(year)) for count, subject, year in FIGURES.findall(text)}
     if len(figures) < 2:
         return ""

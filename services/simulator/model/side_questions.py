@@ -16,7 +16,7 @@ SECTIONS = (
     *("All user messages", "Pending tasks", "Current work", "Next step"),
 )
 MESSAGES_MAX, MESSAGE_CHARS_MAX = 20, 200
-"""Messages of the user that a summary quotes, and their greatest length."""
+"""Maximum number and length of the user's messages that a summary quotes."""
 
 _WISH = re.compile(r"\bremember(?: that)?\s+(\S.{2,300})", re.IGNORECASE | re.DOTALL)
 _FACT = re.compile(r"^- (.+?)(?: \(since [0-9-]{10}\))?$", re.MULTILINE)
@@ -36,7 +36,7 @@ def answer_side_question(request: ModelRequest) -> str | None:
 
 
 def _summarise(request: ModelRequest) -> str:
-    """Write a summary that quotes the user, with all sections that the suite asks for."""
+    """Write a summary that quotes the user, with all sections that the suite requires."""
     asked = [" ".join(said.text.split())[:MESSAGE_CHARS_MAX] for said in request.dialogue if said.role == "user"]
     asked = [text for text in asked if COMPACTING not in text][-MESSAGES_MAX:] or ["in the part that was given"]
     facts = {1: asked[-1], 6: " / ".join(asked)}
@@ -60,7 +60,7 @@ def _collect_words(text: str) -> set[str]:
 
 
 def choose_memory_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
-    """Choose the call by which the user's wish to remember something is done."""
+    """Choose the call that stores a fact, if the user asks to remember something."""
     wish = _WISH.search(request.text) if "remember" in request.tools else None
     if wish is None:
         return None

@@ -1,1 +1,1 @@
-"""The simulator's protocols; a new one is a folder and an entry of registry.py."""
+"""The simulator's protocols; a new one needs a folder and an entry in registry.py."""

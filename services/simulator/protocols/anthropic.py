@@ -57,7 +57,7 @@ _STOP_REASONS = {
     "tool_calls": "tool_use",
     "content_filter": "refusal",
 }
-"""Anthropic's names of the reasons that scripts share with the other protocol; its own pass unchanged."""
+"""Anthropic's names of the finish reasons that scripts share with other protocols; its own pass unchanged."""
 
 
 def parse_request(body: Any, headers: Mapping[str, str], _names: Mapping[str, str]) -> ModelRequest:

@@ -179,7 +179,7 @@ class _BlockStream:
             case Raw(raw=texts):
                 yield from (text.encode("latin-1") for text in texts)
             case Finish() | UsageReport():
-                pass  # said by the last events
+                pass  # sent in the last events
             case Wait() | Stall() | Cut() | End():
                 yield step
             case _:

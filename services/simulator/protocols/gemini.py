@@ -51,7 +51,7 @@ _REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "conte
 Part = dict[str, Any]
 
 SIGNATURE = sign_thinking("")
-"""Of all calls: nothing that the suite may change of one is in it."""
+"""Signature of all calls; independent of the parts of a call that the suite may change."""
 
 
 def parse_request(body: Any, headers: Mapping[str, str], names: Mapping[str, str]) -> ModelRequest:
@@ -82,7 +82,7 @@ def parse_request(body: Any, headers: Mapping[str, str], names: Mapping[str, str
 def _read_contents(contents: list[Any]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
-    """Calls of the turn before that wait for their results."""
+    """Calls of the previous turn that wait for their results."""
     for content in contents:
         parts: Any = content.get("parts") if isinstance(content, dict) else None
         if not parts or content.get("role") not in ("user", "model"):
@@ -121,7 +121,7 @@ def _check_signatures(parts: list[dict[str, Any]]) -> None:
     if called is not None and not called.get("thoughtSignature"):
         raise RequestRefused("Function call is missing a thought_signature in functionCall parts.")
     for part in parts:
-        # Its own client writes bytes in the other alphabet of base64.
+        # Google's own client writes bytes in the other base64 alphabet.
         signature = (part.get("thoughtSignature") or NO_SIGNATURE).translate(_ALPHABET)
         if signature not in (NO_SIGNATURE.translate(_ALPHABET), sign_thinking("")):
             raise RequestRefused("Thought signature is not valid.")

@@ -1,6 +1,6 @@
 """Chat completions: checks a request as strictly as the real service does, and plays steps as frames or one JSON body.
 
-A stream's prefix and suffix are encoded once, since a benchmark shares the machine.
+A stream's prefix and suffix are encoded once, because a benchmark shares the machine.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _refuse_unanswered(pending: list[str]) -> None:
 
 def _find_newest_results(messages: list[dict[str, Any]]) -> tuple[ToolResult, ...]:
     while len(messages) > 1 and messages[-1]["role"] == "user" and not read_texts(messages[-1].get("content")):
-        messages = messages[:-1]  # pictures of results, which are none of the user's words
+        messages = messages[:-1]  # pictures of results, which are not the user's words
     if messages[-1]["role"] != "tool":
         return ()
     assistant_index = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
@@ -225,7 +225,7 @@ def _encode_usage(head: bytes, usage: dict[str, Any]) -> bytes:
 
 
 def _end_stream(request: ModelRequest, reply: Reply, head: bytes, deltas: int) -> Iterator[Action]:
-    """Yield the parts of the end that the steps have not given."""
+    """Yield the parts of the end that the steps do not contain."""
     if not any(isinstance(step, Finish) for step in reply.steps):
         yield from _play_step(Finish(finish=_choose_finish_reason(reply)), head)
     if request.include_usage and not any(isinstance(step, UsageReport) for step in reply.steps):

@@ -37,7 +37,7 @@ _TEXTS = ("input_text", "output_text", "text", "refusal")
 
 
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""Why a response is incomplete, by the finish reasons of scripts."""
+"""Reason for an incomplete response, by the finish reasons of scripts."""
 
 
 def parse_request(body: Any, headers: Mapping[str, str], names: Mapping[str, str]) -> ModelRequest:
@@ -184,7 +184,7 @@ class _ItemStream:
             case Raw(raw=texts):
                 yield from (text.encode("latin-1") for text in texts)
             case Finish() | UsageReport():
-                pass  # said by the last event
+                pass  # sent in the last event
             case Wait() | Stall() | Cut() | End():
                 yield step
             case _:

@@ -107,7 +107,7 @@ class Authorizations:
         caller, store = require_identity(), self._tokens
         known = None if store is None else await asyncio.to_thread(store.find_token, server, caller)
         if store is None or known is None:
-            raise NotFound(f"you have not authorized the MCP server {server!r}, or have taken it back", field="server")
+            raise NotFound(f"you have not authorized the MCP server {server!r}, or have revoked it", field="server")
         await self._audit.record("authorization.revoked", caller, server=server, issuer=known.grantor.issuer)
         token = await asyncio.to_thread(store.take_token, server, caller) or known
         self._servers.note_revocation(server, {known.header, token.header})

@@ -70,7 +70,7 @@ async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
 
 def _decode_text(fetched: FetchedResponse) -> str:
     if b"\0" in fetched.body[:8192] and not (fetched.charset or "").lower().startswith("utf-16"):
-        raise ToolFailed("the answer says it is text and is not")
+        raise ToolFailed("the answer is declared as text but is not")
     try:
         # Python has codecs that are no charsets: some refuse to replace what is wrong, punycode is slow without bound.
         charset = codecs.lookup(fetched.charset or "utf-8").name

@@ -1,4 +1,4 @@
-"""Signing in, before a suite that wants to know who asks."""
+"""Signing in, before a suite that requires a credential."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_
         for key in ("wrong", KEYS[ADA]):
             await expect(page.locator("#sign-in")).to_be_visible()
             await page.get_by_label("API key").fill(key)
-            await page.get_by_role("button", name="Go on").click()
+            await page.get_by_role("button", name="Sign in").click()
         await expect(page.locator("#agent option", has_text="plain")).to_be_attached()
         await expect(page.locator("#sign-in")).to_be_hidden()
         await page.fill("#message", "hello")
@@ -49,8 +49,8 @@ async def test_a_browser_that_comes_back_from_an_authorization_says_whose_it_is(
         problems = watched(page)
         await page.goto(f"{suite.url}/console/authorized.html?state=s1&code=c1&iss=https%3A%2F%2Fa.example")
         await page.get_by_label("API key").fill(KEYS[ADA])
-        await page.get_by_role("button", name="Go on").click()
+        await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_role("status")).to_contain_text("is not on its way")
         await expect(page).to_have_url(f"{suite.url}/console/authorized.html")  # the code is in no history
-        await expect(page.get_by_role("link", name="To what waits for you")).to_have_attribute("href", "/#page=inbox")
+        await expect(page.get_by_role("link", name="Go to the inbox")).to_have_attribute("href", "/#page=inbox")
         assert [problem for problem in problems if "404" not in problem and "401" not in problem] == []

@@ -39,7 +39,7 @@ async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
         await expect(console.page.get_by_role("link", name="a fork")).to_have_attribute("aria-current", "page")
         assert [(fork.chat_id, fork.run_id) for fork in console.suite.memory.forked] == [(CHAT, RUN)]
         await console.page.get_by_role("button", name="Delete a fork").click()
-        await console.page.get_by_role("button", name="Keep").click()
+        await console.page.get_by_role("button", name="Cancel").click()
         assert FORKED in console.suite.memory.chats
         await console.page.get_by_role("button", name="Delete a fork").click()
         await console.page.get_by_role("button", name="Delete", exact=True).click()
@@ -54,7 +54,7 @@ async def test_a_chat_is_renamed(opening: Opening) -> None:
         rename = console.page.get_by_role("button", name="Rename 水车 怎么")
         dialog = console.page.get_by_role("dialog")
         await rename.click()
-        await dialog.get_by_role("button", name="Keep").click()
+        await dialog.get_by_role("button", name="Cancel").click()
         await rename.click()
         await dialog.get_by_label("Title").fill("What turns the mill, and why against the stream")
         console.suite.memory.refusal = ChatBusy("the log is damaged")
@@ -80,7 +80,7 @@ async def test_chats_are_found_by_their_words(opening: Opening) -> None:
         await hits.get_by_role("link").click()
         await expect(console.page).to_have_url(re.compile(f"#chat={OTHER}"))
         await search.fill("zebra")
-        await expect(hits).to_have_text(["No chat has these words."])
+        await expect(hits).to_have_text(["No chats found."])
         await search.press("Escape")
         await expect(hits).to_have_count(0)
         await expect(console.page.get_by_role("link", name="水车 怎么")).to_be_visible()
@@ -90,12 +90,12 @@ async def test_chats_are_found_by_their_words(opening: Opening) -> None:
 @pytest.mark.nightly
 async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Go back").last.click()
-        await expect(console.page.get_by_role("dialog")).to_contain_text("Go back to before “question 2”?")
-        await console.page.get_by_role("button", name="Keep").click()
+        await console.page.get_by_role("button", name="Revert").last.click()
+        await expect(console.page.get_by_role("dialog")).to_contain_text("Revert to before “question 2”?")
+        await console.page.get_by_role("button", name="Cancel").click()
         assert console.suite.memory.reverted == []
-        await console.page.get_by_role("button", name="Go back").last.click()
-        await console.page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        await console.page.get_by_role("button", name="Revert").last.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Revert").click()
         await expect(console.page.locator(".question p")).to_have_text(["question 1"])
         await expect(console.page.locator("#message")).to_have_value("question 2")
         (revert,) = console.suite.memory.reverted
@@ -108,8 +108,8 @@ async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
     memory = two_runs()
     memory.refusal = ChatBusy("a run of the chat has not ended; cancel it first", runId=RUN)
     async with opening(memory=memory, place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Go back").first.click()
-        await console.page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        await console.page.get_by_role("button", name="Revert").first.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Revert").click()
         await expect(console.page.locator("#problem")).to_have_text("a run of the chat has not ended; cancel it first")
         await expect(console.page.locator(".run")).to_have_count(2)
 
@@ -133,16 +133,16 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         )
         compaction = panel.locator(".compaction")
         for fact in (
-            "by itself · between runs · the summary was edited since",
+            "automatic · between runs · edited since",
             "26,000 tokens → 9,000 tokens (35%) · files kept: plan.md",
-            "It stands for lines 1 to 29, 24 messages; 9 stay",
-            "Its writer saw 8,000 of 8,800 tokens; not all of lines 12–14",
+            "It covers lines 1 to 29, 24 messages; 9 stay",
+            "The summarising model saw 8,000 of 8,800 tokens; not all of lines 12–14",
             "It cost 9,000 tokens in · 600 out · 1 model call · 0 tool calls · $0.0200 · 50% cached",
         ):
             await expect(compaction).to_contain_text(fact)
         await compaction.get_by_text("Kept word for word: 1 item").click()
         await expect(compaction.get_by_text("Intent: My boat is Ada.")).to_be_visible()
-        await compaction.get_by_text("Parts of the summary").click()
+        await compaction.get_by_text("Sections of the summary").click()
         await expect(compaction.locator("tr").first).to_contain_text("Primary request and intent1,200 tokens")
         await expect(panel.locator(".spent")).to_contain_text("between runs: 9,000 tokens in")
         await console.check_accessibility()
@@ -303,14 +303,14 @@ async def test_facts_are_read_changed_and_deleted(opening: Opening) -> None:
         saved = await (await download.value).path()
         exported = [json.loads(line) for line in saved.read_text().splitlines()]
         assert [fact["text"] for fact in exported] == ["likes <b>tea</b>", "lives in Oslo"]
-        await dialog.get_by_role("button", name="Change “lives in Oslo”").click()
+        await dialog.get_by_role("button", name="Edit “lives in Oslo”").click()
         await dialog.get_by_role("textbox", name="Fact").fill("lives in Rome")
         await dialog.get_by_role("button", name="Save").click()
         await expect(dialog.locator("li p").first).to_have_text("lives in Rome")
         await dialog.get_by_role("button", name="Delete “likes <b>tea</b>”").click()
         await expect(dialog.locator("li")).to_have_count(1)
         await dialog.get_by_role("button", name="Delete “lives in Rome”").click()
-        await expect(dialog.get_by_text("Nothing is kept about you.")).to_be_visible()
+        await expect(dialog.get_by_text("No facts are stored about you.")).to_be_visible()
         await dialog.get_by_role("button", name="Close").click()
         await expect(dialog).to_have_count(0)
     assert all(fact.deleted_at for fact in (await memory.ExportFacts(memory_pb2.ExportFactsRequest(), None)).facts)

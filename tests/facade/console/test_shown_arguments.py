@@ -48,7 +48,7 @@ async def test_long_arguments_are_approved_once_all_of_them_were_opened(opening:
         deciding = ("Approve", "For this run", "For this chat (8 h)")
         for name in deciding:
             await expect(approval.get_by_role("button", name=name, exact=True)).to_be_disabled()
-        await approval.get_by_role("button", name="Show all of them").click()
+        await approval.get_by_role("button", name="Show all").click()
         await expect(approval.get_by_role("group", name="All arguments")).to_contain_text("mallory")
         for name in deciding:
             await expect(approval.get_by_role("button", name=name, exact=True)).to_be_enabled()

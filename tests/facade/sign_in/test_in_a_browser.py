@@ -68,7 +68,7 @@ async def test_a_person_signs_in_and_out_at_anothers_provider(
         sent: list[Request] = []
         page.on("request", lambda request: sent.append(request))
         await page.goto(f"{public_url}/#page=limits")
-        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("button", name="Sign in with SSO").click()
         await log_in(page)
         sign_out = page.get_by_role("button", name="Sign out")
         await expect(sign_out).to_have_attribute("title", "ada, acme")
@@ -99,6 +99,6 @@ async def test_a_person_signs_in_and_out_at_anothers_provider(
         await page.get_by_role("button", name="Logout").click()  # the provider's own question
         await expect(page.locator("#sign-in")).to_be_visible()
         assert page.url == f"{public_url}/"
-        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("button", name="Sign in with SSO").click()
         await expect(page.locator("[name=username]")).to_be_visible()  # the provider's session has ended too
         assert problems == []

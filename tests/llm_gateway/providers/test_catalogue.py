@@ -84,9 +84,9 @@ def test_before_any_valid_file_a_model_is_not_unknown_but_not_to_be_had_yet(tmp_
     (tmp_path / "providers.json").write_text("{")
     catalogue = Catalogue(tmp_path / "providers.json")
     catalogue.reload()
-    with pytest.raises(Overloaded, match="no valid provider file since its start"):
+    with pytest.raises(Overloaded, match="no provider file has been valid since"):
         catalogue.find_model("sim", "sim-1")
-    with pytest.raises(Overloaded, match="no valid provider file since its start"):
+    with pytest.raises(Overloaded, match="no provider file has been valid since"):
         catalogue.list_models("", "")
     write(tmp_path, provider_entry(URL))
     catalogue.reload()

@@ -53,7 +53,7 @@ async def test_what_was_harmed_leaves_no_file(place: Place, tmp_path: Path, harm
                 await bucket.put("a.tar/000002", second[0])
             case _:
                 await bucket.delete("a.tar/complete")
-        with pytest.raises(BackupProblem, match=r"piece [12] is not what was put|or not all of it"):
+        with pytest.raises(BackupProblem, match=r"piece [12] differs from what was uploaded|or is incomplete"):
             await get_backup(bucket, "a.tar", tmp_path / "back")
     assert os.listdir(tmp_path) == ["a.tar"]
 
@@ -78,7 +78,7 @@ async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_p
         await put(place, tmp_path, name)
     async with place.open() as bucket:
         await bucket.put("2.tar/complete", b'{"pieces": [')
-        with pytest.raises(BackupProblem, match=r"2\.tar/complete is not what was put"):
+        with pytest.raises(BackupProblem, match=r"2\.tar/complete differs from what was uploaded"):
             await get_backup(bucket, "2.tar", tmp_path / "back")
         assert [(backup.name, backup.contents is not None) for backup in await list_backups(bucket)] == [
             ("1.tar", True),
@@ -105,7 +105,7 @@ async def test_the_command_says_what_it_did_and_what_it_cannot_do(place: Place, 
     assert back.read_bytes() == CONTENT
     assert await run(place, "get", place.url, "1.tar", str(tmp_path / "x")) == (
         1,
-        "there is no backup 1.tar, or not all of it\n",
+        "backup 1.tar does not exist or is incomplete\n",
     )
     code, text = await run(place, "list", "http://chats")
     assert (code, "expected s3://bucket" in text) == (2, True)

@@ -304,7 +304,7 @@ def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) 
     assert REGISTRY.get_sample_value("headrace_refused_files", {"kind": "agents"}) == 1
     assert not registry.is_loaded
     for choice in ("", "a"):
-        with pytest.raises(Overloaded, match="no agent file was valid"):
+        with pytest.raises(Overloaded, match="no agent file has been valid"):
             registry.choose(choice)
     write(tmp_path, "b.json")
     registry.reload()

@@ -93,6 +93,35 @@ async def test_a_gate_that_another_process_has_opened_is_not_said_to_be_none_to_
             assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
 
 
+async def test_an_answer_that_another_process_has_accepted_is_repeated_to_this_one(serve: Serve) -> None:
+    """Found by seed 1331 of trials/simulation: the answer was in the log, and the repeated one `unmatched`."""
+    async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:
+        offer(suite, {"any_of": ["user:cleo"]}, "form")
+
+        async def add_answered(request: memory_pb2.AppendRequest) -> None:
+            for opened in [line for line in request.lines if line.event.event.HasField("gate_open")]:
+                for payload in (
+                    {"gate_open": opened.event.event.gate_open},
+                    {"request_submit": agent_pb2.RequestSubmit(request_id="r", by="cleo", payload=APPROVE)},
+                    {"gate_close": agent_pb2.GateClose(state="answered", answered_by="cleo")},
+                ):
+                    line = request.lines.add()
+                    line.CopyFrom(opened)
+                    line.event.event.MergeFrom(agent_pb2.AgentDelta(**payload))
+                    stored = line.event.event
+                    if stored.HasField("request_submit"):
+                        stored.request_submit.tool_id = "t_other"
+                    else:
+                        getattr(stored, str(stored.WhichOneof("payload"))).gate_id = "t_other"
+
+        suite.memory.before = add_answered
+        async with reading_run(suite.client) as (gate, _, _):
+            other = gate[0], "t_other"
+            assert await try_answer(suite.address, "cleo", other, request_id="r") == ACCEPTED
+            assert await try_answer(suite.address, "cleo", other, request_id="later") == "duplicate"
+            assert await try_answer(suite.address, "cleo", gate) == ACCEPTED
+
+
 async def test_whom_another_process_has_passed_a_gate_to_is_not_said_to_have_none(serve: Serve) -> None:
     """Found by seed 39100 of trials/simulation: the answer was told NOT_FOUND."""
     async with serve(asking("form"), ANSWER, keys=KEYS, **LISTED) as suite:

@@ -155,7 +155,7 @@ async def test_a_run_whose_end_a_fail_over_takes_back_is_not_said_to_be_over(ser
             suite.memory.taken_back.add(run_id)
             try:
                 async with asyncio.timeout(60):
-                    with pytest.raises(Overloaded, match="no end any more"):
+                    with pytest.raises(Overloaded, match="lost its end"):
                         await ASKS[ask](other.client, run_id)
             finally:
                 asked.set()

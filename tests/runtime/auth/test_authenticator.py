@@ -170,7 +170,7 @@ async def test_a_false_badge_is_worse_than_none(metadata: list[Any], tmp_path: P
 async def test_a_token_is_spoken_of_only_where_one_came(tmp_path: Path) -> None:
     with pytest.raises(Unauthenticated, match="differs between services"):
         await admitted(tmp_path, shown(ORCHESTRATOR, INTERNAL[:-1]))
-    with pytest.raises(Unauthenticated, match="beside their token") as caught:
+    with pytest.raises(Unauthenticated, match="together with their token") as caught:
         await admitted(tmp_path, [*KEY, ("x-headrace-caller", ORCHESTRATOR)])
     assert "HEADRACE_INTERNAL_TOKEN" not in caught.value.message
 

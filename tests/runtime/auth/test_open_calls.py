@@ -136,7 +136,7 @@ async def test_nobody_is_let_in_before_it_is_known_who_is_suspended(tmp_path: Pa
         following_keys(settings, read) as keys,
         open_authenticator(settings, keys, has_certificates=False) as gate,
     ):
-        with pytest.raises(Overloaded, match="who is suspended"):
+        with pytest.raises(Overloaded, match="suspended users are not known"):
             await gate.identify_client({"authorization": f"Bearer {token()}"})
 
 

@@ -35,6 +35,11 @@ class WatchedMemory:
         """What each UpdateChat was answered."""
         self.taken_back: set[str] = set()
         """Runs whose end a database has shown once, before a fail-over took it back."""
+        self.facts_error: HeadraceError | None = None
+        """What facts are neither stored nor found with."""
+        self.recalls: list[memory_pb2.RecallFactsRequest] = []
+        self.remembered: list[memory_pb2.RememberRequest] = []
+        """Facts that were to be stored, those of `facts_error` included."""
 
     def __getattr__(self, rpc: str) -> Any:
         return getattr(self._real, rpc)
@@ -87,6 +92,18 @@ class WatchedMemory:
             self.taken_back.discard(request.run_id)
             return memory_pb2.ListUnfinishedRunsResponse()
         return await self._real.ListUnfinishedRuns(request, context)
+
+    async def Remember(self, request: memory_pb2.RememberRequest, context: Any) -> memory_pb2.RememberResponse:
+        self.remembered.append(request)
+        if self.facts_error is not None:
+            raise self.facts_error
+        return await self._real.Remember(request, context)
+
+    async def RecallFacts(self, request: memory_pb2.RecallFactsRequest, context: Any) -> memory_pb2.RecallFactsResponse:
+        self.recalls.append(request)
+        if self.facts_error is not None:
+            raise self.facts_error
+        return await self._real.RecallFacts(request, context)
 
     async def LoadContext(self, request: memory_pb2.LoadContextRequest, context: Any) -> memory_pb2.LoadContextResponse:
         self.loads.append(request)

@@ -1,6 +1,5 @@
-"""`python -m trials kube`: a real API server accepts the manifests, and its pod security admits the pods.
-
-Compiling the server takes minutes.
+"""`python -m trials kube`: a real API server takes the manifests, and its pod security the pods. To
+compile the server takes minutes.
 """
 
 from __future__ import annotations
@@ -16,18 +15,33 @@ from trials.kube.apiserver.cluster import Api, cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-BESIDE: list[dict[str, Any]] = [
-    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "headrace"}},
-    {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "runsc"},
-]
-"""Objects that a cluster's controllers and administrators would create."""
+RUNTIME_CLASS: dict[str, Any] = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "gvisor"},
+    "handler": "runsc",
+}
+"""Made by a cluster's administrators."""
+
+
+def list_prerequisites() -> list[dict[str, Any]]:
+    """List what must be there before a pod is admitted, of all variants: namespaces with their service accounts."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for kind in ("Namespace", "ServiceAccount"):
+        for variant in VARIANTS:
+            for item in of_kind(variant, kind).values():
+                found[item["metadata"].get("namespace", ""), item["metadata"]["name"]] = item
+    namespaces = [name for namespace, name in found if not namespace]
+    for name in namespaces:  # a controller makes it
+        metadata = {"name": "default", "namespace": name}
+        found[name, "default"] = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    return [*found.values(), RUNTIME_CLASS]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Api]:
     async with cluster(tmp_path_factory.mktemp("cluster")) as api:
-        (namespace,) = of_kind("prod", "Namespace").values()
-        for item in (namespace, *BESIDE, *of_kind("prod", "ServiceAccount").values()):
+        for item in list_prerequisites():
             answer = await api.apply(item, dry_run=False)
             assert answer.status in (200, 201), answer.body
         yield api
@@ -66,7 +80,7 @@ async def test_a_field_that_there_is_not_is_refused(api: Api) -> None:
 
 
 def pod(name: str, template: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod that a controller would create; volumes from claims of a StatefulSet become empty folders."""
+    """The pod that a controller would make; volumes from claims of a StatefulSet are left to it."""
     claimed = {mount["name"] for entry in template["spec"]["containers"] for mount in entry["volumeMounts"]}
     claimed -= {volume["name"] for volume in template["spec"]["volumes"]}
     volumes = [*template["spec"]["volumes"], *({"name": entry, "emptyDir": {}} for entry in sorted(claimed))]

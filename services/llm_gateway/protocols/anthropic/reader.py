@@ -65,7 +65,7 @@ class Event(msgspec.Struct, gc=False):
     index: int | None = None
     delta: Delta | None = None
     content_block: msgspec.Raw = msgspec.Raw()
-    """A Block, kept as it came."""
+    """A Block in raw form."""
 
     message: Message | None = None
     usage: UsageReport | None = None
@@ -101,7 +101,7 @@ class AnthropicReader(AnswerReader):
         self._stop_reason: str | None = None
         self._usage = UsageReport()
         self._is_output_known = False
-        """False until message_delta, since message_start counts only a token or so."""
+        """False until message_delta, because message_start counts only a token or so."""
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
         try:
@@ -137,7 +137,7 @@ class AnthropicReader(AnswerReader):
             self._add_text("reasoning", delta.thinking)
         elif delta.partial_json:
             if index in self._complete_calls:
-                pass  # they came with the call
+                pass  # they arrived with the call
             elif index in self._by_index:
                 self._add_arguments(self._by_index[index], delta.partial_json)
             else:
@@ -247,7 +247,7 @@ class AnswerBlocks:
             block["signature"] = (given if isinstance(given, str) else "") + signature
 
     def build_items(self) -> list[dict[str, Any]]:
-        """Return the blocks; none where nothing but a text before calls has come."""
+        """Return the blocks; empty if there are only texts and calls."""
         if not self._texts:
             return []
         items = list[dict[str, Any]]()

@@ -43,12 +43,12 @@ OUTPUT_TOKENS_MAX = 8_192
 """Default of the required limit; every model since 2024 accepts it."""
 
 TOP_P_MIN_THINKING = 0.95
-"""Smaller values are refused with thinking."""
+"""Minimum budget; smaller values are refused with thinking."""
 
 MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
 MARKS_MAX = 4
-"""More are refused."""
+"""Maximum number of marks; more are refused."""
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:

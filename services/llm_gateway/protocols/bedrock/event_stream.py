@@ -25,8 +25,10 @@ _VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 
 
 class EventStreamReader:
-    """Cuts a body into messages, and holds at most one. A frame's data is the payload, its event the kind of event or
-    exception."""
+    """Cuts a body into messages, and holds at most one.
+
+    A frame's data is the payload, its event the kind of event or exception.
+    """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -36,12 +38,12 @@ class EventStreamReader:
         """Pass each message that `chunk` completes to `take`.
 
         Raises:
-            BadFrame: One is too large or damaged.
+            BadFrame: A message is too large or damaged.
         """
         buffer = self._buffer
         buffer += chunk
         if self._is_document is None and buffer:
-            # No message begins so: it would be larger than any.
+            # No message begins like this: it would exceed the limit.
             self._is_document = buffer[0] in b"{[ \r\n"
         while not self._is_document and len(buffer) >= _PRELUDE.size:
             size, headers_size, checksum = _PRELUDE.unpack_from(buffer)
@@ -62,7 +64,7 @@ class EventStreamReader:
             raise BadFrame(f"the answer is larger than {MESSAGE_BYTES_MAX} bytes", sizeBytesMax=MESSAGE_BYTES_MAX)
 
     def push_rest(self, take: Take) -> None:
-        """Pass on a document; a message that was cut says nothing."""
+        """Pass on a document; an incomplete message is ignored."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         if self._is_document and rest.strip():
@@ -70,7 +72,7 @@ class EventStreamReader:
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
-    """Read the headers that are texts."""
+    """Read the headers with text values."""
     headers: dict[str, str] = {}
     at = 0
     try:

@@ -25,7 +25,7 @@ STATUSES = {
     "modelStreamErrorException": 500,
     "serviceUnavailableException": 503,
 }
-"""Statuses of exceptions in mid-stream, by name."""
+"""Statuses of exceptions within a stream, by name."""
 
 KIND: Final = "content_blocks"
 
@@ -34,7 +34,7 @@ REASONING: Final = "reasoningContent"
 
 class UsageReport(msgspec.Struct, rename="camel"):
     input_tokens: int | None = None
-    """Without those of the two cache fields."""
+    """Excludes the tokens of the two cache fields."""
 
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
@@ -53,7 +53,7 @@ class Reasoning(msgspec.Struct, gc=False, rename="camel"):
     """Base64."""
 
     reasoning_text: ReasoningText | None = None
-    """The thoughts of a block that came whole."""
+    """The thoughts of a block that arrived whole."""
 
 
 class ToolUse(msgspec.Struct, gc=False, rename="camel"):
@@ -64,7 +64,7 @@ class ToolUse(msgspec.Struct, gc=False, rename="camel"):
 
 
 class Block(msgspec.Struct, gc=False, rename="camel"):
-    """The begin of a block, a piece of one, or a whole one."""
+    """The beginning of a block, a piece of one, or a whole one."""
 
     text: str | None = None
     tool_use: ToolUse | None = None
@@ -86,7 +86,7 @@ class Event(msgspec.Struct, gc=False, rename="camel"):
     stop_reason: str | None = None
     usage: UsageReport | None = None
     output: Output | None = None
-    """The answer, if it came whole instead of as a stream."""
+    """The answer, if it arrived whole instead of as a stream."""
 
 
 class Problem(msgspec.Struct, rename="camel"):
@@ -222,7 +222,7 @@ class AnswerBlocks:
             thought["signature"] = thought.get("signature", "") + signature
 
     def build_items(self) -> list[dict[str, Any]]:
-        """Return the blocks; none where nothing but texts and calls has come."""
+        """Return the blocks; empty if there are only texts and calls."""
         if not any(REASONING in block for block in self._blocks.values()):
             return []
         for index, texts in self._texts.items():

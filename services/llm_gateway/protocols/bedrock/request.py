@@ -1,7 +1,7 @@
 """Converts a ChatRequest to the body of POST {baseUrl}/model/{model}/converse-stream.
 
 https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html (2026-11). Turns alternate
-between two roles, and their blocks are named by their only field. One user turn holds all results and the user's text.
+between two roles, and the only field of a block names its kind. One user turn has all results and the user's text.
 Blank texts are refused.
 """
 
@@ -36,20 +36,20 @@ PATH = "/model/{model}/converse-stream"
 HEADERS = {"Accept": "application/vnd.amazon.eventstream"}
 
 OUTPUT_TOKENS_MAX = 8_192
-"""Limit of an answer with thoughts, which have a part of it, where none is given."""
+"""Limit of an answer with thoughts, which count towards it, if the request has none."""
 
 NO_CALL = "Answer without calling a tool."
-"""In the place of the choice `none`, which Converse does not have."""
+"""Instruction in place of the choice `none`, which Converse lacks."""
 
 CACHE_POINT = {"cachePoint": {"type": "default"}}
 
 CACHING = ("anthropic.claude", "amazon.nova")
-"""In the names of models that take marks for the cache (docs, "Prompt caching"); others refuse them."""
+"""Parts of the names of models that support cache marks (docs, "Prompt caching"); others refuse them."""
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 
 _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
-"""Characters that a document's name may not have, or not twice in a row."""
+"""Characters that a document's name may not contain, or not twice in a row."""
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pictures and sounds of an answer, within the bounds of LlmMedia in llm.proto.
+"""Pictures and sounds of an answer, within the limits of LlmMedia in llm.proto.
 
 OpenRouter and Gemini send each picture whole, as a data URL
 (https://openrouter.ai/docs/features/multimodal/image-generation, 2026-11), OpenAI sends a sound in pieces of base64
@@ -15,7 +15,7 @@ from services.runtime.tokens.image_size import image_type, sound_type
 
 PARTS_MAX = 8
 BYTES_MAX = 32 * 1024 * 1024
-"""Bytes of all pictures and sounds of an answer."""
+"""Maximum bytes of all pictures and sounds of an answer."""
 
 IMAGE_BYTES_MAX = 10 * 1024 * 1024
 SOUND_BYTES_MAX = 25 * 1024 * 1024
@@ -67,7 +67,7 @@ class AnswerMedia:
             self._drop_sound(f"the sound is larger than {SOUND_BYTES_MAX >> 20} MiB")
 
     def take_sound(self) -> LlmMedia | None:
-        """Return the whole sound, once; None for an answer without one."""
+        """Return the whole sound, once; None if the answer has none."""
         if self._rest:
             self._drop_sound("the sound is not in base64")
         sound, problem = bytes(self._sound), self._sound_problem

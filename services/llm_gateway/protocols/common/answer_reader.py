@@ -29,7 +29,7 @@ log = structlog.get_logger()
 Decoded = TypeVar("Decoded")
 
 PASSED_OVER_BYTES_MAX = 64 * 1024
-"""Bytes kept of a frame that decided nothing, for the error of a stream without a decision."""
+"""Bytes kept of an indecisive frame, for the error of a stream without a decisive one."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
 
@@ -50,16 +50,16 @@ class FrameReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource:
-    """The provider and model that answer, and facts of the request."""
+    """The provider and model of an answer, and facts about the request."""
 
     provider: Provider
     model: str
 
     call_ids: Collection[str] = ()
-    """Ids of calls that the conversation has."""
+    """Ids of calls in the conversation."""
 
     tool_names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The tools' own names by those in the request, where they differ."""
+    """The tools' own names, by the replaced names in the request."""
 
     secrets: Sequence[str] = field(default=(), repr=False)
     """Texts to mask in errors."""
@@ -89,7 +89,7 @@ class AnswerReader:
         frame_bytes_max: int = FRAME_SIZE_BYTES_MAX,
         frames: FrameReader | None = None,
     ) -> None:
-        """Read the frames that `frames` cuts, or else Server-Sent Events."""
+        """Read the frames that `frames` cuts, by default Server-Sent Events."""
         self._provider = source.provider.key
         self._model = source.model
         self._secrets = source.secrets
@@ -99,7 +99,7 @@ class AnswerReader:
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
         self._passed_over = b""
-        """The first frame that decided nothing."""
+        """The first indecisive frame."""
         self.deltas = 0
         self._frames_passed_over = 0
         self.has_finish = False
@@ -111,7 +111,7 @@ class AnswerReader:
 
         Raises:
             BadFrame: A frame is too large or malformed.
-            HeadraceError: A frame carries an error.
+            HeadraceError: A frame contains an error.
         """
         if chunk:
             self._reader.push(chunk, self._read_frame)
@@ -155,7 +155,7 @@ class AnswerReader:
         return LlmFinish(reason=reason)
 
     def build_usage(self) -> common_pb2.Usage:
-        """Return the usage so far, estimated at a token per delta without a report."""
+        """Return the usage so far; without a report, estimated at a token per delta."""
         raise NotImplementedError
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
@@ -203,7 +203,7 @@ class AnswerReader:
         return text
 
     def _add_arguments(self, index: int, text: str) -> None:
-        """Send a piece of a call's arguments likewise."""
+        """Send a piece of a call's arguments in the same way."""
         if self._halves is not None:
             text = self._halves.join_text(index, text)
         if text:
@@ -223,16 +223,16 @@ class AnswerReader:
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:
-        """Return the finish reason as `translate_finish` does; None for an unfinished answer."""
+        """Return the finish reason translated by `translate_finish`; None for an unfinished answer."""
         raise NotImplementedError
 
     def _decode_again(self, kind: type[Decoded], data: bytes, error: Exception) -> Decoded | None:
-        """Decode what is not quite in the protocol's form; None for a frame that is passed over."""
+        """Decode a frame that deviates from its protocol; None for a frame that is ignored."""
         marked = mark_lone_halves(data)
         try:
             frame = decode_leniently(marked, kind)
         except UNREADABLE:
-            if data.startswith(b"{"):  # it may have said what decides
+            if data.startswith(b"{"):  # it may have contained a decisive part
                 raise self._make_bad_frame(data) from error
             self._pass_over(data)
             return None

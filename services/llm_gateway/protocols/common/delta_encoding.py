@@ -1,4 +1,4 @@
-"""Encodes nearly all LlmDeltas without making the message.
+"""Encodes most LlmDeltas without creating the message.
 
 A field is its tag, its length as a varint, and its bytes (https://protobuf.dev/programming-guides/encoding/).
 """

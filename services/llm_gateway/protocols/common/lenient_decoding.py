@@ -37,7 +37,7 @@ DECISIVE = frozenset(
         "error",
     }
 )
-"""Fields without which an answer would not be what the model said: one that cannot be read breaks the stream."""
+"""Decisive fields, without which an answer would differ from the model's: an unreadable one breaks the stream."""
 
 Decoded = TypeVar("Decoded")
 
@@ -58,7 +58,7 @@ def decode_leniently(data: bytes, kind: type[Decoded]) -> Decoded:
     """Decode a frame of type `kind`, a struct.
 
     Raises:
-        ValidationError: It is no JSON object, or a field that decides cannot be read.
+        ValidationError: It is not a JSON object, or a decisive field cannot be read.
     """
     try:
         return _read(kind, orjson.loads(data))

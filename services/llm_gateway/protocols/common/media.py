@@ -13,10 +13,10 @@ from services.llm_gateway.fitting.turns import is_media
 from services.llm_gateway.providers.provider_file import Model
 
 CAPABILITIES = {"image": "vision", "audio": "audio", "file": "files"}
-"""Ability that a model needs, by kind of part."""
+"""Ability that a model needs for each kind of part."""
 
 PARTS_MAX = 100
-"""Images, sounds and files of a request, as many as Anthropic takes (2026-11)."""
+"""Maximum images, sounds and files of a request, the same as Anthropic's (2026-11)."""
 
 BYTES_MAX = 32 * 1024 * 1024
 
@@ -50,10 +50,10 @@ def make_url(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> str:
 
 
 def check_media(request: llm_pb2.ChatRequest, model: Model, kinds: Collection[str]) -> None:
-    """Check what the model is shown, with a protocol that has these `kinds`.
+    """Check the media for a model, with a protocol that has these `kinds`.
 
     Raises:
-        InvalidRequest: Names the part that the model does not take, or that is one too many.
+        InvalidRequest: Names the part that the model does not support, or that is one too many.
     """
     size_bytes = 0
     for number, (place, part) in enumerate(_find_media(request), start=1):

@@ -18,7 +18,7 @@ def pack_state(provider: str, items_by_kind: Mapping[str, list[dict[str, Any]]])
 
 
 def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
-    """Return the items of that kind; none when they are another provider's."""
+    """Return the items of that kind; empty if they are another provider's."""
     if not state:
         return []
     try:
@@ -34,13 +34,13 @@ def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
 Block = dict[str, Any]
 
 CHARS: Final = "chars"
-"""Member that holds a text's length."""
+"""Member with a text's length."""
 
 CALL: Final = "call"
 """Marks a call."""
 
 ANTHROPIC_CALL: Final = "tool_use"
-"""The type that marks a call in Anthropic's blocks."""
+"""The type of a call in Anthropic's blocks."""
 
 
 def fill_text(block: Block, text: str) -> Block | None:
@@ -50,9 +50,9 @@ def fill_text(block: Block, text: str) -> Block | None:
 def order_blocks(
     items: Sequence[Block], text: str, calls: Sequence[Block], fill: Callable[[Block, str], Block | None] = fill_text
 ) -> list[Block] | None:
-    """Return an answer's blocks as they came; None where its text or calls are not what they were.
+    """Return an answer's blocks in their original order; None if its text or calls have changed.
 
-    `fill` puts a text into its block; None leaves the block out.
+    `fill` puts a text into its block; None from it leaves the block out.
     """
     blocks: list[Block] = []
     at = 0

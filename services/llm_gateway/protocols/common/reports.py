@@ -12,15 +12,15 @@ FAILURES: Final = frozenset(
         "aborted",
         "cancelled",
         "error",  # OpenRouter, Mistral
-        "function_call_filter",  # Gemini, as the next two, for a call that it could not read
+        "function_call_filter",  # Gemini, like the next two, for a call that it could not read
         "malformed_function_call",
         "unexpected_tool_call",
-        "too_many_tool_calls",  # Gemini, as the next five
+        "too_many_tool_calls",  # Gemini, like the next five
         "malformed_response",
         "missing_thought_signature",
         "no_image",
         "image_other",
-        "malformed_model_output",  # Bedrock, as the next
+        "malformed_model_output",  # Bedrock, like the next
         "malformed_tool_use",
         "other",
         "insufficient_system_resource",  # DeepSeek
@@ -71,7 +71,7 @@ _MEANINGS: Final = {
 _WORD_CHARS_MAX = 64
 
 TOKENS_MAX = 1_000_000_000
-"""No call has more."""
+"""Maximum tokens of a call."""
 
 
 def translate_finish(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Rules of a request that several protocols share: limits, the form of an answer in words, Claude's thoughts, turns.
+"""Request rules common to several protocols: limits, the form of an answer in words, Claude's thoughts, turns.
 
 Claude's thoughts: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11).
 """
@@ -23,14 +23,14 @@ THINKING_TOKENS = {"LOW": 1_024, "MEDIUM": 4_096, "HIGH": 16_384}
 DEFAULT_NAME = "answer"
 
 THINKING_TOKENS_MIN = 1_024
-"""Smaller budgets are refused."""
+"""Minimum budget; smaller ones are refused."""
 
 Block = dict[str, Any]
 Turn = dict[str, Any]
 
 
 def build_limits(request: llm_pb2.ChatRequest, temperature: str, top_p: str, max_tokens: str) -> dict[str, Any]:
-    """Return what is set of temperature, top_p and the limit of tokens, under the protocol's names."""
+    """Return the request's temperature, top_p and token limit, if set, under the protocol's names."""
     fields: dict[str, Any] = {}
     if request.HasField("temperature"):
         fields[temperature] = request.temperature
@@ -42,14 +42,14 @@ def build_limits(request: llm_pb2.ChatRequest, temperature: str, top_p: str, max
 
 
 def check_tool_choice(request: llm_pb2.ChatRequest) -> None:
-    """Raise InvalidRequest when `tool_choice` names a tool that is not offered."""
+    """Raise InvalidRequest if `tool_choice` names a tool that is not offered."""
     choice = request.tool_choice
     if choice not in {tool.name for tool in request.tools}:
         raise InvalidRequest.of("toolChoice", f"{choice!r} is neither none, auto, required nor an offered tool")
 
 
 def replace_bad_arguments(text: str) -> str:
-    """Return arguments that are JSON: some providers refuse the whole chat for those of an answer that was cut."""
+    """Return arguments that are JSON: some providers refuse the whole chat because of those of a cut answer."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

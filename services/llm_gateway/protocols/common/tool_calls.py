@@ -17,14 +17,14 @@ class CallIds:
         self._taken = set(taken)
 
     def make_unique(self, given_id: str) -> str:
-        """Return the provider's id, or ours when it is missing or repeated."""
+        """Return the provider's id, or one of ours if it is missing or repeated."""
         unique = given_id if given_id and given_id not in self._taken else f"call_{token_hex(8)}"
         self._taken.add(unique)
         return unique
 
 
 def read_arguments(raw: msgspec.Raw) -> str:
-    """Return the text of arguments that came as a text, an object or null."""
+    """Return the text of arguments that arrived as a text, an object or null."""
     data = bytes(raw)
     if data.startswith(b'"'):
         return _decode_text(data)
@@ -32,7 +32,7 @@ def read_arguments(raw: msgspec.Raw) -> str:
 
 
 def parse_input(text: str) -> Any:
-    """Return the input of a tool, numbers as the model wrote them; an empty one of an answer that was cut."""
+    """Return the input of a tool, with numbers as the model wrote them; empty for a cut answer."""
     try:
         is_object = isinstance(orjson.loads(text), dict)
     except orjson.JSONDecodeError:

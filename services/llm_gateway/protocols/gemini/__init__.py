@@ -1,1 +1,1 @@
-"""Google's Gemini API, of the developer platform and of Vertex AI."""
+"""Google's Gemini API, both of the developer platform and of Vertex AI."""

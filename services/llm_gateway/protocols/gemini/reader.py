@@ -20,14 +20,14 @@ from services.llm_gateway.protocols.common.tool_calls import CallIds, read_argum
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""Size of a frame, which may hold a picture of 10 MiB in base64."""
+"""Maximum size of a frame, which may contain a picture of 10 MiB in base64."""
 
 KIND: Final = "parts"
 
 SIGNATURE: Final = "thoughtSignature"
 
 GIVEN_ID: Final = "id"
-"""Member that holds the provider's own id of a call, which it wants back if it gave one."""
+"""Member with the provider's own id of a call, which it requires back if it gave one."""
 
 
 class FunctionCall(msgspec.Struct, gc=False):
@@ -186,7 +186,7 @@ class AnswerParts:
             self._add({CHARS: len(text)} | signature)
 
     def add_thought(self, part: Part) -> None:
-        """Keep a thought that has a signature; the others are for people."""
+        """Keep a thought with a signature; the others are only for people."""
         if part.thought_signature:
             self._add({"text": part.text or "", "thought": True} | _get_signature(part))
 
@@ -206,7 +206,7 @@ class AnswerParts:
         self._parts.append(part)
 
     def build_items(self) -> list[dict[str, Any]]:
-        """Return the parts; none where nothing but texts and calls has come."""
+        """Return the parts; empty if there are only texts and calls."""
         return self._parts if self._is_needed else []
 
 

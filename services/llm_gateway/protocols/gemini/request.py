@@ -41,10 +41,10 @@ Part = dict[str, Any]
 Content = dict[str, Any]
 
 NO_SIGNATURE: Final = "skip_thought_signature_validator"
-"""In the place of the signature of a call that another model has made."""
+"""Replaces the signature of a call that another model made."""
 
 MIME_TYPE = "image/*"
-"""Type of a picture at an address, if the caller did not say."""
+"""Type of a picture given by its address, if the caller did not specify it."""
 
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
 def _build_thinking(request: llm_pb2.ChatRequest, *, is_older: bool) -> dict[str, Any]:
     reasoning = request.reasoning
     if not reasoning.enabled:
-        # The others refuse to do without, or do so unless they are asked.
+        # The other models refuse to disable thinking, or do not think by default.
         return {"thinkingConfig": {"thinkingBudget": 0}} if request.model.startswith("gemini-2.5-flash") else {}
     wish: dict[str, Any] = {"includeThoughts": True}
     if is_older:

@@ -21,7 +21,7 @@ class CallPart(msgspec.Struct, gc=False):
     """Gemini's signature of its thoughts, for the next request."""
 
     provider_specific_fields: msgspec.Raw = msgspec.Raw()
-    """The same as LiteLLM passes it on."""
+    """The same, passed on by LiteLLM."""
 
 
 class ImageUrl(msgspec.Struct, gc=False):
@@ -65,7 +65,7 @@ class Delta(msgspec.Struct, gc=False):
     thinking_blocks: msgspec.Raw = msgspec.Raw()
 
     refusal: str | None = None
-    """The text of a model that declines."""
+    """The text of a refusal by the model."""
 
     tool_calls: list[CallPart] | None = None
     extra_content: msgspec.Raw = msgspec.Raw()
@@ -104,7 +104,7 @@ class UsageReport(msgspec.Struct):
 
     @property
     def says_something(self) -> bool:
-        """False for the empty object of some providers."""
+        """False for the empty object that some providers send."""
         return self.prompt_tokens is not None or self.completion_tokens is not None
 
 
@@ -121,7 +121,7 @@ class Choice(msgspec.Struct, gc=False):
 
     finish_reason: str | None = None
     usage: UsageReport | None = None
-    """Moonshot's place."""
+    """Moonshot's position of the usage."""
 
 
 class GroqExtension(msgspec.Struct, gc=False):

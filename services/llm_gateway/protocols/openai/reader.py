@@ -28,7 +28,7 @@ from services.llm_gateway.provider_errors.refusal import UNREADABLE
 DONE = b"[DONE]"
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""Size of a frame, which may hold a picture of 10 MiB in base64."""
+"""Maximum size of a frame, which may contain a picture of 10 MiB in base64."""
 
 
 class OpenAiReader(AnswerReader):
@@ -159,7 +159,7 @@ class OpenAiReader(AnswerReader):
         if audio.transcript:
             self._add_content(audio.transcript)
         if audio.data:
-            # Sent when it is whole; until then each piece shows that the model is at work.
+            # Sent when complete; until then each piece shows that the model is working.
             self.deltas += 1
             self._media = self._media or AnswerMedia()
             self._media.add_sound(audio.data)
@@ -169,7 +169,7 @@ class OpenAiReader(AnswerReader):
             self._media = self._media or AnswerMedia()
             self._send_media(self._media.read_picture(url))
         elif url:
-            # Nobody here fetches what a model names.
+            # Addresses from a model are not fetched.
             self._add_content(f"![image]({url})")
 
     def _add_usage(self, report: UsageReport | None) -> None:

@@ -1,7 +1,7 @@
-"""Reasoning in the answer: between `<think>` and `</think>`, or as typed items that the next request gives back.
+"""Reasoning in the answer: between `<think>` and `</think>`, or as typed items that the next request returns.
 
 At most seven bytes of text are held. A `<think>` after a quote or backtick is text. `reasoning_details`:
-https://openrouter.ai/docs/use-cases/reasoning-tokens; `thinking_blocks`, Claude's as LiteLLM passes them on:
+https://openrouter.ai/docs/use-cases/reasoning-tokens; `thinking_blocks`, Claude's in LiteLLM's form:
 https://docs.litellm.ai/docs/reasoning_content (2026-11).
 """
 

@@ -38,7 +38,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if has_form_in_words(request, model):
         form = describe_form(request.output_format)
         if (first := body["messages"][0])["role"] == "system":
-            first["content"] += f"\n\n{form}"  # some chat templates take a system message only in front
+            first["content"] += f"\n\n{form}"  # some chat templates accept a system message only at the beginning
         else:
             body["messages"].insert(0, {"role": "system", "content": form})
     elif request.HasField("output_format"):
@@ -63,7 +63,7 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
 
 
 def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
-    # A string, which every provider takes; none for calls without a word, as some gateways make one of "".
+    # A string, which every provider accepts; omitted for calls without text, for which some gateways send "".
     content: Any = join_parts(message.content) or (None if message.tool_calls else "")
     if any(map(is_media, message.content)):
         content = [_build_part(part) for part in message.content]
@@ -165,17 +165,17 @@ def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[s
     if message.HasField("reasoning_content"):
         match provider.reasoning:
             case "reasoning_effort":
-                # OpenAI itself has no such field.
+                # OpenAI itself does not have this field.
                 pass
             case "reasoning":
                 if not details:
                     fields["reasoning"] = message.reasoning_content
             case "chat_template_kwargs":
-                # vLLM read the second until 0.11 and reads the first since.
+                # vLLM read the second field until 0.11 and has read the first since.
                 fields |= dict.fromkeys(("reasoning", "reasoning_content"), message.reasoning_content)
             case _:
                 fields["reasoning_content"] = message.reasoning_content
     elif message.tool_calls and provider.keeps_reasoning:
-        # The model may have called without a thought; the field is wanted all the same.
+        # The field is required even if the model called without a thought.
         fields["reasoning_content"] = ""
     return fields

@@ -1,4 +1,4 @@
-"""Normalizes the fragments of providers' tool calls, and keeps the fields that a provider wants back with them.
+"""Normalizes the fragments of providers' tool calls, and keeps the fields that a provider requires back with them.
 
 Indexes count from 0; only a call's first fragment has id and name; arguments are one JSON text. Gemini 3 refuses a call
 without its `extra_content` (https://ai.google.dev/gemini-api/docs/thought-signatures, 2026-11).
@@ -43,7 +43,7 @@ class ToolCalls:
         self._by_index: dict[int, int] = {}
         """Our index of the newest call, by the provider's."""
         self._early_ids: dict[int, str] = {}
-        """Ids before the name, by the provider's index."""
+        """Ids received before the name, by the provider's index."""
         self._undecided: dict[int, str] = {}
         """Arguments that may be a leading `null`."""
         self.current_index: int | None = None
@@ -54,7 +54,7 @@ class ToolCalls:
         return len(self._given_ids)
 
     def convert_part(self, part: CallPart) -> CallPiece | None:
-        """Normalize a fragment; None when it carries nothing new."""
+        """Normalize a fragment; None if it contains nothing new."""
         function = part.function
         name = (function and function.name) or ""
         arguments = read_arguments(function.arguments) if function is not None else ""
@@ -83,7 +83,7 @@ class ToolCalls:
             begins = given_id or name or not self._given_ids
             return None if begins else len(self._given_ids) - 1
         known = self._by_index.get(part.index)
-        # One provider numbers all parallel calls 0: another id with a name is another call.
+        # One provider gives all parallel calls the index 0: another id with a name is another call.
         if known is not None and given_id and name and given_id != self._given_ids[known]:
             return None
         return known
@@ -117,7 +117,8 @@ class OpaqueFields:
         self._message: dict[str, Any] = {}
 
     def add_call_fields(self, index: int | None, part: CallPart) -> None:
-        """Keep the fields of a call's fragment under the call's place in the answer, as ids may change on the way."""
+        """Keep the fields of a call's fragment by the call's position in the answer, because ids may be replaced
+        later."""
         for name in _CALL_FIELDS:
             if index is not None and (value := _decode(getattr(part, name))):
                 self._by_call.setdefault(index, {AT: index})[name] = value

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API, without a state at the provider."""
+"""OpenAI's Responses API, without state at the provider."""

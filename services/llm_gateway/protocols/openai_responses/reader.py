@@ -21,7 +21,7 @@ from services.llm_gateway.protocols.common.tool_calls import CallIds, read_argum
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""Size of a frame; the last one repeats the whole answer and the tools."""
+"""Maximum size of a frame; the last one repeats the whole answer and the tools."""
 
 DONE: Final = b"[DONE]"
 
@@ -76,7 +76,7 @@ class Item(msgspec.Struct):
     call_id: str | None = None
     name: str | None = None
     arguments: msgspec.Raw = msgspec.Raw()
-    """A text, of some servers an object."""
+    """A text; some servers send an object."""
 
     content: list[Content] | None = None
     summary: list[Content] | None = None
@@ -89,7 +89,7 @@ class Event(msgspec.Struct, gc=False):
     item_id: str | None = None
     summary_index: int | None = None
     item: msgspec.Raw = msgspec.Raw()
-    """An Item, kept as it came."""
+    """An Item in raw form."""
 
     response: Response | None = None
     error: ErrorObject | str | None = None
@@ -99,7 +99,7 @@ class Event(msgspec.Struct, gc=False):
     code: str | int | None = None
     param: msgspec.Raw = msgspec.Raw()
     object: str | None = None
-    """`response` where the whole answer came in the place of a stream."""
+    """The response, if the whole answer arrived instead of a stream."""
 
 
 decode_event = msgspec.json.Decoder(Event).decode
@@ -115,13 +115,13 @@ class ResponsesReader(AnswerReader):
         self._ids = CallIds(source.call_ids)
         self._items = AnswerItems()
         self._calls: dict[Hashable, int] = {}
-        """Our index of each call, by the item's place."""
+        """Our index of each call, by the item's position."""
         self._with_arguments: set[Hashable] = set()
         self._told: set[Hashable] = set()
         """Items for which deltas of text or thoughts have arrived."""
         self._done: set[Hashable] = set()
         self._status: str | None = None
-        """How the answer ended, in the provider's word."""
+        """The finish reason in the provider's words."""
         self._usage: UsageReport | None = None
 
     def _read_frame(self, data: bytes, event: str | None, frame_id: str | None) -> None:
@@ -281,5 +281,5 @@ class AnswerItems:
                 self._is_needed = True
 
     def build_items(self) -> list[dict[str, Any]]:
-        """Return the items; none where nothing but texts and calls has come."""
+        """Return the items; empty if there are only texts and calls."""
         return [*self._items.values()] if self._is_needed else []

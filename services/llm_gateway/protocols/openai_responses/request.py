@@ -1,5 +1,6 @@
-"""Converts a ChatRequest to the body of POST {baseUrl}/responses. An answer goes back as the items that came, in order.
+"""Converts a ChatRequest to the body of POST {baseUrl}/responses.
 
+An answer is sent back as its original items, in order.
 https://developers.openai.com/api/reference/resources/responses/methods/create (2026-11).
 """
 
@@ -32,7 +33,7 @@ PATH = "/responses"
 LIMIT = "max_output_tokens"
 
 OUTPUT_TOKENS_MIN = 16
-"""A smaller limit is refused."""
+"""Minimum limit; a smaller one is refused."""
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 
@@ -59,7 +60,7 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if LIMIT in body:
         body[LIMIT] = max(body[LIMIT], OUTPUT_TOKENS_MIN)
     if "reasoning" in model.capabilities:
-        # Without a state there, the model sees its thoughts again only if we keep them.
+        # Without state at the provider, the model sees its earlier thoughts only if we keep them.
         body["include"] = ["reasoning.encrypted_content"]
         if request.reasoning.enabled:
             effort = {"effort": request.reasoning.effort.lower()} if request.reasoning.effort else {}
@@ -86,7 +87,7 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
                 "name": tool.name,
                 "description": tool.description,
                 "parameters": orjson.Fragment(tool.parameters) if tool.parameters else NO_PARAMETERS,
-                # Left out, it means true.
+                # The default is true.
                 "strict": False,
             }
             for tool in request.tools
@@ -135,7 +136,7 @@ def _build_answer(message: llm_pb2.Message, provider: str) -> list[Item]:
 
     ordered = order_blocks(kept, "".join(part.text for part in message.content), calls, fill_message) if kept else None
     if ordered is not None:
-        # Thoughts without what they led to: "reasoning was provided without its required following item".
+        # Thoughts without the items that follow them: "reasoning was provided without its required following item".
         while ordered and ordered[-1].get("type") == REASONING:
             ordered.pop()
         return ordered

@@ -205,7 +205,7 @@ class AuditFolder:
             except Exception as problem:  # of one tenant's files, which are no other's
                 problems.append(problem)
         if problems:
-            raise ExceptionGroup("some audit logs keep what is older", problems)
+            raise ExceptionGroup("some audit logs still contain expired lines", problems)
 
     async def _run(self, name: str, do: Callable[[Segments], T], *, is_write: bool = False) -> T:
         return await asyncio.to_thread(self._run_locked, name, do, is_write=is_write)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from services.memory.storage.encrypted.reencryption import Piece
     from services.memory.storage.sql import Row, Sql, Statement
 
-Scope: TypeAlias = Literal["user", "agent", "tenant"]
+Scope: TypeAlias = Literal["user", "agent", "tenant", "plan"]
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -82,6 +82,11 @@ class Fact(msgspec.Struct, frozen=True, tag_field="_type", tag="fact", rename="c
     def is_valid(self) -> bool:
         return not (self.ended_at or self.deleted_at)
 
+    @property
+    def question(self) -> str:
+        """A plan's question, the first line of its text."""
+        return self.text.partition("\n")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class FactChange:
@@ -137,6 +142,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 
 _STORE = f"""{_INSERT}
 ON CONFLICT (fact_id) DO UPDATE SET text = EXCLUDED.text, topic = EXCLUDED.topic, updated_at = EXCLUDED.updated_at,
+    key = EXCLUDED.key, request_id = EXCLUDED.request_id, created_at = EXCLUDED.created_at,
     chat_id = EXCLUDED.chat_id, run_id = EXCLUDED.run_id, line_n = EXCLUDED.line_n,
     ended_at = EXCLUDED.ended_at, replaced_by = EXCLUDED.replaced_by, deleted_at = EXCLUDED.deleted_at,
     vector = EXCLUDED.vector, vector_model = EXCLUDED.vector_model

@@ -79,7 +79,7 @@ async def get_backup(bucket: Bucket, name: str, target: Path) -> Contents:
     check_name(name)
     contents = await _find_contents(bucket, name)
     if contents is None:
-        raise BackupProblem(f"there is no backup {name}, or not all of it")
+        raise BackupProblem(f"backup {name} does not exist or is incomplete")
     if await asyncio.to_thread(target.exists):
         raise BackupProblem(f"{target} is there already")
     unfinished = target.with_name(target.name + ".unfinished")
@@ -88,7 +88,7 @@ async def get_backup(bucket: Bucket, name: str, target: Path) -> Contents:
             for number, piece in enumerate(contents.pieces):
                 found = await bucket.get(_piece_key(name, number))
                 if found is None or await asyncio.to_thread(_hash, found[0]) != piece.sha256:
-                    raise BackupProblem(f"{name}: piece {number} is not what was put")
+                    raise BackupProblem(f"{name}: piece {number} differs from what was uploaded")
                 await asyncio.to_thread(file.write, found[0])
             await asyncio.to_thread(_sync, file)
         unfinished.rename(target)
@@ -129,7 +129,7 @@ async def _find_contents(bucket: Bucket, name: str) -> Contents | None:
     try:
         return msgspec.json.decode(found[0], type=Contents)
     except msgspec.DecodeError as error:
-        raise BackupProblem(f"{name}/{_COMPLETE} is not what was put: {error}") from error
+        raise BackupProblem(f"{name}/{_COMPLETE} differs from what was uploaded: {error}") from error
 
 
 async def _find_good_contents(bucket: Bucket, name: str) -> Contents | None:

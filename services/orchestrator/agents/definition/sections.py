@@ -196,6 +196,10 @@ class PlanExecute(Part):
     max_parallel: Positive = 8
     """Tasks of one group that run concurrently; only PARALLEL has groups."""
 
+    recall_plans: bool = False
+    """Whether the plan of a completed run is kept for its user, and offered as a start when that user asks this agent a
+    similar question."""
+
     plan: Planning
     """Makes the plan, with the plan's tools only."""
 

@@ -79,7 +79,7 @@ class KeyLimits:
     def check_requester(self, run: Run) -> None:
         """Raise PermissionDenied if the run's user is suspended; no one's answer may resume such a run."""
         if user := self._keys.find_suspended(run.identity):
-            raise PermissionDenied(f"user {user!r}, whose run this is, is suspended; release them first", runId=run.id)
+            raise PermissionDenied(f"the run's user {user!r} is suspended; release them first", runId=run.id)
 
     def is_suspended(self, who: Identity) -> bool:
         return bool(self._keys.find_suspended(who))

@@ -105,7 +105,7 @@ class StreamedAnswer:
                 else:
                     self._tell(more)
             case _:
-                raise RemoteBadAnswer(f"{self._host} said something that is no event of A2A 1.0", remote=self._host)
+                raise RemoteBadAnswer(f"{self._host} sent an event that is not of A2A 1.0", remote=self._host)
 
     def _note_ids(self, task_id: str, context_id: str) -> None:
         if not 0 < len(task_id) <= ID_CHARS_MAX or len(context_id) > ID_CHARS_MAX:
@@ -273,7 +273,7 @@ class Exchange:
             if attempt < SENDS_MAX:
                 await asyncio.sleep(delay_s)
                 delay_s *= 2
-        raise RemoteUnavailable(f"{self._client.host} did not say what became of a message", remote=self._client.host)
+        raise RemoteUnavailable(f"{self._client.host} did not confirm a message", remote=self._client.host)
 
     async def _follow(self) -> None:
         """Follow the task until it ends or asks, with as many connections as necessary."""

@@ -74,7 +74,7 @@ def read_json(data: bytes | str, kind: type[M], host: str) -> M:
         )
     except (orjson.JSONDecodeError, json_format.ParseError, RecursionError, TypeError, ValueError, AttributeError):
         name = kind.DESCRIPTOR.name
-        raise RemoteBadAnswer(f"{host} said something that is no {name} of A2A 1.0", remote=host) from None
+        raise RemoteBadAnswer(f"{host} sent an answer that is not a {name} of A2A 1.0", remote=host) from None
 
 
 def choose_interface(remote: Remote, data: bytes) -> Interface:
@@ -213,7 +213,7 @@ def _load_object(interface: Interface, data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         given = None
     if not isinstance(given, dict):
-        raise RemoteBadAnswer(f"{interface.host} said something that is no JSON object", remote=interface.host)
+        raise RemoteBadAnswer(f"{interface.host} sent an answer that is not a JSON object", remote=interface.host)
     return given
 
 

@@ -259,7 +259,7 @@ class Feed:
                 if not reader.is_full and (self.is_cut or (self.ended and reader.flows)):
                     if self.is_cut and not (reader.sent or self.is_parked):
                         # An empty stream would say that the run has nothing more to tell.
-                        raise Overloaded("the run goes on in another process; attach again", retry_after_s=1.0)
+                        raise Overloaded("the run continues in another process; attach again", retry_after_s=1.0)
                     return Followed(reader.sent, reader.seq)
                 await reader.woken.wait()
                 reader.woken.clear()

@@ -193,7 +193,7 @@ class Compaction:
     async def _record_deltas(
         self, request: memory_pb2.CompactRequest, charges: SummaryCharges, timeout_s: float
     ) -> tuple[str, str]:
-        """Return how it ended, and why where it failed."""
+        """Record a compaction's events; return the kind of its end, and the reason if it failed."""
         kind, reason = "", CUT
         try:
             async with aclosing(self._stream_deltas(request, timeout_s)) as deltas:

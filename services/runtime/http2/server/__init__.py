@@ -1,1 +1,1 @@
-"""The server's end: listeners, connections, and calls as handlers see them."""
+"""The server's end: listeners, connections, and calls for handlers."""

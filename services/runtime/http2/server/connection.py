@@ -58,16 +58,16 @@ class ServerState:
         return True
 
     def find_wait(self, peer: object) -> float:
-        """Return how long nothing of the peer's address is begun, in seconds."""
+        """Return how many seconds the peer's address must wait before anything begins."""
         return 0.0 if self.strangers is None else self.strangers.find_wait(peer)
 
     def begin_handshake(self, peer: object) -> Handshake | None:
-        """Charge a TLS handshake that is about to begin; None if it may not."""
+        """Charge a TLS handshake that is about to begin; return None if it must not."""
         return Handshake() if self.strangers is None else self.strangers.begin_handshake(peer)
 
 
 OpenCall: TypeAlias = "Callable[[ServerConnection, Stream, Headers], ServerCall | None]"
-"""Starts the call of a request; None if it was answered already."""
+"""Starts the call of a request; returns None if it was answered already."""
 
 
 class ServerConnection(Connection):
@@ -111,7 +111,7 @@ class ServerConnection(Connection):
         return local_users.is_foreign_user(self.transport)
 
     def note_admitted(self) -> None:
-        """Note that a call was admitted: the limits of strangers no longer hold."""
+        """Record that a call was admitted: the limits of strangers no longer apply."""
         if self._share is None:
             return
         ssl_object = self.transport.get_extra_info("ssl_object")
@@ -239,7 +239,7 @@ class ServerConnection(Connection):
                 self.refuse_peer(error)
 
     def start_leaving(self) -> None:
-        """Announce the end, soon refuse calls, and close after the running ones."""
+        """Announce the end, refuse calls soon, and close after the running ones."""
         if self._is_leaving or self.is_lost:
             return
         self._is_leaving = True
@@ -265,8 +265,8 @@ class ServerConnection(Connection):
             self.close_gracefully()
 
     def close_transport(self) -> None:
-        # The client closes the socket. With something of it unread, our close would take back our last words, and a
-        # call that we never saw would look like one that has begun (https://github.com/grpc/grpc-go/issues/5358).
+        # The client closes the socket. If it had unread data, our close would destroy our last output, and a call that
+        # we never saw would look as if it had begun (https://github.com/grpc/grpc-go/issues/5358).
         if self.transport.can_write_eof():
             with suppress(OSError):  # the client has closed it in the meantime
                 self.transport.write_eof()

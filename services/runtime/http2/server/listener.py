@@ -43,7 +43,7 @@ class Listener:
         self._server = server
         self._beginning: set[asyncio.Task[None]] = set()
         self._deferred: deque[tuple[socket.socket, tuple[str, int]]] = deque()
-        """Sockets, each with its peer's address, the one that waits longest first."""
+        """Sockets with their peers' addresses, the one waiting longest first."""
         self._later: asyncio.TimerHandle | None = None
         self._again: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class Listener:
         self._start_accepting()
 
     def close(self) -> None:
-        """Accept nothing more, and end the handshakes."""
+        """Accept no more connections, and end the handshakes."""
         if self._listening.fileno() < 0:
             return
         for timer in (self._again, self._later):
@@ -127,7 +127,7 @@ class Listener:
             return
         connection.close()
         if protocol.is_made:
-            # uvloop closes the socket of a connection that was made, and never says that it is lost (0.23).
+            # uvloop closes the socket of a connection that was made, and never reports the loss (0.23).
             protocol.connection_lost(None)
 
     async def _begin_connection(
@@ -144,10 +144,8 @@ class Listener:
 
 
 def bind_address(address: str, *, reuse_port: bool = False) -> tuple[list[socket.socket], int]:
-    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError.
-
-    With `reuse_port` other processes of this user may listen there, too; the kernel spreads connections over them.
-    """
+    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError. With
+    `reuse_port`, other processes of this user may listen there, too; the kernel spreads connections over them."""
     if address.startswith("unix:"):
         return [_bind_path(address.removeprefix("unix:"))], 1
     host, _, port_text = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""grpc.aio.Server over our connections, over sockets and in memory, with its methods."""
+"""grpc.aio.Server over our connections, over sockets and in memory, with the same methods."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Server(grpc.aio.Server):
         raise NotImplementedError("grpc's credentials hide their certificates; add_port takes an ssl.SSLContext")
 
     def add_port(self, address: str, context: ssl.SSLContext | None) -> int:
-        """Listen as add_insecure_port does, with TLS if `context` is given."""
+        """Listen like add_insecure_port, with TLS if `context` is given."""
         target = parse_target(address)
         if target.is_local:
             if self._network is None:
@@ -162,7 +162,7 @@ class Server(grpc.aio.Server):
         return call
 
     async def _find_handler(self, index: int, details: Any) -> Handler | None:
-        """Return the handler that the interceptors from `index` on give."""
+        """Return the handler that results from the interceptors after `index`."""
         if index == len(self._interceptors):
             if (handler := self._registered.get(details.method)) is not None:
                 return handler
@@ -179,7 +179,7 @@ class Server(grpc.aio.Server):
 
 
 def _find_refusal(said: dict[bytes, bytes]) -> Headers:
-    """Return the answer to a foreign request; empty if it is gRPC's."""
+    """Return the answer to a request that is not gRPC; empty if it is gRPC."""
     kind = said.get(b"content-type", b"")
     if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
         return [(b":status", b"415")]

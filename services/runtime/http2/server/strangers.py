@@ -59,7 +59,7 @@ class MeasuredSslObject(ssl.SSLObject):
 
 
 class Stranger(Protocol):
-    """A connection that no call was admitted on."""
+    """A connection without an admitted call."""
 
     transport: asyncio.Transport
 
@@ -70,7 +70,7 @@ class AddressShare:
     def __init__(self, limits: StrangerLimits) -> None:
         self._limits = limits
         self._connections: OrderedDict[Stranger, int] = OrderedDict()
-        """The bytes that each holds; the one that was silent longest first."""
+        """The bytes that each one holds; the one that has been silent longest first."""
         self._held_bytes = 0
         self._left_s = limits.burst_s
         self._at_s = time.monotonic()
@@ -89,13 +89,14 @@ class AddressShare:
         self._held_bytes -= self._connections.pop(connection, 0)
 
     def evict_one(self) -> None:
-        """Close the connection that was silent longest; there must be one."""
+        """Close the connection that has been silent longest; there must be one."""
         connection, held_bytes = self._connections.popitem(last=False)
         self._held_bytes -= held_bytes
         connection.transport.abort()
 
     def hold_bytes(self, connection: Stranger, held_bytes: int) -> bool:
-        """Note what a connection that has sent something holds now; False if the address may not have so much."""
+        """Record how much a connection that has sent something holds now; return False if the address may not hold so
+        much."""
         self._held_bytes += held_bytes - self._connections.pop(connection, 0)
         self._connections[connection] = held_bytes
         return self._held_bytes <= self._limits.bytes_max
@@ -106,7 +107,7 @@ class AddressShare:
         self._left_s -= seconds
 
     def find_wait(self) -> float:
-        """Return how long no input of the address is handled, in seconds; 0 if it may be."""
+        """Return how many seconds input of the address must wait; 0 if it need not."""
         self._refill()
         return max(-self._left_s / self._limits.processor_share, 0.0)
 
@@ -130,19 +131,19 @@ class Strangers:
         self._shares: OrderedDict[str, AddressShare] = OrderedDict()
 
     def add_connection(self, connection: Stranger) -> AddressShare | None:
-        """Return the share that `connection` belongs to; None if it is no stranger's."""
+        """Return the share that `connection` belongs to; None if it is not a stranger's."""
         share = self._find_share(connection.transport.get_extra_info("peername"))
         if share is not None:
             share.add_connection(connection)
         return share
 
     def find_wait(self, peer: object) -> float:
-        """Return how long nothing of the peer's address is begun, in seconds; 0 if it may be."""
+        """Return how many seconds the peer's address must wait before anything begins; 0 if it need not."""
         share = self._find_share(peer)
         return 0.0 if share is None else share.find_wait()
 
     def begin_handshake(self, peer: object) -> Handshake | None:
-        """Charge a TLS handshake that is about to begin; None if the share of the peer's address is used up."""
+        """Charge a TLS handshake that is about to begin; return None if the address's share is used up."""
         share = self._find_share(peer)
         if share is None:
             return Handshake()
@@ -152,7 +153,7 @@ class Strangers:
         return Handshake(partial(self.spend_time, peer), self._limits.handshake_s)
 
     def spend_time(self, peer: object, seconds: float) -> None:
-        """Count seconds of the processor for the address of `peer`."""
+        """Count processor seconds for the address of `peer`."""
         # Looked up again, because the share that was charged before may be forgotten by now.
         if (share := self._find_share(peer)) is not None:
             share.spend_time(seconds)
@@ -169,7 +170,7 @@ class Strangers:
         """Return the share of a socket's address; None on a Unix socket."""
         if not isinstance(peer, tuple):
             return None
-        # Two are looked at for each that comes, so that they do not become more and more.
+        # Two are checked for each new one, so that their number does not grow.
         for _ in range(min(2, len(self._shares))):
             address, share = self._shares.popitem(last=False)
             if not share.is_unused:

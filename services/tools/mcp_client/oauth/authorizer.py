@@ -154,7 +154,7 @@ async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResou
     for address in build_protected_resource_metadata_discovery_urls(challenge.resource_metadata or None, settings.url):
         response = await send(create_oauth_metadata_request(address), settings.allow)
         if response.status_code >= 500:
-            raise AuthorizationFailed(f"its metadata cannot be had (status {response.status_code})")
+            raise AuthorizationFailed(f"its metadata is not available (status {response.status_code})")
         if (found := await handle_protected_resource_response(response)) is None:
             continue
         # Or a token that is meant for another server would be asked for, and given to this one.
@@ -197,7 +197,7 @@ async def _find_client(server: str, store: TokenStore, settings: Http, granted: 
     if (known := store.find_client(server, str(found.issuer), granted.redirect_url)) is not None:
         return known
     if found.registration_endpoint is None:
-        raise AuthorizationFailed("its authorization server registers nobody: oauth.clientId is needed")
+        raise AuthorizationFailed("its authorization server does not register clients: oauth.clientId is needed")
     wanted = OAuthClientMetadata(
         client_name="Headrace",
         redirect_uris=[AnyUrl(granted.redirect_url)],

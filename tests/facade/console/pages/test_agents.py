@@ -23,12 +23,12 @@ async def test_agents_are_shown_with_instructions_and_refused_files(opening: Ope
         page = console.page
         items = page.get_by_role("list", name="Agents").locator("> li")
         await expect(items).to_have_count(2)
-        await expect(items.first).to_contain_text("its file is refused")
+        await expect(items.first).to_contain_text("file refused")
         await expect(items.first).to_contain_text("sim-1")
         refused = page.get_by_role("region", name="Refused files").locator("li")
         await expect(refused).to_have_text(
             [
-                "helper.json: mode: is <i>required</i> The last good version of helper stays in force.",
+                "helper.json: mode: is <i>required</i> The last valid version of helper stays active.",
                 "new.json: no JSON",
             ]
         )

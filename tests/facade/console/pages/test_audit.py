@@ -14,14 +14,14 @@ async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
     async with opening(place="#page=keys", bypass_csp=True) as console:
         page = console.page
         await page.get_by_text("New key").click()
-        await page.get_by_role("textbox", name="Name what").fill("laptop")
-        await page.get_by_role("textbox", name="User whose").fill("<b>bob</b>")
-        await page.get_by_role("button", name="Make it").click()
+        await page.get_by_role("textbox", name="Name display").fill("laptop")
+        await page.get_by_role("textbox", name="User the owner").fill("<b>bob</b>")
+        await page.get_by_role("button", name="Create").click()
         await expect(page.get_by_label("Key laptop")).to_be_visible()
         await page.get_by_role("link", name="Audit").click()
         row = page.get_by_role("region", name="Audit log").get_by_role("row").nth(1)
         await expect(row).to_contain_text("key.made")
         await expect(row).to_contain_text("of: <b>bob</b>")
         await page.get_by_role("button", name="Verify the log").click()
-        await expect(page.get_by_role("status").filter(has_text="1 lines are as they were written")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="1 lines are intact")).to_be_visible()
         await console.check_accessibility()

@@ -80,10 +80,10 @@ async def test_without_motion_whole_texts_come_at_once(opening: Opening, tmp_pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "Line 1: this is no JSON object."),
-        ('{"a": 1}', "Line 1: this is no cassette."),
-        ('{"cassette": 9}', "Line 1: version 9 is not known; this page knows 1."),
-        ('{"cassette": 1}\n{"at": 1, "event": {}}', "Line 2: this is no event."),
+        ("hello", "Line 1: not a JSON object."),
+        ('{"a": 1}', "Line 1: not a cassette."),
+        ('{"cassette": 9}', "Line 1: version 9 is not supported; this page supports 1."),
+        ('{"cassette": 1}\n{"at": 1, "event": {}}', "Line 2: not an event."),
         ('{"cassette": 1}\n\n{"query": {}}', "The cassette has no events."),
     ],
 )

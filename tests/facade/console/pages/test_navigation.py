@@ -23,7 +23,7 @@ async def test_pages_have_addresses_that_survive_reload_and_back(opening: Openin
         await expect(page.locator(".run")).to_have_count(2)
         await expect(page).to_have_title("Headrace")
         await links.get_by_role("link", name="Spend").click()
-        heading = page.get_by_role("heading", name="What model calls have cost")
+        heading = page.get_by_role("heading", name="Cost of model calls")
         await expect(heading).to_be_focused()
         await expect(page).to_have_title("Spend – Headrace")
         await expect(page).to_have_url(re.compile("#page=spend$"))
@@ -56,7 +56,7 @@ async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
         await console.ask()
         await expect(console.page.locator(".answer")).to_have_text("one")
         await console.page.get_by_role("link", name="Spend").click()
-        await expect(console.page.get_by_role("heading", name="What model calls")).to_be_visible()
+        await expect(console.page.get_by_role("heading", name="Cost of model calls")).to_be_visible()
         script.cancelled.set()
         # The chat's own address would take the page away.
         await expect(console.page.locator(".end")).to_contain_text("Stopped.")
@@ -81,7 +81,7 @@ async def test_a_pages_code_is_loaded_when_it_is_opened(opening: Opening) -> Non
         assert "main.js" in loaded
         assert [name for name in loaded if re.match(r"pages/(?!catalogue)|styles/(pages|spend)", name)] == []
         await console.page.get_by_role("link", name="Spend").click()
-        await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
+        await expect(console.page.get_by_text("No spending")).to_be_visible()
         assert {"pages/spend.js", "styles/pages.css", "styles/spend.css"} <= {*loaded}
 
 
@@ -90,11 +90,11 @@ async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: 
     async with opening() as console:
         await console.page.route("**/pages.css", lambda route: asyncio.ensure_future(route.abort()))
         await console.page.get_by_role("link", name="Spend").click()
-        await expect(console.page.get_by_role("alert")).to_contain_text("This page cannot be loaded")
+        await expect(console.page.get_by_role("alert")).to_contain_text("The page could not be loaded")
         await console.page.unroute("**/pages.css")
         await console.page.get_by_role("link", name="Chats").click()
         await console.page.get_by_role("link", name="Spend").click()
-        await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
+        await expect(console.page.get_by_text("No spending")).to_be_visible()
 
 
 @pytest.mark.nightly
@@ -109,7 +109,7 @@ async def test_the_way_by_keyboard(opening: Opening) -> None:
         await page.get_by_role("link", name="Skip to the content").focus()
         await tab_to(page, "Spend", key="Tab")
         await page.keyboard.press("Enter")
-        heading = page.get_by_role("heading", name="What model calls have cost")
+        heading = page.get_by_role("heading", name="Cost of model calls")
         await expect(heading).to_be_focused()
         await page.get_by_role("link", name="Skip to the content").focus()
         await page.keyboard.press("Enter")
@@ -119,13 +119,13 @@ async def test_the_way_by_keyboard(opening: Opening) -> None:
 @pytest.mark.nightly
 async def test_landmarks_are_named(opening: Opening) -> None:
     async with opening(place="#page=spend") as console:
-        await expect(console.page.get_by_text("Nothing was spent")).to_be_visible()
+        await expect(console.page.get_by_text("No spending")).to_be_visible()
         tree = await console.page.locator("body").aria_snapshot()
         for line in (
             "- banner:",
             '- navigation "Pages":',
             "- main:",
-            '- heading "What model calls have cost" [level=2]',
+            '- heading "Cost of model calls" [level=2]',
         ):
             assert line in tree
         assert tree.count("- main:") == 1

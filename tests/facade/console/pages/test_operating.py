@@ -82,12 +82,12 @@ async def test_runs_that_go_on_are_listed_and_stopped(opening: Opening, scheme: 
         await expect(rows.first.get_by_role("link")).to_have_attribute("href", f"#chat={CHAT}")
         await expect(rows.nth(1).get_by_role("link")).to_have_count(0)
         await console.check_accessibility()
-        await expect(page.get_by_role("button", name="Stop the chosen")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Stop selected")).to_be_disabled()
         await rows.nth(1).get_by_role("checkbox").check()
         await rows.nth(2).get_by_role("checkbox").check()
-        await console.confirm("Stop the chosen (2)", "Keep")
+        await console.confirm("Stop selected (2)", "Cancel")
         assert operator.cancelled == []
-        await page.get_by_role("button", name="Stop the chosen (2)").click()
+        await page.get_by_role("button", name="Stop selected (2)").click()
         await expect(page.get_by_role("dialog")).to_contain_text("Stop 2 runs?")
         await page.get_by_role("dialog").get_by_role("button", name="Stop").click()
         await expect(page.get_by_text("2 runs stopping")).to_be_visible()
@@ -102,15 +102,15 @@ async def test_the_choice_outlives_what_changes_meanwhile(opening: Opening) -> N
     script = Orchestrator(operator=make_operator())
     async with opening(script=script, place="#page=live") as console:
         page, operator = console.page, script.operator
-        box = page.get_by_role("checkbox", name="Choose helper, bob")
+        box = page.get_by_role("checkbox", name="Select helper, bob")
         await box.check()
         operator.runs.insert(0, make_run(9, "eve", "running"))
-        await expect(page.get_by_role("checkbox", name="Choose helper, eve")).to_be_visible()
+        await expect(page.get_by_role("checkbox", name="Select helper, eve")).to_be_visible()
         await expect(box).to_be_checked()
         await expect(box).to_be_focused()
         operator.runs = [run for run in operator.runs if run.user != "bob"]
         await expect(box).to_have_count(0)
-        await expect(page.get_by_role("button", name="Stop the chosen")).to_be_disabled()
+        await expect(page.get_by_role("button", name="Stop selected")).to_be_disabled()
 
 
 @pytest.mark.nightly
@@ -135,13 +135,13 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
     async with opening(script=script, place="#page=providers", bypass_csp=True) as console:
         page = console.page
         good, bad = (page.get_by_role("list", name="Providers").locator("> li").nth(index) for index in range(2))
-        await expect(good).to_contain_text("Under way3 of 4")
-        await expect(good).to_contain_text("Requests in a minute17 of 60")
+        await expect(good).to_contain_text("In progress3 of 4")
+        await expect(good).to_contain_text("Requests per minute17 of 60")
         await expect(good.locator("tbody tr")).to_have_text(["m-1closed1,2001.5%420 ms1,900 ms"])
         await expect(bad.locator("tbody tr")).to_have_text(["m-2open for 5.0 s4100%––"])
         replicas = page.get_by_role("region", name="Replicas").locator("tbody tr")
         await expect(replicas).to_have_text(["10.0.0.7:7001 (this one)3alive", "10.0.0.8:70011its leases have expired"])
-        limits = page.get_by_role("region", name="Limits in force").locator("tbody tr")
+        limits = page.get_by_role("region", name="Limits").locator("tbody tr")
         await expect(limits).to_have_text(
             [
                 re.compile(r"budget money daily\$2.50\$2.50userfull opens .*budgets.yaml: daily"),
@@ -149,8 +149,8 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
                 "message bytes–4 MiBcallopenfixed",
             ]
         )
-        await expect(page.get_by_text("Did not answer: tools.")).to_be_visible()
-        await page.get_by_role("checkbox", name="only those that are full").check()
+        await expect(page.get_by_text("No answer from: tools.")).to_be_visible()
+        await page.get_by_role("checkbox", name="only full limits").check()
         await expect(limits).to_have_count(1)
         await console.check_accessibility()
 

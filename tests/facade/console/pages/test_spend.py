@@ -37,7 +37,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
         assert heights[0] == pytest.approx(6 * heights[1])
         assert heights[1] == pytest.approx(2 * heights[2])
         await expect(main.locator("rect title").first).to_have_text(f"{day(2)} · p/<b>dear</b> · $3.0000")
-        await main.get_by_text("The days as a table").click()
+        await main.get_by_text("Show days as a table").click()
         table = main.get_by_role("region", name="Cost by day").locator("tr")
         await expect(table).to_have_text(
             ["dayp/<b>dear</b>p/cheap", f"{day(2)}$3.0000$0.5000", f"{day(1)}$0.0000$0.2500"]
@@ -59,7 +59,7 @@ async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_re
     async with opening(memory=Memory(spend=Spend(row(0, "p/free", 0, 1200)))) as console:
         await console.page.get_by_role("link", name="Spend").click()
         main = console.page.get_by_role("main")
-        await expect(main.locator("figcaption")).to_contain_text("together 1,200 tokens")
+        await expect(main.locator("figcaption")).to_contain_text("total 1,200 tokens")
         await main.get_by_role("combobox", name="Of").select_option("tenant")
         await expect(main.get_by_role("alert")).to_contain_text("no scope 'operate'")
         await expect(main.locator("rect")).to_have_count(0)

@@ -63,15 +63,15 @@ class DeadLetters(ListedWebhooks):
 async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) -> None:
     async with opening(place="#page=webhooks", bypass_csp=True) as console:
         page, store = console.page, console.suite.memory.webhooks
-        await expect(page.get_by_text("There is no webhook yet.")).to_be_visible()
+        await expect(page.get_by_text("No webhooks yet.")).to_be_visible()
         await page.get_by_text("New webhook").click()
         await page.get_by_role("textbox", name="URL https").fill("https://127.0.0.1/hook")
-        await page.get_by_role("button", name="Make it").click()
+        await page.get_by_role("button", name="Create").click()
         await expect(page.get_by_role("alert").filter(has_text="127.0.0.1")).to_be_visible()
         await page.get_by_role("textbox", name="URL https").fill("https://hooks.example.com/a")
         await page.get_by_label("budget.warning").uncheck()
-        await page.get_by_role("textbox", name="Agents keys").fill("helper, writer")
-        await page.get_by_role("button", name="Make it").click()
+        await page.get_by_role("textbox", name="Agents comma").fill("helper, writer")
+        await page.get_by_role("button", name="Create").click()
         secret = page.get_by_label("Secret of hooks.example.com")
         assert (await secret.input_value()).startswith("whsec_")
         await console.check_accessibility()
@@ -79,7 +79,7 @@ async def test_a_webhook_is_made_and_its_secret_is_shown_once(opening: Opening) 
         gates = [f"headrace.gate.{event}" for event in ("opened", "reminded", "escalated", "expiring")]
         assert list(made.types) == [ENDED, *gates]
         assert list(made.agent_keys) == ["helper", "writer"]
-        await page.get_by_role("button", name="I have kept it").click()
+        await page.get_by_role("button", name="I have saved it").click()
         await expect(secret).to_have_count(0)
         await page.reload()
         item = page.get_by_role("list", name="Webhooks").locator("> li")
@@ -98,7 +98,7 @@ async def test_a_webhook_is_paused_gets_a_new_secret_and_is_deleted(opening: Ope
         await console.confirm("New secret: Mine", "New secret")
         await expect(page.get_by_label("Secret of Mine")).to_have_value(re.compile("^whsec_"))
         await console.confirm("Delete: Mine", "Delete")
-        await expect(page.get_by_text("There is no webhook yet.")).to_be_visible()
+        await expect(page.get_by_text("No webhooks yet.")).to_be_visible()
         assert await memory.webhooks.list_own() == []
 
 
@@ -117,10 +117,10 @@ async def test_dead_letters_are_replayed_one_or_all(opening: Opening) -> None:
         await rows.first.get_by_role("button", name="Replay").click()
         await expect(rows).to_have_count(1)
         await page.get_by_role("button", name="Replay all: Mine").click()
-        await expect(page.get_by_text("1 on the way again.")).to_be_visible()
-        await expect(page.get_by_text("There are none.")).to_be_visible()
+        await expect(page.get_by_text("1 queued again.")).to_be_visible()
+        await expect(page.get_by_text("No deliveries.")).to_be_visible()
         assert listed.replayed == [LETTERS[:1], ()]
-        await page.get_by_role("button", name="Send a ping: Mine").click()
+        await page.get_by_role("button", name="Send ping: Mine").click()
         await page.get_by_role("combobox", name="Show").select_option("delivered")
         await expect(rows).to_have_count(1)
         await expect(rows.first).to_contain_text("204")
@@ -131,7 +131,7 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
     script = Orchestrator(scopes=("answer", "ask"))
     async with opening(script=script, place="#page=spend") as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
-        await expect(console.page.get_by_role("option", name="everybody in the tenant")).to_have_count(0)
+        await expect(console.page.get_by_role("option", name="everyone in the tenant")).to_have_count(0)
         await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Recordings", "Schedules"])
     async with opening() as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")

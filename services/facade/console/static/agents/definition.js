@@ -4,14 +4,14 @@
 export const FIELDS = {
   key: { label: "Key", path: ["key"], hint: "letters, digits, _ . -" },
   name: { label: "Name", path: ["name"] },
-  description: { label: "Description", path: ["description"], hint: "in one sentence" },
+  description: { label: "Description", path: ["description"], hint: "one sentence" },
   mode: { label: "Mode", path: ["mode"], options: ["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM", "REMOTE"] },
   providerKey: { label: "Provider", path: ["modelConfig", "providerKey"] },
   model: { label: "Model", path: ["modelConfig", "model"] },
   prompt: { label: "System prompt", isLong: true },
-  tools: { label: "Tools", path: ["toolConfig", "backends"], isList: true, hint: "with commas between" },
-  subagents: { label: "Sub-agents", path: ["subagents"], isList: true, hint: "with commas between" },
-  skills: { label: "Skills", path: ["skills"], isList: true, hint: "with commas between" },
+  tools: { label: "Tools", path: ["toolConfig", "backends"], isList: true, hint: "comma-separated" },
+  subagents: { label: "Sub-agents", path: ["subagents"], isList: true, hint: "comma-separated" },
+  skills: { label: "Skills", path: ["skills"], isList: true, hint: "comma-separated" },
 };
 
 const SECTIONS = { ONESHOT: "plain", REACT: "react", CUSTOM: "custom" };

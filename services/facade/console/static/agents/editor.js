@@ -80,7 +80,7 @@ export class Editor {
       this.#inputs[id].setAttribute("aria-describedby", `problem-of-${id}`);
       return createElement("div", {}, createField(label, this.#inputs[id], hint), this.#notes[id]);
     });
-    this.plain = createElement("p", { class: "about", hidden: true }, "The form works on plain JSON: mend the text first.");
+    this.plain = createElement("p", { class: "about", hidden: true }, "The form requires valid JSON: fix the text first.");
     const onsubmit = (event) => event.preventDefault();
     return createElement("form", { class: "form", "aria-label": "Form", onsubmit }, this.plain, ...fields);
   }
@@ -137,7 +137,7 @@ export class Editor {
     const items = problems.map(({ field, rule, isWarning }) =>
       createElement("li", {}, createElement("strong", {}, field || "text"), `: ${rule}`, isWarning ? " (a warning)" : ""),
     );
-    this.found.replaceChildren(...(items.length ? items : [createElement("li", {}, "Nothing is wrong.")]));
+    this.found.replaceChildren(...(items.length ? items : [createElement("li", {}, "No problems found.")]));
     this.publish.disabled = problems.some(({ isWarning }) => !isWarning);
   }
 
@@ -147,7 +147,7 @@ export class Editor {
     try {
       const body = { definition: this.text.value, expectedVersion: this.agent.version };
       const { problems = [], isStored, agent } = await api.postData("/api/agent", body);
-      if (isStored) return this.onDone(`${agent.key} is in force as version ${agent.version}.`);
+      if (isStored) return this.onDone(`${agent.key} is active as version ${agent.version}.`);
       this.#showProblems(problems);
     } catch (error) {
       this.#showFailure(error);
@@ -161,12 +161,12 @@ export class Editor {
     const remove = async () => {
       try {
         await api.deleteData("/api/agent", { agentKey: key, expectedVersion: version });
-        this.onDone(`${key} is out of force. Its runs go on, and its versions stay.`);
+        this.onDone(`${key} is deleted. Its runs continue, and its versions are kept.`);
       } catch (error) {
         this.#showFailure(error);
       }
     };
-    const text = "New questions for it are refused; runs that have begun go on. Its versions stay.";
+    const text = "New queries for it will be refused. Its current runs continue, and its versions are kept.";
     openConfirmation({ title: `Delete “${key}”?`, text, label: "Delete", attributes: { class: "danger" }, act: remove });
   }
 
@@ -177,9 +177,9 @@ export class Editor {
         "div",
         { class: "actions" },
         this.versions,
-        createButton("Take this text", () => this.#takeVersion()),
+        createButton("Use this version", () => this.#takeVersion()),
       ),
-      createElement("p", { class: "about" }, "What the version has (−) and the text above has (+). Publish its text to go back to it."),
+      createElement("p", { class: "about" }, "Differences between this version (−) and the text above (+). Publish its text to restore it."),
       this.difference,
     );
     return this.history;
@@ -225,9 +225,9 @@ export class Editor {
 
   #readTrial() {
     const definition = parseDefinition(this.text.value);
-    if (!definition) throw new Error("The text is no JSON object.");
+    if (!definition) throw new Error("The text is not a JSON object.");
     const agentKey = definition.key ?? this.agent.key;
-    if (!agentKey) throw new Error("It needs a key.");
+    if (!agentKey) throw new Error("A key is required.");
     return { agentKey, definition: this.text.value };
   }
 

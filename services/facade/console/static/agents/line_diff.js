@@ -41,8 +41,8 @@ function diffMiddle(olds, news) {
 /** Create the element that shows what differs; lines that are the same are shown around it. */
 export function createDiff(before, after) {
   const lines = diffLines(before, after);
-  if (lines === null) return createElement("p", {}, "Too much is different to be shown.");
-  if (lines.every(([sign]) => sign === " ")) return createElement("p", {}, "Nothing is different.");
+  if (lines === null) return createElement("p", {}, "Too many differences to show.");
+  if (lines.every(([sign]) => sign === " ")) return createElement("p", {}, "No differences.");
   const tags = { "-": "del", "+": "ins", " ": "span" };
   const shown = lines.map(([sign, line]) => createElement(tags[sign], {}, `${sign} ${line}\n`));
   return createElement("pre", { class: "diff", tabindex: 0, role: "group", "aria-label": "Difference" }, ...shown);

@@ -23,7 +23,7 @@ export class Scratch {
       createElement(
         "p",
         { class: "about" },
-        "A chat of your own with the agent as it stands here. Nobody else gets it before you publish it.",
+        "A private chat with this draft of the agent. Others cannot use it until you publish it.",
       ),
       this.runs,
       createElement(

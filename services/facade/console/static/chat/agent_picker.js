@@ -24,7 +24,7 @@ export class AgentPicker {
     const options = agents.map(({ key, name, icon }) =>
       createElement("option", { value: key }, `${formatIcon(icon)}${name || key}`),
     );
-    this.select.replaceChildren(createElement("option", { value: "" }, "Chat's own agent"), ...options);
+    this.select.replaceChildren(createElement("option", { value: "" }, "Chat's agent"), ...options);
     this.chooseAgent(this.#wantedKey ?? agents[0]?.key);
   }
 

@@ -19,7 +19,7 @@ export class Attachments {
   /** Wait for the uploads, return their references for a query and empty the list. */
   async takeReferences() {
     await Promise.all(this.#uploads);
-    if (this.list.querySelector(".problem")) throw new Error("Remove the file that was not stored.");
+    if (this.list.querySelector(".problem")) throw new Error("Remove the file that failed to upload.");
     this.#uploads = [];
     const references = this.#references;
     this.#references = [];

@@ -129,7 +129,7 @@ export class ChatList {
   #confirmDeletion({ chatId, title }) {
     openConfirmation({
       title: `Delete “${title}”?`,
-      text: "The chat, its log and its files are removed for good.",
+      text: "The chat, its log and its files will be deleted permanently.",
       label: "Delete",
       attributes: { class: "danger" },
       act: () => this.#deleteChat(chatId),

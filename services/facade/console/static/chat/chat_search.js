@@ -50,7 +50,7 @@ export class ChatSearch {
     for (const hit of found ?? []) if (!best.has(hit.chatId)) best.set(hit.chatId, hit);
     const items = [...best.values()].map(createItem);
     this.#hits.replaceChildren(...items);
-    if (found && !items.length) this.#hits.append(createElement("li", {}, "No chat has these words."));
+    if (found && !items.length) this.#hits.append(createElement("li", {}, "No chats found."));
     this.#hits.hidden = !found;
     this.onChange(Boolean(found));
   }

@@ -20,7 +20,7 @@ export function createCompactionSection(compaction) {
   return createElement(
     "section",
     { class: "compaction" },
-    createElement("h3", {}, "The last compaction"),
+    createElement("h3", {}, "Last compaction"),
     list,
     receipt?.pinned?.length ? createPinnedList(receipt.pinned) : "",
     sections.length ? createSectionTable(sections) : "",
@@ -28,10 +28,10 @@ export function createCompactionSection(compaction) {
 }
 
 function describeMoment({ runId, trigger, strategy, isEdited, createdAt }) {
-  const parts = [formatDate(createdAt), trigger === "manual" ? "by hand" : "by itself"];
+  const parts = [formatDate(createdAt), trigger === "manual" ? "manual" : "automatic"];
   parts.push(runId ? "in a run" : "between runs");
-  if (strategy === "fallback") parts.push("no summary could be had");
-  if (isEdited) parts.push("the summary was edited since");
+  if (strategy === "fallback") parts.push("no summary could be made");
+  if (isEdited) parts.push("edited since");
   return parts.join(" · ");
 }
 
@@ -42,8 +42,8 @@ function describeReceipt(receipt) {
     : "";
   const ranges = unseen.map((lines) => `${lines.firstLine}–${lines.lastLine}`).join(", ");
   const facts = [
-    `It stands for lines ${firstLine} to ${lastLine}${counts}`,
-    `Its writer saw ${numberFormat.format(seenTokens)} of ${formatCount(coveredTokens, "token")}` +
+    `It covers lines ${firstLine} to ${lastLine}${counts}`,
+    `The summarising model saw ${numberFormat.format(seenTokens)} of ${formatCount(coveredTokens, "token")}` +
       (ranges ? `; not all of lines ${ranges}` : ""),
   ];
   if (usage) {
@@ -68,6 +68,6 @@ function createSectionTable(sections) {
       createElement("td", {}, formatCount(tokens, "token")),
     ),
   );
-  const name = createElement("summary", {}, "Parts of the summary");
+  const name = createElement("summary", {}, "Sections of the summary");
   return createElement("details", {}, name, createElement("table", {}, createElement("tbody", {}, ...rows)));
 }

@@ -32,10 +32,10 @@ export class Composer {
     this.message.disabled = !mayAsk;
     if (!isLive && document.activeElement === elements.stop) this.focus();
     elements.stop.hidden = !canSteer || !mayAsk;
-    elements.submit.textContent = isLive ? "Tell it" : "Ask";
+    elements.submit.textContent = isLive ? "Send" : "Ask";
     elements.submit.disabled = !this.isReady;
-    this.message.placeholder = isLive ? "Tell the running agent something…" : "Ask…";
-    if (!mayAsk) this.message.placeholder = "This chat is shared with you to read.";
+    this.message.placeholder = isLive ? "Send a message to the running agent…" : "Ask…";
+    if (!mayAsk) this.message.placeholder = "You can only read this chat.";
   }
 
   #handleKey(event) {

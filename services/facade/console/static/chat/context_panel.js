@@ -39,7 +39,7 @@ function showDialog(window, summary, state) {
       window.parts.filter(({ state }) => !GONE.has(state)),
       room,
     ),
-    gone.length ? createLeftList(gone) : createElement("p", {}, "Nothing has left the window."),
+    gone.length ? createLeftList(gone) : createElement("p", {}, "Nothing was dropped from the window."),
     window.compaction ? createCompactionSection(window.compaction) : "",
     summary?.n ? createSummaryForm(window.chatId, summary) : "",
     Object.keys(state.state).length ? createStateForm(window.chatId, state) : "",
@@ -58,13 +58,13 @@ function describeWindow({ agentKey, model, tokens, contextWindowTokens, lastCach
   const parts = [`${agentKey}, ${model}: ${numberFormat.format(tokens)} tokens${of}`];
   if (lastCachedRatio !== undefined) parts.push(`${percentFormat.format(lastCachedRatio)} of the last call was cached`);
   if (fillRatio) parts.push(`the chat is ${percentFormat.format(fillRatio)} full`);
-  if (compactionDue) parts.push("a compaction comes before the next turn");
+  if (compactionDue) parts.push("a compaction will run before the next turn");
   return parts.join(" · ");
 }
 
 function describeSpending({ chatUsage, betweenRunsUsage }) {
   const between = betweenRunsUsage ? `; of that by summaries between runs: ${formatUsage(betweenRunsUsage)}` : "";
-  return `Spent in this chat: ${formatUsage(chatUsage)}${between}`;
+  return `Used in this chat: ${formatUsage(chatUsage)}${between}`;
 }
 
 function createBars(parts, room) {
@@ -88,7 +88,7 @@ function createLeftList(gone) {
     const what = `${numberFormat.format(count)} × ${NAMES[kind] ?? kind}, ${formatCount(tokens, "token")}${lines}`;
     return createElement("li", {}, createElement("strong", {}, state.replace("_", " ")), ` ${what}: ${why}`);
   });
-  return createElement("section", {}, createElement("h3", {}, "What has left"), createElement("ul", {}, ...items));
+  return createElement("section", {}, createElement("h3", {}, "Dropped"), createElement("ul", {}, ...items));
 }
 
 function createSummaryForm(chatId, { n, text }) {

@@ -250,9 +250,9 @@ export class Conversation {
 
 function confirmReturn(question, act) {
   openConfirmation({
-    title: `Go back to before “${shortenText(question ?? "", 60)}”?`,
-    text: "This question and all that came after it are shown no more, neither here nor to the model. Nothing is deleted: the log keeps it, and files stay as they are.",
-    label: "Go back",
+    title: `Revert to before “${shortenText(question ?? "", 60)}”?`,
+    text: "This question and everything after it will be hidden, here and from the model. Nothing is deleted: the log keeps everything, and files do not change.",
+    label: "Revert",
     attributes: { class: "primary" },
     act,
   });

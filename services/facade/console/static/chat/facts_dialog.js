@@ -6,7 +6,7 @@ import { saveData } from "../elements/download.js";
 import { formatDate } from "../elements/format.js";
 import { formatHash } from "../navigation/address.js";
 
-const SCOPES = { user: "with every agent", tenant: "everybody here" };
+const SCOPES = { user: "with every agent", tenant: "everyone here" };
 
 /** Save all facts as JSON lines, ended ones and what is left of deleted ones too. */
 async function exportFacts() {
@@ -25,12 +25,12 @@ export async function openFacts() {
   const list = createElement("ul", { class: "facts" });
   const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
   const more = createButton("Show more", () => loadPage(), { hidden: true });
-  const empty = createElement("p", { hidden: true }, "Nothing is kept about you.");
+  const empty = createElement("p", { hidden: true }, "No facts are stored about you.");
   const dialog = createElement(
     "dialog",
     { "aria-labelledby": "facts-title" },
     createElement("h2", { id: "facts-title" }, "Facts about you"),
-    createElement("p", {}, "What agents that remember know in every chat. A fact that you delete is gone for good."),
+    createElement("p", {}, "Facts that agents with memory know in every chat. Deleting a fact is permanent."),
     problem,
     empty,
     list,
@@ -77,7 +77,7 @@ export async function openFacts() {
       createElement("p", {}, fact.text),
       createElement("small", {}, about.filter(Boolean).join(" · ")),
       source,
-      createButton("Change", () => item.replaceWith(createForm(fact)), { "aria-label": `Change “${fact.text}”` }),
+      createButton("Edit", () => item.replaceWith(createForm(fact)), { "aria-label": `Edit “${fact.text}”` }),
       createButton("Delete", () => removeFact(item, fact), { class: "danger", "aria-label": `Delete “${fact.text}”` }),
     );
     return item;
@@ -103,7 +103,7 @@ export async function openFacts() {
         createElement(
           "div",
           { class: "actions" },
-          createButton("Keep as it was", () => form.replaceWith(createItem(fact))),
+          createButton("Cancel", () => form.replaceWith(createItem(fact))),
           createElement("button", { type: "submit", class: "primary" }, "Save"),
         ),
       ),

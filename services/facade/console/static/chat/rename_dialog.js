@@ -11,9 +11,9 @@ export function openRenaming({ title, act }) {
   input.value = title;
   openForm({
     id: "rename-title",
-    title: "Rename the chat",
-    fields: [createElement("label", { for: "title" }, "Title; without one, the chat has its first words"), input],
-    leave: "Keep",
+    title: "Rename chat",
+    fields: [createElement("label", { for: "title" }, "Title (empty: the first words of the chat)"), input],
+    leave: "Cancel",
     submit: "Rename",
     save: () => act(input.value),
   });

@@ -4,7 +4,7 @@ import * as api from "../server/api.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { openForm } from "../elements/form_dialog.js";
 
-const CHOICES = { read: "may read", take_part: "may take part" };
+const CHOICES = { read: "can read", take_part: "can take part" };
 
 /** Open a dialog with whom the chat is shared now; its changes hold once they are saved. */
 export async function openSharing({ chatId, title }) {
@@ -32,18 +32,18 @@ export async function openSharing({ chatId, title }) {
       createElement(
         "p",
         {},
-        "Who reads it sees all that is said. Who takes part may ask too, in their own name and on their own budget.",
+        "Readers see the whole chat. Participants can also ask, in their own name and on their own budget.",
       ),
       list,
     ],
     fields: [
       createElement("label", { for: "share-name" }, "With"),
       name,
-      createElement("label", { class: "hidden", for: "share-access" }, "Who is added"),
+      createElement("label", { class: "hidden", for: "share-access" }, "Access level"),
       access,
       createButton("Add", take),
     ],
-    leave: "Leave as it is",
+    leave: "Cancel",
     submit: "Save",
     save: () => {
       take();
@@ -61,9 +61,9 @@ function createAccess(id, chosen, attributes = {}) {
 }
 
 function createShare(name, chosen) {
-  const access = createAccess("", chosen, { "aria-label": `What ${name} may do` });
+  const access = createAccess("", chosen, { "aria-label": `Access of ${name}` });
   const item = createElement("li", { "data-name": name }, createElement("span", {}, name), access);
-  const attributes = { class: "quiet", "aria-label": `Share with ${name} no more` };
+  const attributes = { class: "quiet", "aria-label": `Stop sharing with ${name}` };
   item.append(createButton("×", () => item.remove(), attributes));
   return item;
 }

@@ -15,7 +15,7 @@ export function openConfirmation({ title, text, label, attributes = {}, act }) {
     createElement(
       "div",
       { class: "actions" },
-      createButton("Keep", () => dialog.close()),
+      createButton("Cancel", () => dialog.close()),
       createButton(label, confirm, attributes),
     ),
   );

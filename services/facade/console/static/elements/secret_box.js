@@ -18,7 +18,7 @@ export function createSecretBox(getNext) {
       element.replaceChildren();
       getNext().focus();
     };
-    const parts = [createElement("p", {}, about), ...fields, createButton("I have kept it", close)];
+    const parts = [createElement("p", {}, about), ...fields, createButton("I have saved it", close)];
     element.replaceChildren(createElement("div", { class: "secret" }, ...parts));
     fields.at(-1).focus();
   }

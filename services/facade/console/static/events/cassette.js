@@ -11,9 +11,9 @@ const EVENTS_MAX = 200_000;
 export function readCassette(text) {
   const lines = text.split("\n");
   const header = parseLine(lines[0] ?? "", 1);
-  if (!Number.isInteger(header.cassette)) throw new Error("Line 1: this is no cassette.");
+  if (!Number.isInteger(header.cassette)) throw new Error("Line 1: not a cassette.");
   if (header.cassette < 1 || header.cassette > VERSION) {
-    throw new Error(`Line 1: version ${header.cassette} is not known; this page knows ${VERSION}.`);
+    throw new Error(`Line 1: version ${header.cassette} is not supported; this page supports ${VERSION}.`);
   }
   const events = [];
   for (let index = 1; index < lines.length; index += 1) {
@@ -21,7 +21,7 @@ export function readCassette(text) {
     const line = parseLine(lines[index], index + 1);
     if (!("event" in line)) continue;
     const { event, at } = line;
-    if (typeof event?.type !== "string" || !Number.isFinite(at)) throw new Error(`Line ${index + 1}: this is no event.`);
+    if (typeof event?.type !== "string" || !Number.isFinite(at)) throw new Error(`Line ${index + 1}: not an event.`);
     events.push({ event, at });
     if (events.length > EVENTS_MAX) throw new Error(`There are more than ${EVENTS_MAX} events.`);
   }
@@ -36,5 +36,5 @@ function parseLine(line, number) {
   } catch {
     // It is told below, as is what is JSON and no object.
   }
-  throw new Error(`Line ${number}: this is no JSON object.`);
+  throw new Error(`Line ${number}: not a JSON object.`);
 }

@@ -110,7 +110,7 @@ async function createPage({ load }, context) {
 }
 
 function createFailure({ name }, error) {
-  const text = createElement("p", { class: "problem", role: "alert" }, `This page cannot be loaded: ${error.message}`);
+  const text = createElement("p", { class: "problem", role: "alert" }, `The page could not be loaded: ${error.message}`);
   const element = createElement("section", { class: "page" }, createElement("h2", { tabindex: -1 }, name), text);
   return { element, show() {}, hide() {} };
 }

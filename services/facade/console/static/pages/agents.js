@@ -8,7 +8,7 @@ export function createPage() {
   const problems = createElement("section", { class: "problems", "aria-label": "Refused files", hidden: true });
   const list = createElement("ul", { class: "cards", "aria-label": "Agents" });
   const { element, showProblem } = createFrame(
-    { title: "Agents", about: "The definitions that are in force.", className: "agents" },
+    { title: "Agents", about: "The active definitions.", className: "agents" },
     problems,
     list,
   );
@@ -33,7 +33,7 @@ export function createPage() {
         {},
         createElement("strong", {}, file),
         `: ${problem}`,
-        agentKey ? createElement("small", {}, ` The last good version of ${agentKey} stays in force.`) : null,
+        agentKey ? createElement("small", {}, ` The last valid version of ${agentKey} stays active.`) : null,
       ),
     );
     problems.replaceChildren(createElement("h3", {}, "Refused files"), createElement("ul", {}, ...items));
@@ -59,7 +59,7 @@ function createItem({ key, name, description, mode, model, tools = [], skills = 
   return createElement(
     "li",
     {},
-    createElement("h3", {}, name || key, isOutdated ? createMark("its file is refused", "bad") : null),
+    createElement("h3", {}, name || key, isOutdated ? createMark("file refused", "bad") : null),
     description ? createElement("p", {}, description) : null,
     createElement(
       "dl",
@@ -77,7 +77,7 @@ function createInstructions(key, name) {
     if (!folded.open) return;
     try {
       const { instructions } = await api.getData("/api/agent", { agentKey: key });
-      text.textContent = instructions || "It has none.";
+      text.textContent = instructions || "None.";
     } catch (error) {
       text.textContent = error.message;
     }

@@ -21,7 +21,7 @@ export function createPage() {
   const { element, showProblem } = createFrame(
     {
       title: "Audit",
-      about: `What was done in your tenant, by whom: the last ${LINES_SHOWN} lines. Nothing of what was said is in it.`,
+      about: `Who did what in your tenant: the last ${LINES_SHOWN} lines. The log has no content of chats.`,
       className: "audit",
     },
     createElement("p", {}, verify),
@@ -39,7 +39,7 @@ export function createPage() {
     verify.disabled = true;
     try {
       const { lines = 0, lastHash, problem } = await api.getData("/api/audit/verify");
-      const whole = `${countFormat.format(lines)} lines are as they were written; the last hash is ${lastHash}`;
+      const whole = `${countFormat.format(lines)} lines are intact; the last hash is ${lastHash}`;
       const mark = createMark(problem ? "wrong" : "whole", problem ? "bad" : "good");
       outcome.replaceChildren(mark, ` ${problem || whole}`);
     } catch (error) {

@@ -19,22 +19,22 @@ import * as api from "../server/api.js";
 const PERIOD_MS = 5000;
 const ERASED = { user: "a user", tenant: "the whole tenant" };
 const HELD = { user: "a user", chat: "a chat", tenant: "the whole tenant" };
-const NAME_HINTS = { user: "the user's name", chat: "the chat's id", tenant: "the tenant's name, as a word that it is meant" };
+const NAME_HINTS = { user: "the user's name", chat: "the chat's id", tenant: "the tenant's name, to confirm" };
 
 export function createPage() {
   const erasures = createElement("ul", { class: "cards", "aria-label": "Erasures" });
-  const noErasures = createElement("p", { hidden: true }, "Nothing was erased.");
+  const noErasures = createElement("p", { hidden: true }, "No erasures.");
   const holds = createElement("ul", { class: "cards", "aria-label": "Holds" });
-  const noHolds = createElement("p", { hidden: true }, "Nothing is held.");
+  const noHolds = createElement("p", { hidden: true }, "No holds.");
   const { element, showProblem } = createFrame(
     {
       title: "Data",
-      about: "What is kept of the people of this tenant: give it to them, erase it, or keep what a matter needs.",
+      about: "Personal data of this tenant's users: export it, erase it, or place a hold on it.",
       className: "data",
     },
     createExportForm(),
-    createRequestForm("Erase", ERASED, "Erase it…", confirmErasure),
-    createRequestForm("Hold", HELD, "Hold it", placeHold, { needsReason: true }),
+    createRequestForm("Erase", ERASED, "Erase…", confirmErasure),
+    createRequestForm("Hold", HELD, "Place hold", placeHold, { needsReason: true }),
     createElement("h3", {}, "Holds"),
     noHolds,
     holds,
@@ -65,8 +65,8 @@ export function createPage() {
     const whose = what.tenant ? `the whole tenant ${what.tenant}` : what.user;
     return () =>
       openConfirmation({
-        title: `Erase everything of ${whose}?`,
-        text: "Runs are ended; chats, files, facts, schedules and keys go, for everybody. It cannot be taken back.",
+        title: `Erase all data of ${whose}?`,
+        text: "Runs will be stopped, and chats, files, facts, schedules and keys deleted, for everyone. This cannot be undone.",
         label: "Erase",
         attributes: { class: "danger" },
         act: () => attempt(() => api.postData("/api/data/erase", { ...what, requestId })),
@@ -89,8 +89,8 @@ export function createPage() {
 
   function confirmRelease(hold) {
     openConfirmation({
-      title: `Release the hold of ${nameSubject(hold)}?`,
-      text: "Retention, deletion and erasure take what it has kept, unless another hold keeps it.",
+      title: `Release the hold on ${nameSubject(hold)}?`,
+      text: "Its data can then be deleted and erased, unless another hold covers it.",
       label: "Release",
       attributes: { class: "danger" },
       act: () => attempt(() => api.postData("/api/data/hold/release", { holdId: hold.holdId })),
@@ -106,11 +106,11 @@ function createErasure(erasure) {
   const { erasureId, state, reason, requestedBy, requestedAt, doneAt, erased = [], kept = [], problem } = erasure;
   const isDone = state === "done";
   const save = () => saveData(JSON.stringify(erasure, null, 2), `erasure-${erasureId}.json`);
-  const asked = `asked ${formatDate(requestedAt)} by ${requestedBy}${reason ? ` · ${reason}` : ""}`;
+  const asked = `requested ${formatDate(requestedAt)} by ${requestedBy}${reason ? ` · ${reason}` : ""}`;
   return createElement(
     "li",
     {},
-    createElement("h4", {}, nameSubject(erasure), isDone ? null : createMark("goes on", "warn")),
+    createElement("h4", {}, nameSubject(erasure), isDone ? null : createMark("in progress", "warn")),
     createElement("p", { class: "about" }, isDone ? `${asked} · done ${formatDate(doneAt)}` : asked),
     problem ? createElement("p", { class: "problem" }, problem) : null,
     createItems("Erased", erased, ({ name, count }) => `${count} ${spell(name)}`),
@@ -119,9 +119,9 @@ function createErasure(erasure) {
       ? createElement(
           "div",
           { class: "actions" },
-          createButton("Save the receipt", save, {
+          createButton("Save receipt", save, {
             "data-focus": erasureId,
-            "aria-label": `Save the receipt: ${nameSubject(erasure)}`,
+            "aria-label": `Save receipt: ${nameSubject(erasure)}`,
           }),
         )
       : null,
@@ -142,8 +142,8 @@ function createExportForm() {
     const archive = await api.exportData(user.value);
     saveData(archive, `${user.value || "me"}.tar`);
   };
-  const hint = "whose data; empty: your own. Gigabytes are better fetched by headrace data export";
-  return createFoldedForm("Export", [createField("Of user", user, hint)], "Save the archive", submit);
+  const hint = "empty: your own data. For gigabytes, use headrace data export";
+  return createFoldedForm("Export", [createField("Of user", user, hint)], "Save archive", submit);
 }
 
 /** Create a form that names what something is done with; `submit({user | chat | tenant, reason})` does it. */
@@ -153,7 +153,7 @@ function createRequestForm(title, kinds, label, submit, { needsReason = false } 
   const hint = createElement("small", {}, NAME_HINTS.user);
   const what = createSelect("What", kinds, "user", () => (hint.textContent = NAME_HINTS[what.select.value]));
   const field = createElement("label", {}, "Name", hint, name);
-  const why = createField("Reason", reason, "a ticket or a matter, not a story: it is kept");
+  const why = createField("Reason", reason, "a ticket or matter, no details: it is kept");
   const take = () => submit({ [what.select.value]: name.value.trim(), ...(reason.value && { reason: reason.value }) });
   return createFoldedForm(title, [what.element, field, why], label, take);
 }

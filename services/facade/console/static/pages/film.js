@@ -31,7 +31,7 @@ export function createPage() {
   const { element, showProblem } = createFrame(
     {
       title: "Recordings",
-      about: "A recorded run as a film. The file is read in this page and sent nowhere; `headrace record` writes one.",
+      about: "Replay a recorded run. The file is read in this page and is not uploaded; `headrace record` writes one.",
       className: "film",
     },
     createField("Cassette", input),

@@ -22,7 +22,7 @@ const FILTERS = {
   kind: ["Kind", { "": "any", approval: "approvals", form: "forms", question: "questions" }],
   agent: ["Agent", { "": "any" }],
   risk: ["Risk", { "": "any", critical: "critical", high: "high", medium: "medium", low: "low" }],
-  older: ["Waits", { "": "any time", 5: "over 5 minutes", 60: "over an hour", 1440: "over a day" }],
+  older: ["Waiting", { "": "any time", 5: "over 5 minutes", 60: "over an hour", 1440: "over a day" }],
 };
 
 const STEPS = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
@@ -53,7 +53,7 @@ class InboxPage {
     this.back = createButton("Back to the list", () => this.#leaveGate(), { class: "back" });
     const tools = Object.values(this.#choices).map(({ element }) => element);
     const { element, showProblem } = createFrame(
-      { title: "Inbox", about: "Runs that wait for a person.", tools: [...tools, createNotifying()], className: "inbox" },
+      { title: "Inbox", about: "Runs that are waiting for a person.", tools: [...tools, createNotifying()], className: "inbox" },
       createElement(
         "div",
         { class: "panes" },
@@ -131,8 +131,8 @@ class InboxPage {
       this.element.querySelector("h2"),
     );
     const count = waiting.length;
-    const cut = count > shown.length ? ` The ${LISTED_MAX} that wait longest are shown.` : "";
-    const text = count ? `${formatCount(count, "gate")}.${cut}` : "Nothing waits for an answer.";
+    const cut = count > shown.length ? ` Showing the ${LISTED_MAX} longest waiting.` : "";
+    const text = count ? `${formatCount(count, "gate")}.${cut}` : "Nothing is waiting for an answer.";
     if (this.count.textContent !== text) this.count.textContent = text;
   }
 
@@ -151,7 +151,7 @@ class InboxPage {
         },
         createElement("span", {}, showText(`${KINDS[kind] ?? kind}: ${toolName}`)),
         risk ? createElement("span", { class: "risk" }, `${risk} risk`) : null,
-        createElement("small", {}, `${agentKey} · ${requester} · waits ${formatAge(openedAt)}`),
+        createElement("small", {}, `${agentKey} · ${requester} · waiting ${formatAge(openedAt)}`),
       ),
     );
   }
@@ -210,7 +210,7 @@ class InboxPage {
   #closeGate() {
     this.#view = null;
     this.#chosen = "";
-    this.details.replaceChildren(createElement("p", { class: "about" }, "Choose one to see what it asks."));
+    this.details.replaceChildren(createElement("p", { class: "about" }, "Select one to see its request."));
     this.#markChosen();
   }
 

@@ -18,8 +18,8 @@ import * as api from "../server/api.js";
 const SCOPES = {
   ask: "ask agents",
   answer: "answer gates",
-  operate: "operate: see and end all runs",
-  read_content: "read content of others",
+  operate: "operate: see and stop all runs",
+  read_content: "read others' content",
   publish: "publish agents",
   admin: "admin: keys and webhooks",
 };
@@ -29,18 +29,18 @@ const DAY_MS = 86_400_000;
 
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Keys" });
-  const empty = createElement("p", { hidden: true }, "There is none.");
+  const empty = createElement("p", { hidden: true }, "No keys.");
   const secret = createSecretBox(() => element.querySelector("h2"));
   const state = createSelect("Show", STATES, "active", () => load());
   const { element, showProblem } = createFrame(
     {
       title: "Keys",
-      about: "API keys of this tenant. One that is disabled or revoked makes no call any more after five seconds.",
+      about: "API keys of this tenant. A disabled or revoked key stops working within five seconds.",
       tools: [state.element, createButton("Refresh", () => load())],
       className: "keys",
     },
     createForm(async ({ key, secret: text }) => {
-      secret.show(`The key ${key.name} of ${key.user}. It is shown this once.`, { [`Key ${key.name}`]: text });
+      secret.show(`The key ${key.name} of ${key.user}. It is shown only once.`, { [`Key ${key.name}`]: text });
       await load();
     }),
     secret.element,
@@ -88,7 +88,7 @@ export function createPage() {
   function confirmRevocation({ keyId, name, user }) {
     openConfirmation({
       title: `Revoke “${name}”?`,
-      text: `No call of ${user} with this key is taken any more, and its open streams end. It cannot be taken back.`,
+      text: `Calls of ${user} with this key will be refused, and its open streams end. This cannot be undone.`,
       label: "Revoke",
       attributes: { class: "danger" },
       act: () => attempt(() => api.postData("/api/key/revoke", { keyId })),
@@ -101,12 +101,12 @@ export function createPage() {
 function describeLimits({ runsMax, requestsPerMinute }, roles) {
   const parts = [roles.length ? `roles: ${roles.join(", ")}` : "no roles"];
   if (runsMax) parts.push(`${formatCount(runsMax, "run")} at once`);
-  if (requestsPerMinute) parts.push(`${formatCount(requestsPerMinute, "call")} a minute`);
+  if (requestsPerMinute) parts.push(`${formatCount(requestsPerMinute, "call")} per minute`);
   return parts.join(" · ");
 }
 
 function describeTimes({ createdAt, createdBy, expiresAt, revokedAt, revokedBy }) {
-  const parts = [`made ${formatDate(createdAt)} by ${createdBy}`];
+  const parts = [`created ${formatDate(createdAt)} by ${createdBy}`];
   if (expiresAt) parts.push(`${expiresAt > Date.now() ? "expires" : "expired"} ${formatDate(expiresAt)}`);
   if (revokedAt) parts.push(`revoked ${formatDate(revokedAt)} by ${revokedBy}`);
   return parts.join(" · ");
@@ -127,7 +127,7 @@ function createForm(onMade) {
 
   async function submit() {
     const chosen = scopes.filter(({ checked }) => checked).map(({ value }) => value);
-    if (!chosen.length) throw new Error("Choose at least one scope.");
+    if (!chosen.length) throw new Error("Select at least one scope.");
     const given = roles.value.split(/[\s,]+/).filter(Boolean);
     const made = await api.postData("/api/keys", {
       name: name.value,
@@ -145,20 +145,20 @@ function createForm(onMade) {
   return createFoldedForm(
     "New key",
     [
-      createField("Name", name, "what people call it"),
-      createField("User", user, "whose key it is: runs, chats and spending are this user's"),
+      createField("Name", name, "display name"),
+      createField("User", user, "the owner of the key and of its runs, chats and spending"),
       kind.element,
       createElement(
         "div",
         { role: "group", "aria-label": "Scopes" },
         ...scopes.map((input) => createElement("label", { class: "check" }, input, SCOPES[input.value])),
       ),
-      createField("Roles", roles, "with commas between; empty: none"),
+      createField("Roles", roles, "comma-separated; empty: none"),
       createField("Expires", days, "in days; empty: never"),
-      createField("Runs at once", runs, "over all replicas; empty: as many as the tenant may have"),
-      createField("Calls a minute", calls, "over all replicas; empty: no limit"),
+      createField("Concurrent runs", runs, "across all replicas; empty: the tenant's limit"),
+      createField("Calls per minute", calls, "across all replicas; empty: no limit"),
     ],
-    "Make it",
+    "Create",
     submit,
   );
 }

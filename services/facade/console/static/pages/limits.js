@@ -6,21 +6,21 @@ import { createMark, createRow, createTable, replaceItems } from "../elements/pa
 import * as api from "../server/api.js";
 
 const NANO_PER_USD = 1e9;
-const COLUMNS = ["limit", "used", "of", "for each", "state", "said by"];
+const COLUMNS = ["limit", "used", "of", "per", "state", "set by"];
 
 const countFormat = new Intl.NumberFormat();
 const moneyFormat = new Intl.NumberFormat(undefined, { style: "currency", currency: "USD", maximumFractionDigits: 4 });
 
 export function createLimits() {
-  const table = createTable("Limits in force", COLUMNS, []);
+  const table = createTable("Limits", COLUMNS, []);
   const missing = createElement("p", { class: "about", hidden: true });
   const fullAlone = createElement("input", { type: "checkbox", onchange: draw });
   const element = createElement(
     "section",
     {},
-    createElement("h3", {}, "Limits in force"),
-    createElement("p", { class: "about" }, "What holds for you, and what your tenant has used of it."),
-    createElement("label", { class: "choice" }, fullAlone, createElement("span", {}, "only those that are full")),
+    createElement("h3", {}, "Limits"),
+    createElement("p", { class: "about" }, "The limits that apply to you, and how much your tenant has used."),
+    createElement("label", { class: "choice" }, fullAlone, createElement("span", {}, "only full limits")),
     table,
     missing,
   );
@@ -30,7 +30,7 @@ export function createLimits() {
     const found = await api.getData("/api/operator/limits");
     limits = found.limits ?? [];
     missing.hidden = !found.missing?.length;
-    missing.textContent = missing.hidden ? "" : `Did not answer: ${found.missing.join(", ")}.`;
+    missing.textContent = missing.hidden ? "" : `No answer from: ${found.missing.join(", ")}.`;
     draw();
   }
 

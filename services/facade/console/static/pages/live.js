@@ -15,7 +15,7 @@ const MINUTE_MS = 60_000;
 const NANO_PER_USD = 1_000_000_000;
 
 const STATES = {
-  live: "that go on",
+  live: "running or waiting",
   running: "running",
   waiting: "waiting for a person",
   completed: "completed",
@@ -38,7 +38,7 @@ export function createPage() {
   const age = createSelect("Began", AGES, "", changeFilters);
   const user = createElement("input", { type: "text", maxlength: 128, autocomplete: "off", onchange: changeFilters });
   const userField = createElement("label", { class: "choice" }, createElement("span", {}, "User"), user);
-  const stopChosen = createButton("Stop the chosen", () => confirmStop([...chosen]), { class: "danger" });
+  const stopChosen = createButton("Stop selected", () => confirmStop([...chosen]), { class: "danger" });
   const count = createElement("p", { role: "status", class: "about" });
   const outcome = createElement("p", { role: "status" });
   const table = createTable("Runs", ["run", "state", "began", "calls", "tokens", "cost", "replica", ""], []);
@@ -46,7 +46,7 @@ export function createPage() {
   const { element, showProblem } = createFrame(
     {
       title: "Live",
-      about: "Runs of everybody in the tenant.",
+      about: "Runs of all users in the tenant.",
       tools: [state.element, agent.element, userField, age.element, stopChosen],
       className: "live-runs",
     },
@@ -98,7 +98,7 @@ export function createPage() {
     const unfinished = new Set(runs.filter((run) => UNFINISHED.has(run.state)).map(({ runId }) => runId));
     for (const runId of chosen) if (!unfinished.has(runId)) chosen.delete(runId);
     replaceItems(rows, runs.map(createItem), element.querySelector("h2"));
-    const text = nextPageToken ? `The ${LISTED_MAX} that began last.` : `${formatCount(runs.length, "run")}.`;
+    const text = nextPageToken ? `The ${LISTED_MAX} most recent.` : `${formatCount(runs.length, "run")}.`;
     if (count.textContent !== text) count.textContent = text;
     showChosen();
   }
@@ -111,7 +111,7 @@ export function createPage() {
       type: "checkbox",
       checked: chosen.has(runId),
       disabled: !canStop,
-      "aria-label": `Choose ${name}`,
+      "aria-label": `Select ${name}`,
       "data-focus": `${runId}:choose`,
       onchange: ({ target }) => {
         if (target.checked) chosen.add(runId);
@@ -138,13 +138,13 @@ export function createPage() {
 
   function showChosen() {
     stopChosen.disabled = !chosen.size;
-    stopChosen.textContent = chosen.size ? `Stop the chosen (${chosen.size})` : "Stop the chosen";
+    stopChosen.textContent = chosen.size ? `Stop selected (${chosen.size})` : "Stop selected";
   }
 
   function confirmStop(runIds) {
     openConfirmation({
       title: `Stop ${formatCount(runIds.length, "run")}?`,
-      text: "Their users see that they were stopped. What was said so far stays.",
+      text: "Users will see that their runs were stopped. The output so far is kept.",
       label: "Stop",
       attributes: { class: "danger" },
       act: () => stop(runIds),
@@ -171,7 +171,7 @@ export function createPage() {
 
 /** Describe what became of runs that were to be stopped. */
 function describeEnds(ends) {
-  const texts = { cancelling: "stopping", ended: "ended before", not_found: "not found", failed: "not stopped, try again" };
+  const texts = { cancelling: "stopping", ended: "already ended", not_found: "not found", failed: "not stopped, try again" };
   const counts = Object.entries(texts).map(([status, text]) => [ends.filter((end) => end.status === status).length, text]);
   return counts.filter(([number]) => number).map(([number, text]) => `${formatCount(number, "run")} ${text}`).join(", ");
 }

@@ -17,14 +17,14 @@ const NEW = {
 
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Own agents" });
-  const empty = createElement("p", { hidden: true }, "There is none.");
+  const empty = createElement("p", { hidden: true }, "No agents yet.");
   const told = createElement("p", { class: "about", hidden: true });
   const place = createElement("div", {});
   let editor = null;
   const { element, showProblem } = createFrame(
     {
       title: "Own agents",
-      about: "Agents that this tenant keeps beside those of the operator, within what the operator grants.",
+      about: "This tenant's agents, in addition to the operator's and within the operator's grants.",
       tools: [
         createButton("New agent", () => edit({ key: "", version: 0, definition: formatDefinition(NEW) })),
         createButton("Refresh", () => load()),
@@ -49,7 +49,7 @@ export function createPage() {
   }
 
   function createItem({ key, version, updatedAt, updatedBy, problems = [] }) {
-    const state = problems.length ? createMark("not in force", "bad") : createMark(`version ${version}`, "good");
+    const state = problems.length ? createMark("inactive", "bad") : createMark(`version ${version}`, "good");
     const items = problems.map(({ field, rule }) => createElement("li", {}, `${field || "text"}: ${rule}`));
     return createElement(
       "li",

@@ -23,7 +23,7 @@ export function createPage() {
   const limits = createLimits();
   const cards = new Map(); // by provider: what is updated, so that tables stay where they were scrolled to
   const { element, showProblem } = createFrame(
-    { title: "Providers", about: "How calls to models do, in the last minutes.", className: "providers" },
+    { title: "Providers", about: "Health of model calls in the last few minutes.", className: "providers" },
     list,
     createElement("h3", {}, "Replicas"),
     replicas,
@@ -58,10 +58,10 @@ function createCard(key) {
 
   function update(provider) {
     const rows = [
-      ["Under way", formatOf(provider.running, provider.concurrency)],
+      ["In progress", formatOf(provider.running, provider.concurrency)],
       ["Waiting", formatOf(provider.waiting)],
-      ["Requests in a minute", formatOf(provider.minuteRequests, provider.requestsPerMinute)],
-      ["Tokens in a minute", formatOf(provider.minuteTokens, provider.tokensPerMinute)],
+      ["Requests per minute", formatOf(provider.minuteRequests, provider.requestsPerMinute)],
+      ["Tokens per minute", formatOf(provider.minuteTokens, provider.tokensPerMinute)],
     ];
     const terms = rows.flatMap(([term, fact]) => [createElement("dt", {}, term), createElement("dd", {}, fact)]);
     facts.replaceChildren(...terms);

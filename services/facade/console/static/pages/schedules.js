@@ -21,13 +21,13 @@ const OUTCOME_MARKS = { started: "good", failed: "bad", missed: "bad" };
 
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Schedules" });
-  const empty = createElement("p", { hidden: true }, "There is no schedule yet.");
+  const empty = createElement("p", { hidden: true }, "No schedules yet.");
   const secret = createSecretBox(() => element.querySelector("h2"));
   const results = new Map(); // by id: the open results of a schedule
   const { element, showProblem } = createFrame(
     {
       title: "Schedules",
-      about: "Runs that begin at set times, or when another system posts.",
+      about: "Run agents on a schedule, or when another system posts.",
       tools: [createButton("Refresh", () => load())],
       className: "schedules",
     },
@@ -55,7 +55,7 @@ export function createPage() {
   /** Make a secret for a schedule's posts, and show it this once: the server does not tell it again. */
   async function makeSecret(scheduleId) {
     const { schedule, secret: text } = await api.postData("/api/schedule/secret", { scheduleId });
-    secret.show("What is posted to this address is signed with the secret. It is shown this once.", {
+    secret.show("Sign posts to this address with the secret. It is shown only once.", {
       [`Address of ${schedule.name}`]: new URL(`/hooks/${scheduleId}`, location.href).href,
       [`Secret of ${schedule.name}`]: text,
     });
@@ -102,8 +102,8 @@ export function createPage() {
 
   function confirmSecret({ scheduleId, name }) {
     openConfirmation({
-      title: `Give “${name}” a new secret?`,
-      text: "What is signed with the one before is taken for another day.",
+      title: `Rotate the secret of “${name}”?`,
+      text: "The current secret is accepted for one more day.",
       label: "New secret",
       attributes: { class: "primary" },
       act: () => attempt(() => makeSecret(scheduleId)),
@@ -113,7 +113,7 @@ export function createPage() {
   function confirmDeletion({ scheduleId, name }) {
     openConfirmation({
       title: `Delete “${name}”?`,
-      text: "It begins no run any more. Runs that it has begun go on, and their chats stay.",
+      text: "It starts no more runs. Its current runs continue, and their chats are kept.",
       label: "Delete",
       attributes: { class: "danger" },
       act: () => attempt(() => api.deleteData("/api/schedule", { scheduleId })),
@@ -130,10 +130,10 @@ function describeTimes({ cron, timeZone, onceAt, onWebhook, agentKey, overlap })
 }
 
 function describeNext({ nextAt, triggeredAt, paused, onWebhook, postsWaiting }) {
-  if (postsWaiting) return `${postsWaiting} posted, about to begin`;
-  if (triggeredAt) return "a run beside its times is about to begin";
-  if (paused) return "its times pass without runs";
-  return nextAt ? `next ${formatDate(nextAt)}` : onWebhook ? "waits for a post" : "no time is left";
+  if (postsWaiting) return `${postsWaiting} posted, about to start`;
+  if (triggeredAt) return "a triggered run is about to start";
+  if (paused) return "paused";
+  return nextAt ? `next ${formatDate(nextAt)}` : onWebhook ? "waiting for a post" : "no more runs";
 }
 
 /** Describe a firing as nodes: what became of its time, with a link to the chat. */
@@ -158,8 +158,8 @@ function createResults(name, { firings, message }) {
     { class: "results" },
     createElement("p", { class: "message" }, message),
     firings.length
-      ? createTable(`Last results of ${name}`, ["time", "outcome", "what became of it"], rows)
-      : createElement("p", { class: "about" }, "None of its times has come yet."),
+      ? createTable(`Last results of ${name}`, ["time", "outcome", "details"], rows)
+      : createElement("p", { class: "about" }, "It has not run yet."),
   );
 }
 
@@ -172,7 +172,7 @@ function createForm(load, makeSecret) {
   const timeZone = input({ type: "text", maxlength: 64 });
   timeZone.defaultValue = Intl.DateTimeFormat().resolvedOptions().timeZone;
   const onceAt = input({ type: "datetime-local" });
-  const overlap = createSelect("While the last run goes on", { skip: "skip a time", queue: "queue it" }, "skip");
+  const overlap = createSelect("If the previous run is still going", { skip: "skip", queue: "queue" }, "skip");
   const catchUp = createElement("input", { type: "checkbox" });
   const kinds = { cron: "repeated", once: "once", webhook: "when another system posts" };
   const times = createSelect("Times", kinds, "cron", showTimes);
@@ -216,16 +216,16 @@ function createForm(load, makeSecret) {
     "New schedule",
     [
       createField("Agent", agent),
-      createField("What it is asked", message, "{{payload}}: what is posted, as data"),
-      createField("Name", name, "empty: the beginning of what is asked"),
+      createField("Message to the agent", message, "{{payload}}: the posted data"),
+      createField("Name", name, "empty: the beginning of the message"),
       times.element,
       cronField,
       zoneField,
       onceField,
       overlap.element,
-      createElement("label", { class: "check" }, catchUp, "After an outage, begin the last time that was missed"),
+      createElement("label", { class: "check" }, catchUp, "After an outage, start the last missed run"),
     ],
-    "Make it",
+    "Create",
     submit,
   );
   form.querySelector("form").addEventListener("reset", () => setTimeout(showTimes)); // after the fields are reset

@@ -10,7 +10,7 @@ import { removeForeign } from "./tenant_choice.js";
 const GROUPS = { model: "model", agent: "agent", user: "user", key: "API key" };
 const FIELDS = { agent: "agentKey" };
 const RANGES = { 7: "7 days", 30: "30 days", 90: "90 days", 366: "a year" };
-const SCOPES = { own: "you", tenant: "everybody in the tenant" };
+const SCOPES = { own: "you", tenant: "everyone in the tenant" };
 const DEFAULTS = { by: "model", days: "30", of: "own" };
 
 const SERIES_MAX = 6;
@@ -102,7 +102,7 @@ function createChart(usage, sums, field) {
     {},
     createBarChart(label, bars),
     createElement("p", { class: "ends", "aria-hidden": "true" }, ...ends),
-    createElement("figcaption", {}, `${label} (UTC); together ${format(measure(usage.total ?? {}))}`),
+    createElement("figcaption", {}, `${label} (UTC); total ${format(measure(usage.total ?? {}))}`),
   );
   return { chart, days: createDays(label, bars, sums, format) };
 }
@@ -121,7 +121,7 @@ function createDays(label, bars, sums, format) {
   return createElement(
     "details",
     {},
-    createElement("summary", {}, "The days as a table"),
+    createElement("summary", {}, "Show days as a table"),
     createTable(label, ["day", ...names], rows),
   );
 }
@@ -135,7 +135,7 @@ export function createPage() {
   };
   const { element, showProblem } = createFrame(
     {
-      title: "What model calls have cost",
+      title: "Cost of model calls",
       tools: Object.values(selects).map((choice) => choice.element),
       className: "spend",
     },
@@ -186,9 +186,9 @@ export function createPage() {
     const field = FIELDS[group] ?? group;
     const usage = { ...rest, rows };
     const sums = sumByName(rows, field);
-    if (!sums.length) return shown.replaceChildren(createElement("p", {}, "Nothing was spent in these days."));
+    if (!sums.length) return shown.replaceChildren(createElement("p", {}, "No spending in this period."));
     const { chart, days } = createChart(usage, sums, field);
-    const cut = rest.isCut && createElement("p", {}, "There is more than is shown: choose fewer days.");
+    const cut = rest.isCut && createElement("p", {}, "Not everything is shown: choose fewer days.");
     return shown.replaceChildren(chart, createSums(sums, usage.total, GROUPS[group]), days, ...(cut ? [cut] : []));
   }
 

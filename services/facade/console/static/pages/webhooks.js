@@ -29,13 +29,13 @@ const STATE_MARKS = { dead: "bad", waiting: "warn", delivered: "good" };
 
 export function createPage() {
   const list = createElement("ul", { class: "cards", "aria-label": "Webhooks" });
-  const empty = createElement("p", { hidden: true }, "There is no webhook yet.");
+  const empty = createElement("p", { hidden: true }, "No webhooks yet.");
   const secret = createSecretBox(() => element.querySelector("h2"));
   const opened = new Map(); // by id: the open deliveries of a webhook
   const { element, showProblem } = createFrame(
     {
       title: "Webhooks",
-      about: "Other systems that are told what happens in this tenant.",
+      about: "Other systems that receive this tenant's events.",
       tools: [createButton("Refresh", () => load())],
       className: "webhooks",
     },
@@ -67,7 +67,7 @@ export function createPage() {
   /** Show a secret this once: the server does not tell it again. */
   function showSecret({ webhook, secret: text }) {
     if (!text) return;
-    const about = `The secret of ${webhook.name} signs what is sent. It is shown this once.`;
+    const about = `The secret of ${webhook.name} signs its requests. It is shown only once.`;
     secret.show(about, { [`Secret of ${webhook.name}`]: text });
   }
 
@@ -86,7 +86,7 @@ export function createPage() {
         {},
         name,
         paused ? createMark("paused", "warn") : null,
-        full ? createMark("full: new events are left out", "bad") : null,
+        full ? createMark("full: new events are dropped", "bad") : null,
       ),
       createElement("p", { class: "url" }, url),
       createElement("p", { class: "about" }, `${told} · ${agentKeys.length ? agentKeys.join(", ") : "all agents"}`),
@@ -94,7 +94,7 @@ export function createPage() {
         "div",
         { class: "actions" },
         createAction(paused ? "Resume" : "Pause", () => change("/api/webhook", { paused: !paused }), "pause"),
-        createAction("Send a ping", () => change("/api/webhook/ping", {}), "ping"),
+        createAction("Send ping", () => change("/api/webhook/ping", {}), "ping"),
         createAction(isOpen ? "Hide deliveries" : "Deliveries", () => toggleDeliveries(webhook), "deliveries"),
         createAction("New secret", () => confirmRotation(webhook), "secret"),
         createAction("Delete", () => confirmDeletion(webhook), "delete"),
@@ -111,8 +111,8 @@ export function createPage() {
 
   function confirmRotation({ webhookId, name }) {
     openConfirmation({
-      title: `Give “${name}” a new secret?`,
-      text: "The one before signs beside it for a day; any older one no more.",
+      title: `Rotate the secret of “${name}”?`,
+      text: "The current secret also signs for one more day; any older one no longer does.",
       label: "New secret",
       attributes: { class: "primary" },
       act: () => attempt(async () => showSecret(await api.postData("/api/webhook/secret", { webhookId }))),
@@ -122,7 +122,7 @@ export function createPage() {
   function confirmDeletion({ webhookId, name }) {
     openConfirmation({
       title: `Delete “${name}”?`,
-      text: "Its deliveries go with it; what waits is not delivered any more.",
+      text: "Its deliveries are deleted too; waiting ones will not be delivered.",
       label: "Delete",
       attributes: { class: "danger" },
       act: () => attempt(() => api.deleteData("/api/webhook", { webhookId })),
@@ -161,8 +161,8 @@ function createDeliveries(webhookId, name, showProblem) {
       pageSize: 100,
     });
     const parts = deliveries.length
-      ? [createTable(`Deliveries to ${name}`, ["event", "state", "tries", "last answer", ""], deliveries.map(createRow))]
-      : [createElement("p", { class: "about" }, "There are none.")];
+      ? [createTable(`Deliveries to ${name}`, ["event", "state", "attempts", "last response", ""], deliveries.map(createRow))]
+      : [createElement("p", { class: "about" }, "No deliveries.")];
     if (nextPageToken) parts.push(createElement("p", { class: "about" }, "The newest 100 are shown."));
     shown.replaceChildren(...parts);
   }
@@ -183,7 +183,7 @@ function createDeliveries(webhookId, name, showProblem) {
   function replay(events) {
     return attempt(async () => {
       const { count = 0 } = await api.postData("/api/webhook/replay", { webhookId, ...events });
-      note.textContent = `${count} on the way again.`;
+      note.textContent = `${count} queued again.`;
       await load();
     });
   }
@@ -200,7 +200,7 @@ function createForm(onMade) {
   async function submit() {
     const agentKeys = agents.value.split(/[\s,]+/).filter(Boolean);
     const chosen = types.filter(({ checked }) => checked).map(({ value }) => value);
-    if (!chosen.length) throw new Error("Choose at least one type of event.");
+    if (!chosen.length) throw new Error("Select at least one event type.");
     const made = await api.postData("/api/webhooks", {
       url: url.value,
       types: chosen,
@@ -213,16 +213,16 @@ function createForm(onMade) {
   return createFoldedForm(
     "New webhook",
     [
-      createField("URL", url, "https, of the public web, or of a host that the operator has opened"),
+      createField("URL", url, "https, on the public internet or a host that the operator has allowed"),
       createField("Name", name, "empty: the host of its URL"),
       createElement(
         "div",
         { role: "group", "aria-label": "Events" },
         ...types.map((input) => createElement("label", { class: "check" }, input, input.value.replace("headrace.", ""))),
       ),
-      createField("Agents", agents, "keys with commas between; empty: all"),
+      createField("Agents", agents, "comma-separated keys; empty: all"),
     ],
-    "Make it",
+    "Create",
     submit,
   );
 }

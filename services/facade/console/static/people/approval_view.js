@@ -8,18 +8,18 @@ import { formatJson } from "../server/json.js";
 import { submitForm } from "./submission.js";
 
 function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
-  return `To be answered by ${count > 1 ? `${count} of ` : ""}${anyOf.join(" or ")}${notRequester ? ", not by who has asked" : ""}`;
+  return `Can be answered by ${count > 1 ? `${count} of ` : ""}${anyOf.join(" or ")}${notRequester ? ", except the requester" : ""}`;
 }
 
 /** Create what shows all of a call's arguments, however long they are. */
 export function createArguments(label, value) {
-  const text = value === undefined ? "There are none." : showText(formatJson(value));
+  const text = value === undefined ? "None." : showText(formatJson(value));
   return createElement("pre", { class: "arguments", tabindex: 0, role: "group", "aria-label": label }, text);
 }
 
 /** Create the button that approves a call and later ones that the same rules ask about, in its run or chat. */
 function createGrantButton(scope, view) {
-  const title = `Approve, and do not ask again in this ${scope} where the same rule asks about this tool`;
+  const title = `Approve, and do not ask again for this tool and rule in this ${scope}`;
   const label = scope === "chat" ? "For this chat (8 h)" : "For this run";
   return createButton(label, () => view.approve({ grant: scope }), { title });
 }
@@ -83,9 +83,9 @@ export class ApprovalView {
     this.edit.hidden = false;
     this.approving.disabled = false; // all of them are shown
     for (const button of this.granting) button.hidden = true; // these arguments are approved for this call alone
-    const label = "Arguments as a vote has changed them";
+    const label = "Arguments as changed by a vote";
     this.edit.replaceChildren(
-      createElement("p", {}, `${label}; who approves, approves these:`),
+      createElement("p", {}, `${label}; an approval applies to these:`),
       createArguments(label, args),
     );
     if (isOwn) return;
@@ -109,13 +109,13 @@ export class ApprovalView {
       ...this.granting,
       createButton("Edit…", (event) => this.#editArguments(event.target)),
       createButton("Reject", () => this.submitDecision({ decision: "reject" })),
-      createButton("Ask or reply", () => this.#askBack(), { title: "Send the note to who has asked, or is asked" }),
+      createButton("Ask or reply", () => this.#askBack(), { title: "Send the note to the requester, or to those who can answer" }),
     );
     return createElement(
       "fieldset",
       {},
       this.editor,
-      createElement("label", {}, "Note to the model", this.note),
+      createElement("label", {}, "Note for the model", this.note),
       actions,
       this.problem,
     );
@@ -136,9 +136,9 @@ export class ApprovalView {
   /** Create what shows arguments that are too long for the page; until then nothing approves them. */
   #createOpening(chars) {
     for (const button of [this.approving, ...this.granting]) button.disabled = true;
-    const what = `The arguments have ${formatCount(chars, "character")}, of which some are not shown here.`;
-    const button = createButton("Show all of them", () => this.#openArguments(button));
-    return createElement("div", {}, createElement("p", {}, `${what} They can be approved once they are.`), button);
+    const what = `The arguments have ${formatCount(chars, "character")}, some of which are not shown.`;
+    const button = createButton("Show all", () => this.#openArguments(button));
+    return createElement("div", {}, createElement("p", {}, `${what} Show all of them to approve.`), button);
   }
 
   async #openArguments(button) {
@@ -165,7 +165,7 @@ export class ApprovalView {
       const edited = parseJson(this.arguments.value);
       this.submitDecision({ decision: "edit", arguments: edited });
     } catch (error) {
-      this.problem.textContent = `The arguments are no valid JSON: ${error.message}`;
+      this.problem.textContent = `The arguments are not valid JSON: ${error.message}`;
       this.arguments.focus();
     }
   }
@@ -173,13 +173,13 @@ export class ApprovalView {
   async #askBack() {
     const note = this.note.value.trim();
     if (!note) {
-      this.problem.textContent = "Write the question or the reply as the note.";
+      this.problem.textContent = "Enter the question or reply as the note.";
       this.note.focus();
       return;
     }
     try {
       const { status } = await this.askBack(note);
-      this.problem.textContent = status === "closed" ? "Too late: the run waits no more." : "Sent; it stays open.";
+      this.problem.textContent = status === "closed" ? "Too late: the run is no longer waiting." : "Sent; it stays open.";
       this.note.value = "";
     } catch (error) {
       this.problem.textContent = error.message;

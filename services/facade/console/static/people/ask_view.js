@@ -14,12 +14,12 @@ export function createAskForm({ server = "", message = "", schema, url, authoriz
     { class: "ask" },
     createElement("p", {}, showText(`The server ${server} asks: ${message}`)),
     url
-      ? createElement("p", {}, "It sends you to ", createPlace(url, authorizes))
+      ? createElement("p", {}, "Open ", createPlace(url, authorizes))
       : createForm("", schema ?? null, {}, submit),
     createElement(
       "div",
       { class: "actions" },
-      url ? createButton("I have done it there", () => send({ done: true })) : null,
+      url ? createButton("Done", () => send({ done: true })) : null,
       createButton("Decline", () => send({ cancelled: true })),
     ),
     trouble,

@@ -10,7 +10,7 @@ export function createAuthorizationList() {
     load: api.listAuthorizations,
     describe({ server, issuer, authorizedAt, expiresAt, renewable, inUse }) {
       const lasts = expiresAt && !renewable ? ` · until ${formatDate(expiresAt)}` : "";
-      const title = inUse ? server : `${server}, which is not in use`;
+      const title = inUse ? server : `${server} (not in use)`;
       return { title, about: `by ${issuer} · since ${formatDate(authorizedAt)}${lasts}`, name: server };
     },
     revoke: ({ server }) => api.revokeAuthorization(server),

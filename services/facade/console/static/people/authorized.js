@@ -10,12 +10,12 @@ const given = { state: query.get("state"), code: query.get("code"), issuer: quer
 /** Keep the authorization, and say how that went. */
 async function complete() {
   if (!given.state) {
-    outcome.textContent = "There is no authorization in this address.";
+    outcome.textContent = "This address has no authorization.";
     return;
   }
   try {
     const { server } = await completeAuthorization(given);
-    outcome.textContent = `Headrace may use ${server} for you now. Say so where you were asked.`;
+    outcome.textContent = `Headrace can now use ${server} for you. Continue in the page that asked.`;
   } catch (error) {
     outcome.textContent = error.message;
     if (error.status === 401) return; // signing in loads the address again

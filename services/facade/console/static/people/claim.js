@@ -94,7 +94,7 @@ export class Claim {
     this.element.textContent = "";
     if (!isElsewhere) return;
     const { by, until } = this.#others;
-    this.element.append(`Being answered by ${by} until ${formatTime(until)}, in another page.`);
+    this.element.append(`Being answered by ${by} until ${formatTime(until)}, on another page.`);
     this.#takeover = setTimeout(() => this.#offer(), until - Date.now());
   }
 
@@ -105,7 +105,7 @@ export class Claim {
       this.#showOthers();
       this.#form.querySelector("input, textarea, select, iframe")?.focus();
     };
-    this.element.replaceChildren("Nobody answers it any more. ", createButton("Take over", takeOver));
+    this.element.replaceChildren("No one is answering it now. ", createButton("Take over", takeOver));
   }
 
   get #isBlocked() {

@@ -5,7 +5,7 @@ import { createField } from "../elements/page.js";
 import { showText } from "../elements/shown_text.js";
 import { submitForm } from "./submission.js";
 
-const PROBLEMS = { missing: "It is missing.", refused: "The one that was supplied was refused." };
+const PROBLEMS = { missing: "The credential is missing.", refused: "The supplied credential was refused." };
 
 /** Create the form for `need`, a CredentialNeed; `submit(payload)` sends the answer. */
 export function createCredentialForm({ name = "", description = "", obtain, problem }, submit) {
@@ -19,13 +19,13 @@ export function createCredentialForm({ name = "", description = "", obtain, prob
     "fieldset",
     {},
     createElement("p", {}, showText(`${PROBLEMS[problem] ?? ""} ${description}`.trim())),
-    obtain ? createElement("p", {}, "To be had at ", createPlace(obtain)) : null,
-    createField(`Credential ${name}`, secret, "It is kept for this run alone, in memory, and shown to nobody."),
+    obtain ? createElement("p", {}, "Get it at ", createPlace(obtain)) : null,
+    createField(`Credential ${name}`, secret, "Kept in memory for this run only, and never shown."),
     createElement(
       "div",
       { class: "actions" },
-      createElement("button", { type: "submit", class: "primary" }, "Supply it"),
-      createButton("Go on without it", () => send({ decision: "reject" })),
+      createElement("button", { type: "submit", class: "primary" }, "Submit"),
+      createButton("Continue without it", () => send({ decision: "reject" })),
     ),
     trouble,
   );

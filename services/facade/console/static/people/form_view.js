@@ -20,7 +20,7 @@ function buildForm(fields, read, submit) {
   const actions = createElement(
     "div",
     { class: "actions" },
-    createElement("button", { type: "submit", class: "primary" }, "Send"),
+    createElement("button", { type: "submit", class: "primary" }, "Submit"),
   );
   const fieldset = createElement("fieldset", {}, ...fields, actions, problem);
   const onsubmit = (event) => {
@@ -148,7 +148,7 @@ function createJsonForm(view, params, submit) {
   answer.value = "{}";
   const read = () => parseField("Answer", answer.value);
   const about = subject
-    ? createElement("pre", { tabindex: "0", role: "group", "aria-label": "What is asked" }, showText(formatJson(subject)))
+    ? createElement("pre", { tabindex: "0", role: "group", "aria-label": "Request" }, showText(formatJson(subject)))
     : null;
   return buildForm([about, createElement("label", {}, "Answer (JSON)", answer)], read, submit);
 }

@@ -18,8 +18,8 @@ import { KINDS } from "./waiting_gates.js";
 const LABEL = "Arguments of the call";
 
 const STATES = {
-  expired: "Nobody has answered in time.",
-  cancelled: "The run has ended before an answer.",
+  expired: "No one answered in time.",
+  cancelled: "The run ended before an answer.",
 };
 
 export class GateView {
@@ -36,7 +36,7 @@ export class GateView {
     this.outcome = createElement("p", { role: "status", class: "outcome" });
     this.element = createElement(
       "section",
-      { class: "gate", "aria-label": "The chosen one" },
+      { class: "gate", "aria-label": "Selected gate" },
       this.heading,
       createFacts(gate, isOwn),
       ...(gate.kind === "approval" ? [createElement("h4", {}, LABEL), createArguments(LABEL, gate.arguments)] : []),
@@ -94,11 +94,11 @@ export class GateView {
 function createFacts({ agentKey, requester, openedAt, expiresAt, chatId, runId }, isOwn) {
   const facts = [
     ["Agent", agentKey],
-    ["Asked by", requester],
-    ["Waits since", `${formatDate(openedAt)} (${formatAge(openedAt)})`],
+    ["Requested by", requester],
+    ["Waiting since", `${formatDate(openedAt)} (${formatAge(openedAt)})`],
     ["Until", formatDate(expiresAt)],
   ];
-  if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId }) }, "Open it")]);
+  if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId }) }, "Open")]);
   return createElement(
     "dl",
     {},

@@ -8,7 +8,7 @@ const LISTED_MAX = 50;
 
 export function createGrantList() {
   return new RevocableList({
-    title: "Approved ahead",
+    title: "Approved in advance",
     load: () => api.listGrants({ pageSize: LISTED_MAX }),
     describe({ scope, toolName, grounds, requester, madeBy, expiresAt }) {
       const lasts = expiresAt ? `until ${formatDate(expiresAt)}` : "until its run ends";

@@ -2,10 +2,10 @@
 
 const STATUS_TEXTS = {
   accepted: "Sent.",
-  voted: "Sent. Others must approve too.",
-  duplicate: "Somebody else has answered first.",
-  expired: "Too late: the run waits no more.",
-  unmatched: "The run does not wait for this.",
+  voted: "Sent. More approvals are required.",
+  duplicate: "Someone else answered first.",
+  expired: "Too late: the run is no longer waiting.",
+  unmatched: "The run is not waiting for this.",
 };
 
 /** Call `submit`, which returns a SubmitResponse, with `fieldset` disabled, and show the outcome in `problem`. */

@@ -44,9 +44,9 @@ export const LINE_BUILDERS = {
   "request.steer": (event) => createLine("steered", createElement("strong", {}, "You added: "), event.message),
   "gate.step": createStepLine,
   "grant.make": ({ toolName, scope, madeBy, grantId }) =>
-    createLine("gate-step", `approved ahead by ${madeBy.join(", ")}: ${showText(toolName)}, for this ${scope} (${grantId})`),
+    createLine("gate-step", `approved in advance by ${madeBy.join(", ")}: ${showText(toolName)}, for this ${scope} (${grantId})`),
   "grant.use": ({ toolName, grantId }) =>
-    createLine("gate-step", `${showText(toolName)} runs without a question, as it was approved ahead (${grantId})`),
+    createLine("gate-step", `${showText(toolName)} runs without asking: it was approved in advance (${grantId})`),
   "compaction.start": () => createLine("compaction", "Waiting for a summary of the older messages…"),
   "compaction.complete": (event) =>
     createLine("compaction", `Older messages were summarised: ${formatTokenChange(event)}`),
@@ -56,5 +56,5 @@ export const LINE_BUILDERS = {
       `The summary failed (${event.reason}); the oldest messages were left out: ${formatTokenChange(event)}`,
     ),
   "compaction.fail": (event) => createLine("compaction", `Nothing was summarised: ${event.reason}`),
-  "attempt.reset": (event) => createLine("notice", `What was said last is being tried again: ${event.reason}`),
+  "attempt.reset": (event) => createLine("notice", `Retrying the last output: ${event.reason}`),
 };

@@ -5,7 +5,7 @@ import { RunView } from "./run_view.js";
 /** Actions of a run that is a recording: nothing can be done with it. */
 const ACTIONS = {
   isRecorded: true,
-  submit: () => Promise.reject(new Error("This is a recording: nobody waits for an answer.")),
+  submit: () => Promise.reject(new Error("This is a recording: it takes no answers.")),
 };
 
 const TICK_MS = 1000; // between two pictures where people want no motion

@@ -6,11 +6,11 @@ import { formatBudget, formatUsage } from "../elements/format.js";
 import { scheduleForFrame } from "../elements/redraw.js";
 
 const REASONS = {
-  length: "The answer was cut off: it reached its greatest length.",
+  length: "The answer was cut off: it reached its maximum length.",
   content_filter: "The provider's content filter stopped the answer.",
   budget: "The run's budget was used up.",
-  steps: "The run reached its greatest number of steps.",
-  stuck: "The model repeated itself; the answer is from what was known.",
+  steps: "The run reached its maximum number of steps.",
+  stuck: "The model repeated itself; the answer uses what was known so far.",
 };
 
 /** Tell whether a message asks for a compaction: no model is shown it, and no answer follows. */
@@ -85,7 +85,7 @@ export class RunEnd {
     const pins = isCommand(run.message)
       ? []
       : [this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer")];
-    return [...pins, createButton("Go back", () => run.actions.goBack(run), { class: "quiet" })];
+    return [...pins, createButton("Revert", () => run.actions.goBack(run), { class: "quiet" })];
   }
 
   #createPinButton(role, name) {

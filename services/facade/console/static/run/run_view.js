@@ -152,7 +152,7 @@ export class RunView {
     this.#prompts.set(event.gateId, prompt);
     tool?.expand();
     (tool?.prompts ?? this.scopes.getBody(event)).append(prompt);
-    scheduleForFrame(() => this.isLive && prompt.isConnected && announceText(event.need ? "A tool needs a credential of yours." : "A tool asks you."));
+    scheduleForFrame(() => this.isLive && prompt.isConnected && announceText(event.need ? "A tool needs a credential from you." : "A tool has a question for you."));
   }
 
   #closeGate(event) {
@@ -274,7 +274,7 @@ export class RunView {
     // This waits for a frame because the next event of a replayed run may be the answer.
     scheduleForFrame(() => {
       if (!isWaiting()) return;
-      announceText(`${name} asks you for an answer.`);
+      announceText(`${name} needs your answer.`);
       showViewport(view.prompts, { viewportKey: view.viewportKey, toolName: name, params, isWaiting, claim }, submit);
     });
   }

@@ -6,7 +6,7 @@ import { formatJson, formatJsonText } from "../server/json.js";
 import { PlainText } from "../elements/plain_text.js";
 import { shortenLine, showText } from "../elements/shown_text.js";
 
-const STATES = { writing: "is being called", running: "running", done: "done", failed: "failed" };
+const STATES = { writing: "being called", running: "running", done: "done", failed: "failed" };
 const OUTPUT_CHARS_MAX = 200_000; // kept in memory; a longer output is an artifact
 
 export class ToolView {
