@@ -1,4 +1,4 @@
-"""Prints the contract's OpenAPI document: `make build/openapi.json`."""
+"""Prints the OpenAPI document of the contract, which the Makefile writes to build/openapi.json."""
 
 import sys
 
