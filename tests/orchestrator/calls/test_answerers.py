@@ -100,19 +100,13 @@ async def test_an_answer_that_another_process_has_accepted_is_repeated_to_this_o
 
         async def add_answered(request: memory_pb2.AppendRequest) -> None:
             for opened in [line for line in request.lines if line.event.event.HasField("gate_open")]:
-                for payload in (
-                    {"gate_open": opened.event.event.gate_open},
-                    {"request_submit": agent_pb2.RequestSubmit(request_id="r", by="cleo", payload=APPROVE)},
-                    {"gate_close": agent_pb2.GateClose(state="answered", answered_by="cleo")},
-                ):
-                    line = request.lines.add()
-                    line.CopyFrom(opened)
-                    line.event.event.MergeFrom(agent_pb2.AgentDelta(**payload))
-                    stored = line.event.event
-                    if stored.HasField("request_submit"):
-                        stored.request_submit.tool_id = "t_other"
-                    else:
-                        getattr(stored, str(stored.WhichOneof("payload"))).gate_id = "t_other"
+                submit = agent_pb2.RequestSubmit(tool_id="t_other", request_id="r", by="cleo", payload=APPROVE)
+                close = agent_pb2.GateClose(gate_id="t_other", state="answered", answered_by="cleo")
+                lines = [memory_pb2.LogLine.FromString(opened.SerializeToString()) for _ in range(3)]
+                lines[0].event.event.gate_open.gate_id = "t_other"
+                lines[1].event.event.request_submit.CopyFrom(submit)
+                lines[2].event.event.gate_close.CopyFrom(close)
+                request.lines.extend(lines)
 
         suite.memory.before = add_answered
         async with reading_run(suite.client) as (gate, _, _):
