@@ -44,7 +44,7 @@ async def test_a_process_that_does_not_begin_at_once_is_given_up_all_the_same(tm
     """On a slow machine three deaths take longer than any window."""
     supervised = child(tmp_path, "import sys, time; time.sleep(4); sys.exit(1)")
     async with asyncio.timeout(100):
-        with pytest.raises(CannotStart, match="it said nothing"):
+        with pytest.raises(CannotStart, match="it logged nothing"):
             await supervised.supervise()
 
 
