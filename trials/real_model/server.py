@@ -86,7 +86,9 @@ async def serving_model(slot_tokens: int, template: Path = TEMPLATE) -> AsyncGen
         async with asyncio.timeout(READY_S):
             url = (await process.stdout.readline()).decode().strip()
         assert url, f"the server has not started: {BUILD}/llama_cpp.log says why"
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
+        # The model's server closes idle connections: each request gets a new one.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as http:
             server = RealServer(url, http)
             async with _serving_proxy(server):
                 yield server
