@@ -31,33 +31,8 @@ def test_it_needs_what_the_light_client_brings_and_nothing_more() -> None:
     assert {name for name in ours if not name.startswith("headrace.v1.")} == {
         f"headrace.{name}"
         for name in (
-            *(
-                "calls",
-                "calls.audit",
-                "calls.agents",
-                "calls.chat_pages",
-                "calls.chats",
-                "calls.data",
-                "calls.facts",
-                "calls.gates",
-                "calls.keys",
-                "calls.operators",
-                "calls.schedules",
-                "calls.spend",
-            ),
-            *(
-                "calls.unary",
-                "calls.webhooks",
-                "client",
-                "errors",
-                "event_json",
-                "regular_files",
-                "run_stream",
-                "runs",
-                "runs.fold",
-                "runs.parts",
-            ),
-            *("streams", "tls", "v1"),
+            *("call_arguments", "calls", "chat_pages", "client", "contract", "errors", "event_json", "regular_files"),
+            *("run_stream", "runs", "runs.fold", "runs.parts", "streams", "tls", "v1"),
         )
     }
     assert not {"msgspec", "orjson", "click", "aiohttp", "pydantic"} & set(printed.split())

@@ -81,7 +81,7 @@ ROOMS = {
     "services/tools": (
         *(
             ".",
-            "owned.py",
+            "user_data.py",
             "execution",
             "catalogue",
             "builtin",
@@ -103,7 +103,7 @@ ROOMS = {
             "openai_api/chat_completions",
             "openai_api/responses",
             "openai_api",
-            "faces",
+            "adapters",
         ),
         *(
             "handlers",

@@ -11,7 +11,7 @@ OURS = [file for file in FILES if not re.search(r"_pb2(_grpc)?\.py$", str(file))
 
 MODULES_MAX = 900
 
-HELPERS_PER_1000_LINES_MAX = 2.5
+HELPERS_PER_1000_LINES_MAX = 2.7
 """Private functions of at most five lines with one caller. The name of most says no more than their body, which then
 belongs where it is called. Callbacks, entries of tables and methods for subclasses are among them."""
 
@@ -20,7 +20,6 @@ ATTRIBUTES_MAX = 15
 ATTRIBUTES_LEFT = {
     # A field for each column, or each member of what is stored or sent.
     "headrace/cli/evaluation/result.py: Result": 17,
-    "headrace/cli/operating/keys.py: Key": 17,
     "services/memory/log/chat_info.py: ChatInfo": 17,
     "services/memory/log/chat_info.py: RunInfo": 20,
     "services/memory/log/messages.py: StoredMessage": 22,

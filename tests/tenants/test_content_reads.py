@@ -17,7 +17,7 @@ from tests.support.tenants.suite import ADA, KEY_OF_OLGA, KEYS, TIMEOUT_S, Tenan
 
 
 async def read_file(suite: TenantSuite, key: str, chat_id: str) -> None:
-    async with open_channel(suite.addresses["ToolService"]) as channel:
+    async with open_channel(suite.addresses["tools"]) as channel:
         stub: Any = tools_pb2_grpc.ToolServiceStub(channel)
         request = tools_pb2.ReadFileRequest(chat_id=chat_id, path="uploads/notes.txt")
         with rpc_errors():

@@ -71,14 +71,14 @@ class Stage:
 @asynccontextmanager
 async def stage(folder: Path) -> AsyncGenerator[Stage]:
     async with asyncio.timeout(TIMEOUT_S), serving_tenants(folder) as suite, AsyncExitStack() as stack:
-        replicas = [suite.addresses["AgentService"]]
+        replicas = [suite.addresses["orchestrator"]]
         for _ in range(2):
             other = Config(
                 server=ServerSettings(listen="127.0.0.1:0", drain_s=0, auth=suite.settings),
                 config_dir=folder,
-                llm_gateway_address=suite.addresses["LlmService"],
-                memory_address=suite.addresses["MemoryService"],
-                tools_address=suite.addresses["ToolService"],
+                llm_gateway_address=suite.addresses["llm_gateway"],
+                memory_address=suite.addresses["memory"],
+                tools_address=suite.addresses["tools"],
             )
             replicas.append((await stack.enter_async_context(orchestrator(other))).addresses[0])
         yield Stage(suite, replicas)
