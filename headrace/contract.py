@@ -6,8 +6,10 @@ automatically.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from importlib import import_module
+from functools import cache
+from importlib import import_module, resources
 from pkgutil import iter_modules
 from typing import Any
 
@@ -94,3 +96,13 @@ SERVICES: dict[str, ServiceDescriptor] = {
 
 RPCS: dict[str, Rpc] = {rpc.path: rpc for service in SERVICES.values() for rpc in map(_read_rpc, service.methods)}
 """RPCs by path."""
+
+
+def find_comment(full_name: str) -> str:
+    """Return the proto's comment of a message, field or RPC; empty if it has none."""
+    return _load_comments().get(full_name, "")
+
+
+@cache
+def _load_comments() -> dict[str, str]:
+    return json.loads((resources.files("headrace.v1") / "comments.json").read_bytes())

@@ -7,11 +7,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from headrace.cli import main as COMMAND_LINE
-from headrace.contract import FILES, RPCS, SERVICES
+from headrace.contract import FILES, RPCS, SERVICES, find_comment
 from headrace.errors import BY_REASON
 from headrace.v1 import agent_pb2, tools_pb2
 from services.facade.config import Config as FacadeConfig
-from services.facade.openapi.comments import find_comment
 from services.facade.proto_routes import Route, load_routes
 from services.facade.responses.envelope import HTTP_STATUS
 from services.llm_gateway.config import Config as LlmGatewayConfig

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import cache
-from importlib import resources
 from typing import Any, TypeAlias
 
 import click
-import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.printing import Instant
 from headrace.cli.run_view.tables import Column, print_message, print_rows
-from headrace.contract import RPCS, Rpc
+from headrace.contract import RPCS, find_comment
 from headrace.v1 import common_pb2
 
 Show: TypeAlias = Callable[[Any], None]
@@ -96,9 +93,16 @@ def add_command(
 
         asyncio.run(send_all())
 
-    params = [*(_make_argument(field, field.name in named, field.name == each) for field in positional), *own_options]
-    params += [_make_option(field) for field in others]
-    command = click.command(name, params=[*params], help=_describe(rpc, about))(url_option(run))
+    params: list[click.Parameter] = []
+    for field in positional:
+        count = -1 if field.is_repeated or field.name == each else 1
+        kind, is_required = _find_type(field), field.name in named
+        params.append(click.Argument([_name_parameter(field)], nargs=count, required=is_required, type=kind))
+    params += [*own_options, *map(_make_option, others)]
+    about = about or _comment(rpc.descriptor.full_name)
+    if rpc.scope not in _PRIVATE_SCOPES and "scope" not in about:
+        about += f"\n\nNeeds a credential with the scope {rpc.scope}."
+    command = click.command(name, params=params, help=about)(url_option(run))
     if group is not None:
         group.add_command(command)
     return command
@@ -106,10 +110,23 @@ def add_command(
 
 def list_rows(*columns: Column) -> Show:
     """Show the list in a response as a table."""
+    return _show_list(lambda rows: print_rows(rows, columns))
 
+
+def show_each(print_item: Callable[[Any], None]) -> Show:
+    """Show the items of the list in a response, one after the other."""
+
+    def print_items(items: Any) -> None:
+        for item in items:
+            print_item(item)
+
+    return _show_list(print_items)
+
+
+def _show_list(print_items: Callable[[Any], None]) -> Show:
     def show(response: Any) -> None:
         name = next(field.name for field in response.DESCRIPTOR.fields if field.is_repeated and field.message_type)
-        print_rows(getattr(response, name), columns)
+        print_items(getattr(response, name))
         if getattr(response, "next_page_token", ""):
             click.echo("there are more; --count shows more", err=True)
 
@@ -148,11 +165,6 @@ def make_flag(flag: str, field: str, value: Any, about: str) -> click.Option:
 def _get_message(response: Any) -> Any:
     messages = [field.name for field in response.DESCRIPTOR.fields if field.message_type and not field.is_repeated]
     return getattr(response, messages[0]) if len(messages) == 1 else response
-
-
-def _make_argument(field: FieldDescriptor, is_required: bool, is_for_each: bool) -> click.Argument:
-    several = -1 if field.is_repeated or is_for_each else 1
-    return click.Argument([_name_parameter(field)], nargs=several, required=is_required, type=_find_type(field))
 
 
 def _name_parameter(field: FieldDescriptor) -> str:
@@ -196,18 +208,6 @@ def _rules(field: FieldDescriptor) -> common_pb2.FieldRules:
     return field.GetOptions().Extensions[common_pb2.rules]
 
 
-def _describe(rpc: Rpc, about: str) -> str:
-    text = about or _comment(rpc.descriptor.full_name)
-    is_said = rpc.scope in _PRIVATE_SCOPES or "scope" in text
-    return text if is_said else f"{text}\n\nNeeds a credential with the scope {rpc.scope}."
-
-
 def _comment(name: str) -> str:
     """Return the first paragraph of what the proto says of a field or an RPC."""
-    return " ".join(_load_comments().get(name, "").partition("\n\n")[0].replace("`", "").split())
-
-
-@cache
-def _load_comments() -> dict[str, str]:
-    text = (resources.files("headrace.v1") / "comments.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, str])
+    return " ".join(find_comment(name).partition("\n\n")[0].replace("`", "").split())

@@ -8,7 +8,6 @@ The comments are those of the protos. It needs ruff.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -22,9 +21,8 @@ PACKAGE = Path(__file__).parents[2] / "headrace"
 sys.path.insert(0, str(PACKAGE.parent))
 
 from headrace.call_arguments import Argument, list_arguments  # noqa: E402
-from headrace.contract import RPCS, Rpc  # noqa: E402
+from headrace.contract import RPCS, Rpc, find_comment  # noqa: E402
 
-COMMENTS = json.loads((PACKAGE / "v1" / "comments.json").read_text())
 TYPES = {
     FieldDescriptor.CPPTYPE_BOOL: "bool",
     FieldDescriptor.CPPTYPE_DOUBLE: "float",
@@ -70,7 +68,7 @@ def write_call(rpc: Rpc, *, is_async: bool) -> str:
         returned = f"Abstract{'Async' * is_async}ContextManager[{iterated}]"
     is_coroutine = is_async and not rpc.descriptor.server_streaming
     head = f"    {'async ' * is_coroutine}def {rpc.client.name}({', '.join(words)}) -> {returned}:"
-    return f'{head}\n        """{write_comment(COMMENTS[rpc.descriptor.full_name])}"""'
+    return f'{head}\n        """{write_comment(find_comment(rpc.descriptor.full_name))}"""'
 
 
 def write_argument(argument: Argument) -> str:

@@ -15,14 +15,6 @@ PING_S, LOOK_S = 20, 0.5
 """How long a ping is waited for, and the time between looks."""
 
 
-def _list_agents(webhook: webhook_pb2.Webhook) -> str:
-    return ",".join(webhook.agent_keys) or "all"
-
-
-def _describe_state(webhook: webhook_pb2.Webhook) -> str:
-    return " ".join(["paused" if webhook.paused else "active", *["full"] * webhook.full])
-
-
 webhooks = click.Group("webhooks", help="Post events to other systems.")
 
 add_command(
@@ -30,8 +22,10 @@ add_command(
     "list",
     "WebhookService/ListWebhooks",
     list_rows(
-        *("webhook_id:id", "url", "types", ("agents", _list_agents)),
-        *(("state", _describe_state), "name"),
+        *("webhook_id:id", "url", "types"),
+        ("agents", lambda webhook: ",".join(webhook.agent_keys) or "all"),
+        ("state", lambda webhook: ("paused" if webhook.paused else "active") + " full" * webhook.full),
+        "name",
     ),
 )
 add_command(

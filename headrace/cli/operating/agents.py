@@ -15,7 +15,7 @@ from headrace.cli.facade.options import url_option
 from headrace.cli.rpc_commands import add_command, list_rows, show_fields
 from headrace.cli.run_view.lists import print_agents
 from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.tables import NONE, print_rows
+from headrace.cli.run_view.tables import NONE, Column, print_rows
 from headrace.v1 import agent_pb2
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
@@ -34,13 +34,14 @@ def agents(context: click.Context, url: str, tag: str | None, problems: bool) ->
         asyncio.run(print_agents(url, tag))
         return
     refused = make_request(url, lambda facade: facade.send(agent_pb2.ListAgentProblemsRequest())).problems
-    print_rows(refused, ("file", "agent_key", ("in force", _name_version), "problem"))
+    columns: tuple[Column, ...] = (
+        *("file", "agent_key"),
+        ("in force", lambda problem: "last good version" if problem.file and problem.agent_key else NONE),
+        "problem",
+    )
+    print_rows(refused, columns)
     if not refused:
         click.echo("every file is in force")
-
-
-def _name_version(problem: agent_pb2.AgentProblem) -> str:
-    return "last good version" if problem.file and problem.agent_key else NONE
 
 
 def _show_changes(response: agent_pb2.DiffAgentVersionsResponse) -> None:
@@ -55,10 +56,6 @@ def _show_changes(response: agent_pb2.DiffAgentVersionsResponse) -> None:
 
 def _describe_problem(problem: agent_pb2.DefinitionProblem, place: str = "") -> str:
     return f"{'warning: ' if problem.is_warning else ''}{problem.field or place}: {problem.rule}"
-
-
-def _describe_state(agent: agent_pb2.StoredAgent) -> str:
-    return "; ".join(map(_describe_problem, agent.problems)) or "in force"
 
 
 add_command(
@@ -80,7 +77,10 @@ add_command(
     agents,
     "stored",
     "AgentService/ListStoredAgents",
-    list_rows("key", "version", "updated_at:put", "updated_by:by", ("state", _describe_state)),
+    list_rows(
+        *("key", "version", "updated_at:put", "updated_by:by"),
+        ("state", lambda agent: "; ".join(map(_describe_problem, agent.problems)) or "in force"),
+    ),
 )
 add_command(
     agents,

@@ -19,16 +19,17 @@ def _format_number(limit: limits_pb2.Limit, name: Literal["used", "value"]) -> s
     return f"{number / NANO_PER_USD:g}" if limit.unit == "nano_usd" else str(number)
 
 
-def _format_unit(limit: limits_pb2.Limit) -> str:
-    period = f" in {limit.period_ms / 1000:g} s" if limit.period_ms else ""
-    return f"{'usd' if limit.unit == 'nano_usd' else limit.unit}{period}"
-
-
 COLUMNS: tuple[Column, ...] = (
     ("limit", lambda limit: f"{limit.name} {limit.subject}"),
     ("used", lambda limit: _format_number(limit, "used")),
     ("of", lambda limit: _format_number(limit, "value")),
-    ("unit", _format_unit),
+    (
+        "unit",
+        lambda limit: (
+            ("usd" if limit.unit == "nano_usd" else limit.unit)
+            + (f" in {limit.period_ms / 1000:g} s" if limit.period_ms else "")
+        ),
+    ),
     "per",
     ("state", lambda limit: "full" if limit.is_full else "open"),
     "opens_at",

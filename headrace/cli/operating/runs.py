@@ -47,13 +47,10 @@ def _make_filter(
     )
 
 
-def _describe_state(run: operator_pb2.OperatorRun) -> str:
-    return f"{run.state} ({run.reason})" if run.reason else run.state
-
-
 _show_runs = list_rows(
-    *("run_id", "began_at", ("state", _describe_state), "user", "agent_key"),
-    *("cost_nano_usd:usd", "model_calls:calls", "owner"),
+    *("run_id", "began_at"),
+    ("state", lambda run: f"{run.state} ({run.reason})" if run.reason else run.state),
+    *("user", "agent_key", "cost_nano_usd:usd", "model_calls:calls", "owner"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import click
@@ -52,9 +53,11 @@ def print_rows(rows: Sequence[Any], columns: Iterable[Column] = ()) -> None:
         else:
             path, _, name = column.partition(":")
             name = name or _name_field(path)
-            found = [_find_field(row, path) for row in rows]
-            cells.append([_format_field(message, field) for message, field in found])
-            if _is_number(found[0][1]):
+            *parents, leaf = path.split(".")
+            messages = [reduce(getattr, parents, row) for row in rows]
+            field = messages[0].DESCRIPTOR.fields_by_name[leaf]
+            cells.append([_format_field(message, field) for message in messages])
+            if _is_number(field):
                 right.add(name)
         head.append(name)
     print_table(head, [*zip(*cells, strict=True)], right=right)
@@ -79,13 +82,6 @@ def _clean_cell(text: str) -> str:
 
 def _print_line(line: str) -> None:
     click.echo(isolate(line) if sys.stdout.isatty() else line)
-
-
-def _find_field(message: Any, path: str) -> tuple[Any, FieldDescriptor]:
-    *parents, name = path.split(".")
-    for parent in parents:
-        message = getattr(message, parent)
-    return message, message.DESCRIPTOR.fields_by_name[name]
 
 
 def _name_field(path: str) -> str:

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import re
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -127,14 +128,11 @@ class Resources:
         return f'{{"events":[{b",".join(events).decode()}],"cursor":"{cursor}"}}'
 
     async def _get_chat(self, chat_id: str, agent_keys: Collection[str]) -> memory_pb2.GetChatResponse:
-        chat = await read_chat(self._get_page, chat_id)
+        chat = await read_chat(partial(call_peer, self._memory.GetChat), chat_id)
         runs = {event.run_start.agent_key for event in chat.events if event.HasField("run_start")}
         if not runs or not runs <= set(agent_keys):
             raise NotFound(NOT_HERE)
         return chat
-
-    async def _get_page(self, request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
-        return await call_peer(self._memory.GetChat, request)
 
     async def _read_file(self, chat_id: str, path: str) -> dict[str, Any]:
         request = tools_pb2.ReadFileRequest(chat_id=chat_id, path=path)

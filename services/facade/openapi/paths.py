@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.contract import find_comment
 from headrace.v1 import tools_pb2
 from services.facade.openapi import route_responses
-from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.proto_routes import Route, load_routes
 from services.runtime.formats.json_form import rules_of

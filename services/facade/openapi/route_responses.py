@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.contract import find_comment
 from headrace.errors import BY_REASON
 from headrace.v1 import tools_pb2
-from services.facade.openapi.comments import find_comment
 from services.facade.openapi.schemas import Schema, Schemas
 from services.facade.proto_routes import Route
 from services.facade.responses.envelope import HTTP_STATUS, get_phrase

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from headrace.contract import find_comment
 from headrace.v1 import agent_pb2
-from services.facade.openapi.comments import find_comment
 from services.facade.requests.json_body import INT_RANGES, map_fields
 from services.runtime.formats.json_form import rules_of
 

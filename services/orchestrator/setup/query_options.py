@@ -98,9 +98,9 @@ def find_missing_files(message: str, paths: Collection[str]) -> list[str]:
 
 
 def _match_files(message: str, paths: Collection[str]) -> dict[str, str | None]:
-    by_name: dict[str, str] = {}
-    for shorten in (_get_last_part, _get_part_in_uploads, str):
-        by_name |= {shorten(path): path for path in paths}
+    by_name = {path.rpartition("/")[2]: path for path in paths}
+    by_name |= {path.removeprefix("uploads/"): path for path in paths}
+    by_name |= {path: path for path in paths}
     found: dict[str, str | None] = {}
     for match in _FILE.finditer(message):
         wanted = match[1] or match[2]
@@ -108,14 +108,6 @@ def _match_files(message: str, paths: Collection[str]) -> dict[str, str | None]:
         name = wanted if wanted in by_name else wanted.rstrip(".")
         found[name] = by_name.get(name)
     return found
-
-
-def _get_last_part(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _get_part_in_uploads(path: str) -> str:
-    return path.removeprefix("uploads/")
 
 
 NO_ARGUMENTS = '{"type":"object","properties":{}}'

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from openapi_spec_validator import validate
 
+from headrace.contract import find_comment
 from headrace.v1 import agent_pb2
-from services.facade.openapi.comments import find_comment
 from services.facade.openapi.document import build_document
 from services.facade.proto_routes import load_routes
 from services.runtime.formats import json_form

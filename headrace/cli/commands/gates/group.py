@@ -16,7 +16,7 @@ from headrace.cli.commands.gates.grants import grants, revoke
 from headrace.cli.commands.gates.watch import describe_gate, watch
 from headrace.cli.facade.client import make_request
 from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.rpc_commands import add_command, make_flag, show_each
 from headrace.cli.run_view.printing import format_time, print_shown
 from headrace.v1 import gates_pb2
 
@@ -47,18 +47,11 @@ gates.add_command(export)
 gates.add_command(verify)
 
 
-def _show_gates(response: gates_pb2.ListGatesResponse) -> None:
-    for gate in response.gates:
-        print_shown(describe_gate(gate))
-    if response.next_page_token:
-        click.echo("there are more; --count shows more", err=True)
-
-
 add_command(
     gates,
     "list",
     "GateService/ListGates",
-    _show_gates,
+    show_each(lambda gate: print_shown(describe_gate(gate))),
     make_flag("--own", "scope", "own", "Those of your runs, instead of those that you may answer."),
     make_flag("--tenant", "scope", "tenant", "All of the tenant (a credential with the scope operate)."),
     hidden="older_than_ms",

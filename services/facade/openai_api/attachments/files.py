@@ -15,7 +15,7 @@ from headrace.errors import NotFound
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.facade.adapters.attachments.file_ids import FileId, parse_file_id
 from services.facade.adapters.attachments.uploads import Uploads
-from services.facade.requests.file_form import Fields, check_utf8, upload_form
+from services.facade.requests.file_form import check_utf8, upload_form
 
 PURPOSE = "user_data"
 """OpenAI's purpose for files of messages; the default because purposes are not stored."""
@@ -28,7 +28,9 @@ class Files:
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(tools)
 
     async def create_file(self, request: web.Request) -> web.StreamResponse:
-        reply, fields = await upload_form(request, self._tools.UploadFile, _make_start)
+        reply, fields = await upload_form(
+            request, self._tools.UploadFile, lambda name, _: tools_pb2.UploadStart(name=check_utf8(name) or "file")
+        )
         file = FileId(reply.chat_id, reply.reference.name)
         return _describe_file(file, await self._uploads.find_info(file), dict(fields).get("purpose", PURPOSE))
 
@@ -38,10 +40,6 @@ class Files:
         if file is None:
             raise NotFound(f"there is no file {given[:64]!r}")
         return _describe_file(file, await self._uploads.find_info(file), PURPOSE)
-
-
-def _make_start(file_name: str, fields: Fields) -> tools_pb2.UploadStart:
-    return tools_pb2.UploadStart(name=check_utf8(file_name) or "file")
 
 
 def _describe_file(file: FileId, info: tools_pb2.FileInfo, purpose: str) -> web.Response:
