@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor import ServiceDescriptor
 
 from headrace.contract import FILES, RPCS, SERVICES, Rpc
+from headrace.v1 import common_pb2
 from services.runtime.auth.callers import CLIENT
 from services.runtime.auth.callers import SERVICES as SUITE
 from tests.support.source_code import ROOT
@@ -28,6 +30,11 @@ def test_an_rpc_says_who_answers_and_who_may_call(rpc: Rpc) -> None:
     assert rpc.callers
     assert rpc.callers <= SUITE | {CLIENT}
     assert not (rpc.without_user and CLIENT in rpc.callers)
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
+def test_an_rpc_is_public_only_if_it_says_so_itself(service: ServiceDescriptor) -> None:
+    assert {*service.GetOptions().Extensions[common_pb2.default_callers]} <= SUITE
 
 
 @EVERY

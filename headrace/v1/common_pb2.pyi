@@ -576,7 +576,7 @@ rules: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, G
 server: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.ServiceOptions, _builtins.str]
 """The service of the suite that implements it: orchestrator, llm_gateway, memory or tools."""
 default_callers: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.ServiceOptions, _containers.RepeatedScalarFieldContainer[_builtins.str]]
-"""Callers allowed for RPCs without `callers`, in the same words."""
+"""Services allowed to call RPCs without `callers`. Without it such an RPC is refused: a public one says so itself."""
 scope: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.str]
 """Scope that the caller's credential must have: ask, answer, operate, read_content, publish or admin. It is checked
 before the rest of the request; a credential without it is refused with PERMISSION_DENIED. RPCs without this option
