@@ -44,6 +44,12 @@ func (g *gateway) checkRequest(next runtime.HandlerFunc) runtime.HandlerFunc {
 		}
 		c := &call{answer: a, gateway: g, route: r, original: request.Clone(request.Context())}
 		if r.hasBody {
+			kind, _, _ := strings.Cut(strings.Join(request.Header.Values("Content-Type"), ","), ";")
+			isJSON := strings.EqualFold(strings.TrimSpace(kind), "application/json")
+			if !isJSON || request.Header.Get("Content-Encoding") != "" {
+				g.facade.ServeHTTP(w, request) // it refuses the body, after the credential
+				return
+			}
 			body, err := g.readBody(a, request)
 			if err != nil {
 				failureOf(err).write(a)
@@ -72,8 +78,7 @@ func (g *gateway) checkRequest(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// readBody returns the JSON body. Its type must be given, because a page of another origin may send text, a form, or a
-// body of no type without asking first.
+// readBody returns the JSON body.
 func (g *gateway) readBody(a *answer, request *http.Request) ([]byte, error) {
 	if length := request.ContentLength; length < 0 || length > unauthenticatedBytesMax {
 		// This takes none of a key's calls. Errors other than a wrong credential are for the call itself to find.
@@ -81,13 +86,6 @@ func (g *gateway) readBody(a *answer, request *http.Request) ([]byte, error) {
 		if status.Code(err) == codes.Unauthenticated {
 			return nil, err
 		}
-	}
-	kind, _, _ := strings.Cut(strings.Join(request.Header.Values("Content-Type"), ","), ";")
-	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return nil, invalid("Content-Type", "must be application/json")
-	}
-	if request.Header.Get("Content-Encoding") != "" {
-		return nil, invalid("Content-Encoding", "must be absent; send the body uncompressed") // a small one may hide gigabytes
 	}
 	tooLarge := invalid("body", "must not be larger than 4194304 bytes")
 	tooLarge.status = http.StatusRequestEntityTooLarge
