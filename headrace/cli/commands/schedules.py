@@ -89,7 +89,7 @@ add_command(
     "secret",
     "ScheduleService/RotateScheduleSecret",
     show_fields("secret"),
-    about="Print a new secret for posts; the old one counts beside it for --keep seconds, a day if left out.",
+    about="Print a new secret for posts; the old one also counts for --keep seconds, a day if left out.",
 )
 
 _CHANGES = (
@@ -101,7 +101,7 @@ _CHANGES = (
 for _name, _fields, _about in _CHANGES:
     add_command(schedules, _name, "ScheduleService/UpdateSchedule", about=_about, fixed=_fields)
 
-add_command(schedules, "trigger", "ScheduleService/TriggerSchedule", about="Begin a run now, beside its times.")
+add_command(schedules, "trigger", "ScheduleService/TriggerSchedule", about="Begin a run now, in addition to its times.")
 add_command(
     schedules,
     "delete",

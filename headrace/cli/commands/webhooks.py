@@ -56,7 +56,7 @@ add_command(
     "rotate",
     "WebhookService/RotateSecret",
     show_fields("secret"),
-    about="Print a new secret; the old one signs beside it for --keep seconds, a day if left out.",
+    about="Print a new secret; the old one also signs for --keep seconds, a day if left out.",
 )
 
 

@@ -1,7 +1,7 @@
 """Recorded runs on all adapters: `python -m tests.facade.recorded COMMAND`.
 
 write FOLDER   what each adapter gives out of each run, a file each; compare two commits with `diff -r`
-update         the digests that the test compares, where what a adapter gives out is meant to change
+update         the digests that the test compares, where what an adapter gives out is meant to change
 record         the runs themselves, from the examples' agents and from conversations that end oddly
 """
 
