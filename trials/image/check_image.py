@@ -66,7 +66,7 @@ def as_a_pod(tmp_path: Path) -> list[str]:
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, USER, USER)
-    pod = pods("prod")["tools"]
+    pod = pods("default")["tools"]
     (container,) = pod["spec"]["containers"]
     return restrictions(pod, container, data)
 
