@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PLACES = {
     "pyproject.toml": r'^version = "(.*)"$',
     "packaging/typescript/package.json": r'^  "version": "(.*)",$',
+    "deploy/Dockerfile": r"^ARG VERSION=(\S+)",
     "deploy/helm/headrace/Chart.yaml": r"^(?:version|appVersion): (.*)$",
     "docs/operating/install.md": r"(?:registry.example|ours)/headrace(?::|, tag: )([\d.]+)",
 }

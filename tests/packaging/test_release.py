@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 TAKEN = (
     *("pyproject.toml", "CHANGELOG.md", "packaging", "docs/operating/install.md"),
-    "deploy/helm/headrace/Chart.yaml",
+    *("deploy/Dockerfile", "deploy/helm/headrace/Chart.yaml"),
 )
 
 
@@ -67,6 +67,7 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     assert {(line.split()[0], line.split()[2]) for line in changed} == {
         ("4", "CHANGELOG.md"),
         ("0", "changes/wide.md"),
+        ("1", "deploy/Dockerfile"),
         ("2", "deploy/helm/headrace/Chart.yaml"),
         ("4", "docs/operating/install.md"),
         ("1", "packaging/typescript/package.json"),

@@ -21,9 +21,7 @@ def assert_nothing_lost(seen: Seen) -> None:
 
 def test_a_rolling_restart_of_everything_fails_nothing(prod: Install) -> None:
     with asking(prod, STREAMS) as seen, asking(prod, STREAMS, "slow") as slow:
-        for service in SERVICES:
-            kind = "statefulset" if service == "orchestrator" else "deployment"
-            prod.kubectl("rollout", "restart", f"{kind}/headrace-{service}")
+        prod.operator.follow("scale.md", "Restart everything")
         prod.wait_rolled_out()
         prod.wait_gone()
     for one in (seen, slow):
