@@ -159,6 +159,9 @@ def find_texts(value: Any) -> Iterator[str]:
         ("ingress: {hosts: headrace.example}", "/ingress/hosts"),
         ("autoscaling: {enabled: 'yes'}", "/autoscaling/enabled"),
         ("pods: {tolerations: {key: a}}", "/pods/tolerations"),
+        ("pods: {replicas: {min: 3}}", "/pods/replicas"),
+        ("tools: {autoscaling: {perPod: 3}}", "/tools/autoscaling/perPod"),
+        ("autoscaling: {cpuPercent: 50}", "/autoscaling/cpuPercent"),
         ("serviceMonitor: {interval: often}", "/serviceMonitor/interval"),
     ],
 )

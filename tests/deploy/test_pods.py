@@ -206,7 +206,8 @@ def test_pods_are_placed_as_the_values_say() -> None:
         assert spec["nodeSelector"] == {"kubernetes.io/arch": "amd64"} | own
         assert [item["key"] for item in spec["tolerations"]] == ["dedicated"]
         assert (spec["priorityClassName"], spec["affinity"].keys()) == ("important", {"nodeAffinity"})
-        (spread,) = spec["topologySpreadConstraints"]
+        spread, own_spread = spec["topologySpreadConstraints"]
+        assert own_spread["labelSelector"] == {"matchLabels": {"rack": "a"}}
         assert (spread["maxSkew"], spread["whenUnsatisfiable"]) == (2, "DoNotSchedule")
         assert spread["labelSelector"] == workloads("scheduling")[name]["spec"]["selector"]
     assert {item["metadata"]["annotations"]["contact"] for item in build_manifests("scheduling")} == {

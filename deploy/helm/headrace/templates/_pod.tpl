@@ -22,7 +22,7 @@ spec:
   topologySpreadConstraints:
     {{- $selector := dict "labelSelector" (dict "matchLabels" (include "headrace.selector" (list $root $name) | fromYaml)) }}
     {{- range $values.topologySpreadConstraints }}
-    - {{- merge (deepCopy .) $selector | toYaml | nindent 6 }}
+    - {{- hasKey . "labelSelector" | ternary . (merge (deepCopy .) $selector) | toYaml | nindent 6 }}
     {{- end }}
   {{- if or $service.config (eq $name "memory") }}
   initContainers:

@@ -53,7 +53,7 @@ tools:
 {{- $own := get $root.Values $service.values -}}
 {{- $values := mustMergeOverwrite (deepCopy $root.Values.pods) (deepCopy $own) -}}
 {{- $_ := set $values "env" (include "headrace.env" (list $root.Values.pods.env $own.env) | fromYamlArray) -}}
-{{- range $key := list "envFrom" "volumes" "volumeMounts" }}
+{{- range $key := list "envFrom" "volumes" "volumeMounts" "egress" }}
 {{- $_ := set $values $key (concat (get $root.Values.pods $key) (get $own $key | default list) | default list) -}}
 {{- end -}}
 {{- $_ := set $values "autoscaling" (mustMergeOverwrite (deepCopy $root.Values.autoscaling) (deepCopy $own.autoscaling)) -}}
