@@ -11,12 +11,11 @@ from typing import BinaryIO
 import click
 
 from headrace.cli.conversation.run_follower import follow_run
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.run_view.view import choose_view
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.option("--agent", help="Key of the agent; without it the chat's last one, or the default.")
 @click.option("--chat", "chat_id", help="Id of the chat to go on with; without it a new one.")
 @click.option(
@@ -32,7 +31,6 @@ from headrace.cli.run_view.view import choose_view
 @click.option("--record", is_flag=True, help="Record the run; `headrace record` then writes its cassette.")
 @click.argument("question")
 def ask(
-    url: str,
     agent: str | None,
     chat_id: str | None,
     schema: BinaryIO | None,
@@ -50,8 +48,6 @@ def ask(
     except ValueError as error:
         raise click.BadParameter(f"is no JSON: {error}", param_hint="--schema") from None
     code, _ = asyncio.run(
-        follow_run(
-            url, choose_view(), message, agent, chat_id, output_schema=output_schema, files=files, is_recorded=record
-        )
+        follow_run(choose_view(), message, agent, chat_id, output_schema=output_schema, files=files, is_recorded=record)
     )
     sys.exit(code)

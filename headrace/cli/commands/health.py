@@ -7,15 +7,14 @@ import sys
 import click
 
 from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
-from headrace.cli.facade.options import url_option
 
 
-@click.command()
-@url_option
-def health(url: str) -> None:
+@click.command(cls=FacadeCommand)
+def health() -> None:
     """Print for each service, with what it needs itself, whether it is ready; exit 1 when one is not."""
-    readiness = make_request(url, FacadeClient.fetch_readiness)
+    readiness = make_request(FacadeClient.fetch_readiness)
     for name, is_ready in readiness.items():
         click.echo(f"{name:13} {'ready' if is_ready else 'not ready'}")
     sys.exit(COMPLETED if readiness and all(readiness.values()) else FAILED)

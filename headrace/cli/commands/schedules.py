@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields
+from headrace.cli.answers import Show, list_rows, show_fields
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.facade.options import get_url
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import Instant, format_time
 from headrace.cli.run_view.tables import NONE, Column, print_rows
 from headrace.v1 import schedule_pb2
@@ -41,7 +43,7 @@ def _show_schedule(response: schedule_pb2.GetScheduleResponse) -> None:
     )
 
 
-schedules = click.Group("schedules", help="Run agents on a schedule.")
+schedules = CommandGroup("schedules", help="Run agents on a schedule.")
 
 add_command(
     schedules,
@@ -51,11 +53,10 @@ add_command(
     make_flag("--tenant", "scope", "tenant", "Those of all users of the tenant, 200 at most (the scope operate)."),
     hidden="page_size",
 )
-add_command(schedules, "show", "ScheduleService/GetSchedule", _show_schedule)
+add_command(schedules, "show", "ScheduleService/GetSchedule", Show(_show_schedule))
 
 
 @schedules.command()
-@url_option
 @click.option("--cron", default="", help='Times in the five fields of cron, such as "30 9 * * 1-5".')
 @click.option("--at", "once_at", type=Instant(), help="The only time: 2030-01-31T09:30, or 15m from now on.")
 @click.option("--zone", "time_zone", default="", help="Time zone of --cron, such as Europe/Berlin; UTC if left out.")
@@ -67,7 +68,7 @@ add_command(schedules, "show", "ScheduleService/GetSchedule", _show_schedule)
 @click.option("--jitter", "jitter_s", default=0, type=click.IntRange(0, 3600), help="Seconds of delay, by chance.")
 @click.argument("agent_key")
 @click.argument("message")
-def create(url: str, queue: bool, **fields: Any) -> None:
+def create(queue: bool, **fields: Any) -> None:
     """Have AGENT_KEY asked MESSAGE at the times of --cron, once --at a time, or --on-webhook; print the schedule's id.
 
     With --on-webhook the second line is the address for posts, and the third their secret, which is shown this once.
@@ -76,12 +77,12 @@ def create(url: str, queue: bool, **fields: Any) -> None:
     has_time = fields["once_at"] is not None
     if (request.cron and has_time) or not (request.cron or has_time or request.on_webhook):
         raise click.UsageError("give --cron or --at, or --on-webhook")
-    schedule_id = make_request(url, lambda facade: facade.send(request)).schedule.schedule_id
+    schedule_id = send_request(request).schedule.schedule_id
     click.echo(schedule_id)
     if request.on_webhook:
-        click.echo(f"{url.rstrip('/')}/hooks/{schedule_id}")
+        click.echo(f"{get_url().rstrip('/')}/hooks/{schedule_id}")
         rotation = schedule_pb2.RotateScheduleSecretRequest(schedule_id=schedule_id, keep_s=0)
-        click.echo(make_request(url, lambda facade: facade.send(rotation)).secret)
+        click.echo(send_request(rotation).secret)
 
 
 add_command(

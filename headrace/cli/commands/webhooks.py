@@ -6,16 +6,17 @@ import asyncio
 
 import click
 
+from headrace.cli.answers import Show, list_rows, show_fields
 from headrace.cli.facade.client import FacadeClient, make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, show_fields
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command
 from headrace.v1 import webhook_pb2
 
 PING_S, LOOK_S = 20, 0.5
 """How long a ping is waited for, and the time between looks."""
 
 
-webhooks = click.Group("webhooks", help="Post events to other systems.")
+webhooks = CommandGroup("webhooks", help="Post events to other systems.")
 
 add_command(
     webhooks,
@@ -33,7 +34,7 @@ add_command(
     "create",
     "WebhookService/CreateWebhook",
     show_fields("webhook.webhook_id", "secret"),
-    about="Have events posted to the URL TARGET; print the webhook's id and its secret, which is shown this once.",
+    about="Have events posted to URL; print the webhook's id and its secret, which is shown this once.",
     hidden="webhook_id paused",
 )
 add_command(webhooks, "update", "WebhookService/UpdateWebhook", hidden="paused")
@@ -61,9 +62,8 @@ add_command(
 
 
 @webhooks.command()
-@url_option
 @click.argument("webhook_id")
-def ping(url: str, webhook_id: str) -> None:
+def ping(webhook_id: str) -> None:
     """Deliver a test event, and say what became of it."""
     lookup = webhook_pb2.ListDeliveriesRequest(webhook_id=webhook_id)
 
@@ -78,7 +78,7 @@ def ping(url: str, webhook_id: str) -> None:
             await asyncio.sleep(LOOK_S)
         raise click.ClickException("no outcome yet; see headrace webhooks deliveries")
 
-    delivery = make_request(url, deliver)
+    delivery = make_request(deliver)
     if delivery.state != "delivered":
         raise click.ClickException(delivery.failure)
     click.echo(f"delivered, answered with {delivery.status}")
@@ -95,7 +95,7 @@ add_command(
     webhooks,
     "replay",
     "WebhookService/ReplayDeliveries",
-    lambda response: click.echo(f"{response.count} on their way"),
+    Show(lambda response: click.echo(f"{response.count} on their way")),
     about="Deliver events again, or all dead letters if none is named.",
     arguments="webhook_id [event_ids]",
 )

@@ -216,7 +216,6 @@ class RunFollower:
 
 
 async def follow_run(
-    url: str,
     view: View,
     message: str,
     agent_key: str | None,
@@ -231,7 +230,7 @@ async def follow_run(
 
     A recorded run's download command is printed at the end.
     """
-    async with FacadeClient(url) as facade:
+    async with FacadeClient() as facade:
         if files:
             chat_id = chat_id or str(uuid.uuid4())
         references = [await facade.upload(file, chat_id or "") for file in files]

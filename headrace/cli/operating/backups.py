@@ -9,8 +9,10 @@ from typing import NoReturn
 
 import click
 
+from headrace.cli.facade.command import CommandGroup
 
-@click.group()
+
+@click.group(cls=CommandGroup)
 def backups() -> None:
     """Keep backups in a bucket, list and get them.
 

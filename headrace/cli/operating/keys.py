@@ -6,18 +6,21 @@ from typing import Any
 
 import click
 
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields, show_message
+from headrace.cli.answers import Show, list_rows, show_fields, show_message
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import Instant
 
 
 def _show_created(created: Any) -> None:
-    show_fields("key.key_id", "secret")(created)
+    for text in filter(None, (created.key.key_id, created.secret)):
+        click.echo(text)
     if created.key.state == "unconfirmed":
         told = f"It counts when {created.key.user} or another admin has confirmed it: headrace keys confirm"
         click.echo(told, err=True)
 
 
-keys = click.Group(
+keys = CommandGroup(
     "keys", help="Create, confirm, list, limit and revoke API keys; all but confirm needs the scope admin."
 )
 
@@ -31,7 +34,7 @@ add_command(
     keys,
     "create",
     "KeyService/CreateKey",
-    _show_created,
+    Show(_show_created),
     make_flag("--service", "kind", "service", "The user is an account of a program."),
     click.Option(["--user"], required=True, help="Whose key it is: a person, or an account of a program."),
     about="Create a key called NAME; print its id, and its text, which is shown this once.",
@@ -44,7 +47,7 @@ add_command(
     show_fields("secret"),
     about="Confirm a key that another admin has made. If it is your own, print its new text, which is shown this once.",
 )
-add_command(keys, "show", "KeyService/GetKey", show_message)
+add_command(keys, "show", "KeyService/GetKey", show_message())
 add_command(
     keys,
     "update",

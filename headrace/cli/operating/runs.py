@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import list_rows
+from headrace.cli.answers import SHOW_JSON, json_option, list_rows, show_request
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import CommandGroup
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
@@ -47,43 +46,40 @@ def _make_filter(
     )
 
 
-_show_runs = list_rows(
+_RUNS = list_rows(
     *("run_id", "began_at"),
     ("state", lambda run: f"{run.state} ({run.reason})" if run.reason else run.state),
     *("user", "agent_key", "cost_nano_usd:usd", "model_calls:calls", "owner"),
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def runs() -> None:
     """List, show and end the runs of all users of the tenant (a credential with the scope operate)."""
 
 
 @runs.command("list")
-@url_option
+@json_option
 @_filter_options
-def list_runs(url: str, **options: Any) -> None:
+def list_runs(**options: Any) -> None:
     """List runs, the one that began last first: its state, whose it is, what it has cost so far (US dollars)."""
-    _show_runs(make_request(url, lambda facade: facade.send(_make_filter(**options))))
+    show_request(_make_filter(**options), _RUNS)
 
 
 @runs.command()
-@url_option
+@json_option
 @click.option("--events", is_flag=True, help="Its committed events too; with texts for the scope read_content alone.")
 @click.argument("run_id")
-def show(url: str, events: bool, run_id: str) -> None:
+def show(events: bool, run_id: str) -> None:
     """Show the run RUN_ID of any user as JSON."""
-    request = operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=events)
-    data = make_request(url, lambda facade: facade.fetch_data(request))
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    show_request(operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=events), SHOW_JSON)
 
 
 @runs.command()
-@url_option
 @_filter_options
 @click.option("--all", "is_all", is_flag=True, help="All live runs that the options name, instead of ids.")
 @click.argument("run_ids", nargs=-1)
-def cancel(url: str, is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
+def cancel(is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
     """End the runs RUN_IDS, or with --all the live ones that the options name, --count at a time.
 
     Says for each what became of it, and fails where one could not be ended.
@@ -91,7 +87,7 @@ def cancel(url: str, is_all: bool, run_ids: tuple[str, ...], **options: Any) -> 
     if is_all == bool(run_ids):
         raise click.UsageError("give RUN_IDS, or --all with options that name runs")
     request = operator_pb2.CancelRunsRequest(run_ids=run_ids, filter=_make_filter(**options) if is_all else None)
-    cancelled: operator_pb2.CancelRunsResponse = make_request(url, lambda facade: facade.send(request))
+    cancelled: operator_pb2.CancelRunsResponse = send_request(request)
     for run in cancelled.runs:
         print_text(f"{run.run_id}  {run.status}{f' ({run.reason})' if run.reason else ''}")
     if cancelled.next_page_token:

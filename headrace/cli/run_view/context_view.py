@@ -21,9 +21,9 @@ UNSEEN_MAX = 5
 GONE = ("summarised", "left_out")
 
 
-async def print_context(url: str, chat_id: str, agent_key: str | None = None, run_id: str | None = None) -> None:
+async def print_context(chat_id: str, agent_key: str | None = None, run_id: str | None = None) -> None:
     request = agent_pb2.GetContextRequest(chat_id=chat_id, agent_key=agent_key, run_id=run_id)
-    async with FacadeClient(url) as facade:
+    async with FacadeClient() as facade:
         window = await facade.send(request)
     for line in _describe_window(window):
         print_text(line)

@@ -8,41 +8,41 @@ import sys
 
 import click
 
+from headrace.cli.answers import json_option, show_request
 from headrace.cli.facade.client import FacadeClient, make_request
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.rpc_commands import add_command, make_flag
-from headrace.cli.run_view.lists import print_checkpoints, print_pins, revert_chat
+from headrace.cli.run_view.lists import CHECKPOINTS, PINS, revert_chat
 from headrace.cli.run_view.printing import print_text
 from headrace.v1 import memory_pb2
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
+@json_option
 @click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, the latest.")
 @click.option("--steps", is_flag=True, help="Those before each step too, not only before each question.")
 @click.argument("chat_id")
-def checkpoints(url: str, count: int, steps: bool, chat_id: str) -> None:
+def checkpoints(count: int, steps: bool, chat_id: str) -> None:
     """List the checkpoints of the chat CHAT_ID, the latest last: id, time, line, what they are before."""
-    asyncio.run(print_checkpoints(url, chat_id, count=count, with_steps=steps))
+    kind = "" if steps else "query"
+    show_request(memory_pb2.ListCheckpointsRequest(chat_id=chat_id, page_size=count, kind=kind), CHECKPOINTS)
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.argument("chat_id")
 @click.argument("checkpoint_id", type=click.IntRange(0))
-def revert(url: str, chat_id: str, checkpoint_id: int) -> None:
+def revert(chat_id: str, checkpoint_id: int) -> None:
     """Make the chat CHAT_ID as it was at a checkpoint; nothing is deleted, and files stay as they are."""
-    asyncio.run(revert_chat(url, chat_id, checkpoint_id))
+    asyncio.run(revert_chat(chat_id, checkpoint_id))
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.option(
     "--context", "context_id", default="", help="Id of a sub-agent's or task's context; without it the chat's."
 )
 @click.option("--set", "value", metavar="JSON", help="An object to put in the place of the state.")
 @click.argument("chat_id")
-def state(url: str, context_id: str, value: str | None, chat_id: str) -> None:
+def state(context_id: str, value: str | None, chat_id: str) -> None:
     """Show the session state of the chat CHAT_ID as JSON, or replace it."""
     try:
         wanted = None if value is None else json.loads(value)
@@ -61,7 +61,7 @@ def state(url: str, context_id: str, value: str | None, chat_id: str) -> None:
         await facade.send(request)
         return after
 
-    click.echo(make_request(url, answer))
+    click.echo(make_request(answer))
 
 
 pin = add_command(
@@ -77,19 +77,13 @@ pin = add_command(
 )
 
 
-@click.command()
-@url_option
-@click.argument("chat_id")
-def pins(url: str, chat_id: str) -> None:
-    """List the pinned messages of the chat CHAT_ID: line, who said it, text."""
-    asyncio.run(print_pins(url, chat_id))
+pins = add_command(None, "pins", "MemoryService/ListPins", PINS)
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.option("--set", "text", help="Another text for it; - reads it from standard input.")
 @click.argument("chat_id")
-def summary(url: str, text: str | None, chat_id: str) -> None:
+def summary(text: str | None, chat_id: str) -> None:
     """Show the summary of the chat CHAT_ID, or give it another text; the old one stays in the log."""
     wanted = sys.stdin.read() if text == "-" else text
 
@@ -100,4 +94,4 @@ def summary(url: str, text: str | None, chat_id: str) -> None:
         await facade.send(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=before.n, text=wanted))
         return wanted
 
-    print_text(make_request(url, answer))
+    print_text(make_request(answer))

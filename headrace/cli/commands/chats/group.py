@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from headrace.chat_pages import read_chat
+from headrace.cli.answers import Show, json_option, list_rows, show_fields, show_request
 from headrace.cli.commands.chats.checkpoints import checkpoints, pin, pins, revert, state, summary
 from headrace.cli.commands.chats.folder import (
     export_chats,
@@ -18,16 +19,15 @@ from headrace.cli.commands.chats.folder import (
     verify_chats,
 )
 from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
-from headrace.cli.run_view.tables import print_rows
 from headrace.cli.run_view.view import choose_view
 from headrace.v1 import memory_pb2
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def chats() -> None:
     """List chats, show one, take one back; move and clear them."""
 
@@ -58,7 +58,7 @@ add_command(
     chats,
     "share",
     "MemoryService/ShareChat",
-    _show_shared,
+    Show(_show_shared),
     about="Let SHARED_WITH read the chat CHAT_ID, and nobody else: tenant, user:NAME, role:NAME; without one it is "
     "private.",
     arguments="chat_id [shared_with]",
@@ -75,22 +75,21 @@ add_command(
 
 
 @chats.command()
-@url_option
+@json_option
 @click.argument("words", nargs=-1, required=True)
-def search(url: str, words: tuple[str, ...]) -> None:
+def search(words: tuple[str, ...]) -> None:
     """Search titles and texts of chats for WORDS, the best places first: id, title, text."""
     request = memory_pb2.SearchRequest(query=" ".join(words), scope="chats")
-    print_rows(make_request(url, lambda facade: facade.send(request)).hits, ("chat_id:id", "title", "excerpt:text"))
+    show_request(request, list_rows("chat_id:id", "title", "excerpt:text"))
 
 
 @chats.command()
-@url_option
 @click.argument("chat_id")
-def show(url: str, chat_id: str) -> None:
+def show(chat_id: str) -> None:
     """Show everything that happened in the chat CHAT_ID."""
     view = choose_view()
     display = RunDisplay(view)
-    events = make_request(url, lambda facade: read_chat(facade.send, chat_id)).events
+    events = make_request(lambda facade: read_chat(facade.send, chat_id)).events
     is_of_several = len({event.request_query.by for event in events if event.HasField("request_query")}) > 1
     for event in events:
         if event.HasField("request_query"):

@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from headrace.cli.facade.client import FacadeClient
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.hash_chain import verify_lines
 from headrace.v1 import gates_pb2
@@ -18,16 +18,13 @@ from headrace.v1 import gates_pb2
 _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.option("--chat", "chat_id", help="Only this chat; without it all of the tenant (the scope operate).")
 @click.option("--since", type=click.DateTime(_TIMES), help="Only what was committed then or later, in local time.")
 @click.option("--before", type=click.DateTime(_TIMES), help="Only what was committed before.")
 @click.option("--content", is_flag=True, help="With arguments, notes and payloads (the scope read_content).")
 @click.option("--output", type=click.File("w", "utf-8", lazy=True), default="-", help="The file; else standard output.")
-def export(
-    url: str, chat_id: str | None, since: datetime | None, before: datetime | None, content: bool, output: TextIO
-) -> None:
+def export(chat_id: str | None, since: datetime | None, before: datetime | None, content: bool, output: TextIO) -> None:
     """Write each step of gates and grants as a line of JSON, in order, in a hash chain that `verify` checks.
 
     How many there are, and the hash of the last line, is said on standard error: kept elsewhere, it proves that the
@@ -35,11 +32,11 @@ def export(
     """
     since_ms, before_ms = (time and round(time.timestamp() * 1000) for time in (since, before))
     request = gates_pb2.ExportGatesRequest(chat_id=chat_id, since=since_ms, before=before_ms, with_content=content)
-    asyncio.run(_write_export(url, request, output))
+    asyncio.run(_write_export(request, output))
 
 
-async def _write_export(url: str, request: gates_pb2.ExportGatesRequest, output: TextIO) -> None:
-    async with FacadeClient(url) as facade, facade.watch(request) as frames:
+async def _write_export(request: gates_pb2.ExportGatesRequest, output: TextIO) -> None:
+    async with FacadeClient() as facade, facade.watch(request) as frames:
         async for frame in frames:
             output.write(frame.line + "\n")
             line = json.loads(frame.line)

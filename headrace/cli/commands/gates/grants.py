@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag
+from headrace.cli.answers import Show, list_rows
+from headrace.cli.rpc_commands import add_command, make_flag
 
 grants = add_command(
     None,
@@ -21,5 +22,5 @@ revoke = add_command(
     None,
     "revoke",
     "GateService/RevokeGrant",
-    lambda response: click.echo("revoked" if response.status == "revoked" else "it was over already"),
+    Show(lambda response: click.echo("revoked" if response.status == "revoked" else "it was over already")),
 )

@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
+from headrace.cli.answers import SHOW_JSON, Show, list_rows
 from headrace.cli.commands.gates.audit import export, verify
 from headrace.cli.commands.gates.grants import grants, revoke
-from headrace.cli.commands.gates.watch import describe_gate, watch
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, make_flag, show_each
+from headrace.cli.commands.gates.watch import name_answerers, watch
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import format_time, print_shown
 from headrace.v1 import gates_pb2
 
@@ -35,7 +36,7 @@ HOLDER = "The client that claims; one for each machine."
 _holder_option = click.option("--holder", default=name_holder, help=HOLDER)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def gates() -> None:
     """List what waits for a person, and answer it."""
 
@@ -51,26 +52,26 @@ add_command(
     gates,
     "list",
     "GateService/ListGates",
-    show_each(lambda gate: print_shown(describe_gate(gate))),
+    list_rows(
+        *("run_id", "gate_id", "opened_at", "kind", "tool_name:tool", "agent_key", "requester", "risk"),
+        *(("answerers", name_answerers), "claimed_by", "reason"),
+    ),
     make_flag("--own", "scope", "own", "Those of your runs, instead of those that you may answer."),
     make_flag("--tenant", "scope", "tenant", "All of the tenant (a credential with the scope operate)."),
     hidden="older_than_ms",
 )
 
 
-@gates.command()
-@url_option
-@click.argument("run_id")
-@click.argument("gate_id")
-def show(url: str, run_id: str, gate_id: str) -> None:
-    """Show the gate GATE_ID of the run RUN_ID as JSON, with its call's arguments and who has answered."""
-    request = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
-    data = make_request(url, lambda facade: facade.fetch_data(request))
-    print_shown(json.dumps(data, indent=2, ensure_ascii=False))
+add_command(
+    gates,
+    "show",
+    "GateService/GetGate",
+    SHOW_JSON,
+    about="Show a gate as JSON.\n\nIncludes the arguments of its call, and who has answered.",
+)
 
 
 @gates.command()
-@url_option
 @_holder_option
 @click.option("--note", help="A note to the model, with approve and reject.")
 @click.option(
@@ -87,7 +88,6 @@ def show(url: str, run_id: str, gate_id: str) -> None:
 @click.argument("gate_id")
 @click.argument("answer", required=False)
 def answer(
-    url: str,
     holder: str,
     note: str | None,
     arguments_sha256: str | None,
@@ -112,7 +112,7 @@ def answer(
     else:
         payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
     request = gates_pb2.AnswerGateRequest(run_id=run_id, gate_id=gate_id, payload=json.dumps(payload), holder=holder)
-    answered: gates_pb2.AnswerGateResponse = make_request(url, lambda facade: facade.send(request))
+    answered: gates_pb2.AnswerGateResponse = send_request(request)
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
     print_shown(f"{answered.status}: {answered.detail}{missing}")
     if answered.grant_id:
@@ -143,17 +143,16 @@ def _read_payload(answer: str, beside: dict[str, Any]) -> Any:
 
 
 @gates.command()
-@url_option
 @_holder_option
 @click.option(
     "--lease", "lease_s", default=60, show_default=True, type=click.IntRange(1, 600), help="For how long, in s."
 )
 @click.argument("run_id")
 @click.argument("gate_id")
-def claim(url: str, holder: str, lease_s: int, run_id: str, gate_id: str) -> None:
+def claim(holder: str, lease_s: int, run_id: str, gate_id: str) -> None:
     """Claim the gate GATE_ID of the run RUN_ID, so that no other client answers it, or prolong the claim."""
     request = gates_pb2.ClaimGateRequest(run_id=run_id, gate_id=gate_id, holder=holder, lease_ms=lease_s * 1000)
-    claim: gates_pb2.ClaimGateResponse = make_request(url, lambda facade: facade.send(request))
+    claim: gates_pb2.ClaimGateResponse = send_request(request)
     if claim.status != "claimed":
         click.echo("the gate is closed", err=True)
         raise SystemExit(1)
@@ -170,14 +169,14 @@ add_command(
     gates,
     "release",
     "GateService/ReleaseGate",
-    lambda response: click.echo("released" if response.released else "there was nothing to release"),
+    Show(lambda response: click.echo("released" if response.released else "there was nothing to release")),
     click.Option(["--holder"], default=name_holder, help=HOLDER),
 )
 add_command(
     gates,
     "delegate",
     "GateService/DelegateGate",
-    _show_status,
+    Show(_show_status),
     about="Let others, TO (user:NAME or role:NAME), answer the gate GATE_ID of the run RUN_ID too.",
     arguments="run_id gate_id to",
 )
@@ -185,6 +184,6 @@ add_command(
     gates,
     "ask-back",
     "GateService/AskBack",
-    _show_status,
+    Show(_show_status),
     about="Ask the requester about the gate GATE_ID of the run RUN_ID, or reply as the requester; it stays open.",
 )
