@@ -43,12 +43,17 @@ json_option = click.option(
 )
 
 
+def is_json_wanted() -> bool:
+    """Return whether the running command has --json; a conversation's commands do not."""
+    return click.get_current_context().meta.get(_META, False)
+
+
 async def show_answer(facade: FacadeClient, request: Message, show: Show | None) -> Any:
     """Send a request, show the answer, and return it."""
     answer = await facade.fetch(request)
     if show is None:
         return answer.message
-    is_json = click.get_current_context().meta.get(_META)
+    is_json = is_json_wanted()
     if not show.is_list:
         if is_json or show.print is None:
             print_json(answer.data, indent=None if is_json else 2)

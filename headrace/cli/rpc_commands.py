@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from headrace.v1 import common_pb2
 HIDDEN = ("page_token", "request_id")
 """Fields of requests that no option sets."""
 
-COUNT = "How many at most, 1 to 200; 50 if left out."
+COUNT = "Maximum number of items, 1 to 200. Default: 50."
 
 NAMES = {
     "agent_key": "agent",
@@ -89,7 +90,8 @@ def add_command(
         kind, is_required = _find_type(field), field.name in named
         params.append(click.Argument([field.name], nargs=count, required=is_required, type=kind))
     params += [*own_options, *map(_make_option, others)]
-    about = about or _comment(rpc.descriptor.full_name)
+    summary, _, details = (about or _comment(rpc.descriptor.full_name)).partition(". ")
+    about = about or "\n\n".join(filter(None, (summary.removesuffix(".") + ".", details)))
     if rpc.scope not in _PRIVATE_SCOPES and "scope" not in about:
         about += f"\n\nNeeds a credential with the scope {rpc.scope}."
     command = FacadeCommand(name, params=params, help=about, callback=run)
@@ -106,13 +108,13 @@ def make_flag(flag: str, field: str, value: Any, about: str) -> click.Option:
 
 
 def _make_option(field: FieldDescriptor) -> click.Option:
-    name = f"--{NAMES.get(field.name) or field.name.replace('_', '-')}"
-    about = COUNT if field.name == "page_size" else _comment(field.full_name)
+    name = f"--{_name_option(field)}"
+    about = COUNT if field.name == "page_size" else _describe_field(field)
     kind = _find_type(field)
     if isinstance(kind, Instant):
-        about = f"{about.replace(', Unix milliseconds', '')} Such as 2030-01-31, or 90d from now."
+        about = f"{about} Examples: 2030-01-31, 90d."
     if field.is_repeated:
-        about = f"{about} Again for more."
+        about = f"{about} Repeatable."
     if kind is click.BOOL and field.has_presence:
         name = f"{name}/--no-{name[2:]}"
     return click.Option(
@@ -142,6 +144,28 @@ def _rules(field: FieldDescriptor) -> common_pb2.FieldRules:
     return field.GetOptions().Extensions[common_pb2.rules]
 
 
+def _describe_field(field: FieldDescriptor) -> str:
+    """Return the proto's comment of a field in the words of the command line, such as `Default: all.`"""
+    text = _comment(field.full_name).replace(", Unix milliseconds", "").removeprefix("Whether to ")
+    text = re.sub(
+        r"[;.] absent: " if field.has_presence else r"[;.] (?:absent|empty|0): ", ". Default: ", text, flags=re.I
+    )
+    for name, option in NAMES.items():
+        if "_" in name:
+            text = re.sub(rf"\b{name}\b", f"--{option}", text)
+    return text[:1].upper() + text[1:]
+
+
+def _name_option(field: FieldDescriptor) -> str:
+    return NAMES.get(field.name) or field.name.replace("_", "-")
+
+
+_YOU = (("the caller has", "you have"), ("the caller's", "your"), ("the caller", "you"), ("The caller's", "Your"))
+
+
 def _comment(name: str) -> str:
-    """Return the first paragraph of what the proto says of a field or an RPC."""
-    return " ".join(find_comment(name).partition("\n\n")[0].replace("`", "").split())
+    """Return the first paragraph of the proto's comment of a field or an RPC; its caller is the reader."""
+    text = " ".join(find_comment(name).partition("\n\n")[0].replace("`", "").split()).partition(" Changes nothing.")[0]
+    for words, ours in _YOU:
+        text = text.replace(words, ours)
+    return text

@@ -461,8 +461,8 @@ class ShareChatRequest(_message.Message):
 
     @_builtins.property
     def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Who may take part: read it, ask in it, and end their own runs; named as in shared_with, at most 32. They need not
-        be listed in shared_with too.
+        """Who may take part: read it, ask in it, and end their own runs; at most 32, named like its readers. They need not be
+        listed as readers too.
         """
 
     def __init__(

@@ -16,19 +16,17 @@ from headrace.cli.run_view.view import choose_view
 
 
 @click.command(cls=FacadeCommand)
-@click.option("--agent", help="Key of the agent; without it the chat's last one, or the default.")
-@click.option("--chat", "chat_id", help="Id of the chat to go on with; without it a new one.")
-@click.option(
-    "--schema", type=click.File("rb"), help="File with the JSON Schema that the answer has to fit; - is standard input."
-)
+@click.option("--agent", help="Key of the agent. Default: the last one of the chat, or the server's default.")
+@click.option("--chat", "chat_id", help="Id of the chat to continue. Default: a new chat.")
+@click.option("--schema", type=click.File("rb"), help="File with the JSON Schema of the answer; - is standard input.")
 @click.option(
     "--file",
     "files",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     multiple=True,
-    help="File that the question is about, such as a picture, a sound or a PDF; may be given several times.",
+    help="File that the question is about, such as a picture, a sound or a PDF. Repeatable.",
 )
-@click.option("--record", is_flag=True, help="Record the run; `headrace record` then writes its cassette.")
+@click.option("--record", is_flag=True, help="Record the run, so that headrace record can write its cassette.")
 @click.argument("question")
 def ask(
     agent: str | None,
@@ -38,9 +36,13 @@ def ask(
     record: bool,
     question: str,
 ) -> None:
-    """Ask an agent QUESTION ("-" reads it from standard input) and show what it does.
+    """Ask an agent one question and show its work.
 
-    Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 130 cancelled. Ctrl-C cancels the run.
+    If QUESTION is -, it is read from standard input. At a terminal you answer approvals, forms and questions as in
+    headrace chat. Elsewhere the command prints how to answer and exits with 4 once the run waits; the run goes on.
+
+    Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 4 the run waits for an answer, 130 cancelled.
+    Ctrl-C cancels the run.
     """
     message = sys.stdin.read() if question == "-" else question
     try:

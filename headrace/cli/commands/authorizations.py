@@ -10,9 +10,7 @@ from headrace.cli.rpc_commands import add_command
 
 REVOKED_HERE = "revoked here; the authorization server has not said that it forgets the tokens"
 
-authorizations = CommandGroup(
-    "authorizations", help="List the MCP servers that Headrace may use for you, and take that back."
-)
+authorizations = CommandGroup("authorizations", help="List and revoke your authorizations of MCP servers.")
 
 add_command(
     authorizations,

@@ -122,23 +122,31 @@ BUSY_RATIO = 0.8
 
 
 @click.command(cls=FacadeCommand)
-@click.option("--agent", help="Key of the agent; without it the default.")
-@click.option("--streams", default=10, show_default=True, type=click.IntRange(1, STREAMS_MAX), help="At a time.")
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 10_000), help="Of each stream, in turn.")
+@click.option("--agent", help="Key of the agent. Default: the server's default.")
+@click.option(
+    "--streams", default=10, show_default=True, type=click.IntRange(1, STREAMS_MAX), help="Number of streams at a time."
+)
+@click.option(
+    "--runs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Number of runs on each stream, one after another.",
+)
 @click.option(
     "--give-up-s",
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="A run that takes longer is cancelled.",
+    help="Seconds after which a run is cancelled.",
 )
 @click.argument("question", default=QUESTION)
 def bench(agent: str | None, streams: int, runs: int, give_up_s: float, question: str) -> None:
-    """Ask QUESTION on many streams at a time, and tell how the deltas came.
+    """Measure runs on many streams at a time.
 
-    All of it is measured, the agent's model included: what a real model costs in time and money, it costs here too. The
-    times are this process's, from sending a question to having read a delta; deltas that came together have no gap
-    between them. Each run makes a chat, which is deleted in the end. Exit 1 when a run did not complete.
+    The measurement includes the agent's model, so a real model costs time and money here too. Times are those of this
+    process, from sending a question to reading a delta; deltas that arrive together have no gap between them. Each run
+    creates a chat, which is deleted at the end. Exit codes: 0 all runs completed, 1 at least one did not.
     """
     result = asyncio.run(measure_runs(question, agent, streams=streams, runs=runs, timeout_s=give_up_s))
     click.echo("\n".join(_describe_result(result, streams)))

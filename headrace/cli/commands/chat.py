@@ -13,12 +13,12 @@ from headrace.cli.facade.command import FacadeCommand
 
 
 @click.command(cls=FacadeCommand)
-@click.option("--agent", help="Key of the agent; `auto` has one picked for each question.")
-@click.option("--chat", "chat_id", help="Id of the chat to go on with; without it a new one.")
+@click.option("--agent", help="Key of the agent, or auto: an agent is chosen for each question.")
+@click.option("--chat", "chat_id", help="Id of the chat to continue. Default: a new chat.")
 def chat(agent: str | None, chat_id: str | None) -> None:
-    """Talk with an agent, question after question.
+    """Talk with an agent.
 
-    Approvals, forms and questions of the agent are answered here, too; /help lists what else can be typed.
+    You also answer its approvals, forms and questions here. Type /help for the list of commands.
     """
     if chat_id := asyncio.run(_converse(agent, chat_id)):
         click.echo(f"chat {chat_id}")

@@ -12,14 +12,14 @@ from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.v1 import memory_pb2
 
-facts = CommandGroup("facts", help="List, search, write and delete what is kept about you for all chats.")
+facts = CommandGroup("facts", help="List, search, write and delete facts kept for all chats.")
 
 add_command(
     facts,
     "list",
     "MemoryService/ListFacts",
     list_rows("fact_id:id", "updated_at", "scope", "agent_key", "topic", "text", "ended_at"),
-    make_flag("--ended", "include_ended", True, "Those too that a newer fact has ended."),
+    make_flag("--ended", "include_ended", True, "Include facts that a newer fact has replaced."),
 )
 add_command(
     facts,
@@ -30,12 +30,12 @@ add_command(
 
 
 @facts.command()
-@click.option("--topic", default="", help="What it is about; it ends an older fact of this topic.")
-@click.option("--agent", "agent_key", default="", help="Key of the agent that it is for alone.")
-@click.option("--tenant", is_flag=True, help="For all users of the tenant, where the operator allows it.")
+@click.option("--topic", default="", help="Topic of the fact; it replaces an older fact of this topic.")
+@click.option("--agent", "agent_key", default="", help="Keep it for this agent only.")
+@click.option("--tenant", is_flag=True, help="Keep it for all users of the tenant, if the operator allows that.")
 @click.argument("text")
 def remember(topic: str, agent_key: str, tenant: bool, text: str) -> None:
-    """Keep TEXT for all chats, and print its id."""
+    """Keep a fact for all chats, and print its id."""
     if agent_key and tenant:
         raise click.UsageError("--agent and --tenant exclude each other")
     scope = "tenant" if tenant else "agent" if agent_key else "user"
@@ -44,11 +44,11 @@ def remember(topic: str, agent_key: str, tenant: bool, text: str) -> None:
 
 
 @facts.command()
-@click.option("--text", help="The new text.")
-@click.option("--topic", help="The new topic; empty for none.")
+@click.option("--text", help="New text.")
+@click.option("--topic", help="New topic; an empty one removes it.")
 @click.argument("fact_id")
 def edit(**fields: Any) -> None:
-    """Change the fact FACT_ID; the text that it had is deleted."""
+    """Change a fact; its previous text is deleted."""
     if fields["text"] is None and fields["topic"] is None:
         raise click.UsageError("give --text or --topic")
     send_request(memory_pb2.UpdateFactRequest(**fields))
@@ -59,7 +59,10 @@ add_command(facts, "delete", "MemoryService/DeleteFact", is_for_each=True)
 
 @facts.command()
 def export() -> None:
-    """Write all that you have stored as JSON lines, ended facts and what is left of deleted ones too."""
+    """Export all of your facts as JSON lines.
+
+    Includes replaced facts, and the remains of deleted ones.
+    """
 
     async def print_all(facade: FacadeClient) -> None:
         request = memory_pb2.ExportFactsRequest()

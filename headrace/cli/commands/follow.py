@@ -16,13 +16,13 @@ from headrace.v1 import agent_pb2
 
 
 @click.command(cls=FacadeCommand)
-@click.option("--cursor", default="", help="Where an earlier `follow` ended; without it, from the chat's first event.")
+@click.option("--cursor", default="", help="Cursor that an earlier follow printed. Default: the start of the chat.")
 @click.argument("chat_id")
 def follow(cursor: str, chat_id: str) -> None:
-    """Show the runs of the chat CHAT_ID, also those that begin later, until Ctrl-C.
+    """Show a chat's runs, present and future, until Ctrl-C.
 
-    The cursor of the last event is printed on standard error. It stays valid for as long as the chat exists: with it,
-    the next `follow` shows what was missed, once.
+    Prints the cursor of the last event on standard error. The cursor stays valid as long as the chat exists; with it,
+    the next follow continues after that event.
     """
     follower = _ChatFollower(choose_view(), chat_id, cursor)
     try:

@@ -34,7 +34,7 @@ add_command(
     "create",
     "WebhookService/CreateWebhook",
     show_fields("webhook.webhook_id", "secret"),
-    about="Have events posted to URL; print the webhook's id and its secret, which is shown this once.",
+    about="Create a webhook that posts events to URL.\n\nPrints its id, and its secret, which is shown only once.",
     hidden="webhook_id paused",
 )
 add_command(webhooks, "update", "WebhookService/UpdateWebhook", hidden="paused")
@@ -49,7 +49,7 @@ add_command(
     webhooks,
     "resume",
     "WebhookService/UpdateWebhook",
-    about="End a pause; a webhook does not catch up on what happened in it.",
+    about="Resume a paused webhook; it receives only new events.",
     fixed={"paused": False},
 )
 add_command(
@@ -57,14 +57,14 @@ add_command(
     "rotate",
     "WebhookService/RotateSecret",
     show_fields("secret"),
-    about="Print a new secret; the old one also signs for --keep seconds, a day if left out.",
+    about="Replace the secret of a webhook, and print the new one.",
 )
 
 
 @webhooks.command()
 @click.argument("webhook_id")
 def ping(webhook_id: str) -> None:
-    """Deliver a test event, and say what became of it."""
+    """Deliver a test event, and print the outcome."""
     lookup = webhook_pb2.ListDeliveriesRequest(webhook_id=webhook_id)
 
     async def deliver(facade: FacadeClient) -> webhook_pb2.Delivery:
@@ -89,14 +89,18 @@ add_command(
     "deliveries",
     "WebhookService/ListDeliveries",
     list_rows("occurred_at", "state", "event_id", "type", "subject", "tries", "status", "failure"),
-    click.Option(["--limit", "--count", "page_size"], type=click.IntRange(1, 200), help="How many; 50 if left out."),
+    click.Option(
+        ["--limit", "--count", "page_size"],
+        type=click.IntRange(1, 200),
+        help="Maximum number of items, 1 to 200. Default: 50.",
+    ),
 )
 add_command(
     webhooks,
     "replay",
     "WebhookService/ReplayDeliveries",
     Show(lambda response: click.echo(f"{response.count} on their way")),
-    about="Deliver events again, or all dead letters if none is named.",
+    about="Deliver events again; without ids, all dead letters.",
     arguments="webhook_id [event_ids]",
 )
 add_command(webhooks, "delete", "WebhookService/DeleteWebhook", is_for_each=True)

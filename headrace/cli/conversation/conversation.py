@@ -18,7 +18,7 @@ from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.conversation.run_follower import RunFollower, follow_run
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
-from headrace.cli.run_view.context_view import print_context
+from headrace.cli.run_view.context_view import CONTEXT
 from headrace.cli.run_view.lists import AGENTS, CHECKPOINTS, KINDS, PINS, pin_message, revert_chat
 from headrace.cli.run_view.printing import print_shown
 from headrace.cli.run_view.view import choose_view
@@ -103,7 +103,7 @@ class Conversation:
             case "/context" | "/pin" | "/unpin" | "/pins" | "/checkpoints" | "/revert" if not self.chat_id:
                 click.echo("nothing has been asked in this chat yet")
             case "/context" if self.chat_id:
-                await print_context(self.chat_id, self._agent_key)
+                await self._show(agent_pb2.GetContextRequest(chat_id=self.chat_id, agent_key=self._agent_key), CONTEXT)
             case "/pins" if self.chat_id:
                 await self._show(memory_pb2.ListPinsRequest(chat_id=self.chat_id), PINS)
             case "/pin" | "/unpin" if self.chat_id and (rest.strip() in KINDS or rest.strip().isdecimal()):

@@ -35,10 +35,10 @@ class _AgentsGroup(FacadeCommand, CommandGroup):
 @click.group(cls=_AgentsGroup, invoke_without_command=True)
 @json_option
 @click.option("--tag", help="Only agents with this text in key, description, tools or skills.")
-@click.option("--problems", is_flag=True, help="List the refused agent files instead; needs the scope operate.")
+@click.option("--problems", is_flag=True, help="List the rejected agent files instead; needs the scope operate.")
 @click.pass_context
 def agents(context: click.Context, tag: str | None, problems: bool) -> None:
-    """List the agents: key, mode, description, tools."""
+    """List agents; manage versions and the tenant's own agents."""
     if context.invoked_subcommand is not None:
         return
     if problems:
@@ -72,7 +72,7 @@ add_command(
     "diff",
     "AgentService/DiffAgentVersions",
     Show(_show_changes, is_list=True),
-    about="Show what is different between two versions of an agent; without numbers between the last two.",
+    about="Compare two versions of an agent.\n\nWithout numbers, compares the last two.",
     arguments="agent_key [from_version] [to_version]",
 )
 add_command(agents, "delete", "AgentService/DeleteAgent")
@@ -90,18 +90,20 @@ add_command(
     "show",
     "AgentService/GetAgentDefinition",
     show_fields("definition"),
-    about="Print the definition of an agent of the tenant's own, or of an earlier version, as `put` takes it.",
+    about="Print the definition of one of the tenant's own agents.",
 )
 
 
 @agents.command()
-@click.option("--for-tenant", is_flag=True, help="Also against what the operator grants to the tenant's own agents.")
+@click.option(
+    "--for-tenant", is_flag=True, help="Also check it against the operator's grants to the tenant's own agents."
+)
 @_file
 def validate(file: Path, for_tenant: bool) -> None:
-    """Say everything that is wrong with an agent FILE, and store nothing.
+    """List everything that is wrong with an agent file.
 
-    Exit codes: 0 it would be accepted, perhaps with warnings, 1 it would not. Needs a credential with the scope
-    publish.
+    Nothing is stored. Exit codes: 0 it would be accepted, perhaps with warnings, 1 it would not. Needs a credential
+    with the scope publish.
     """
     request = agent_pb2.ValidateAgentRequest(**_read_definition(file), for_tenant=for_tenant)
     problems = send_request(request).problems
@@ -112,10 +114,12 @@ def validate(file: Path, for_tenant: bool) -> None:
 
 
 @agents.command()
-@click.option("--expected-version", type=click.IntRange(min=0), help="The version that must be in force now; 0: none.")
+@click.option("--expected-version", type=click.IntRange(min=0), help="Version that must be in force now; 0: none.")
 @_file
 def put(file: Path, expected_version: int | None) -> None:
-    """Bring an agent FILE in force as the tenant's own; print its key and version.
+    """Publish an agent file as one of the tenant's own agents.
+
+    Prints its key and version.
 
     Exit codes: 0 it is in force, perhaps with warnings, 1 it has errors and nothing is stored. Needs a credential with
     the scope publish.

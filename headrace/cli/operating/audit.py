@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import click
 
+from headrace.cli.answers import is_json_wanted, json_option
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
@@ -24,15 +25,21 @@ _SHOWN = ("seq", "at", "event", "tenant", "by", "credential", "previous", "hash"
 
 @click.group(cls=CommandGroup)
 def audit() -> None:
-    """Show, export and verify the tenant's audit log (the scope admin)."""
+    """Show, export and verify the tenant's audit log.
+
+    Needs a credential with the scope admin.
+    """
 
 
 @audit.command()
-@click.option("--event", help="Only these: a name such as key.made, or the part before the dot.")
-@click.option("-n", "--lines", "count", type=click.IntRange(1, 500), default=20, help="So many lines that are there.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is done from now on, until Ctrl-C.")
+@json_option
+@click.option("--event", help="Only events of this name, such as key.made, or of this group, such as key.")
+@click.option(
+    "-n", "--lines", "count", type=click.IntRange(1, 500), default=20, help="Number of existing lines to show."
+)
+@click.option("-f", "--follow", is_flag=True, help="Then show new lines until Ctrl-C.")
 def tail(event: str | None, count: int, follow: bool) -> None:
-    """Show what was done last, the oldest first."""
+    """Show the latest lines of the log, oldest first."""
     asyncio.run(_show_tail(event, count, follow=follow))
 
 
@@ -40,6 +47,8 @@ async def _show_tail(event: str | None, count: int, *, follow: bool) -> None:
     async with FacadeClient() as facade:
         newest = await facade.send(audit_pb2.ListAuditRequest(page_size=count, event=event))
         last = 0
+        if not is_json_wanted():
+            click.echo(f"{'number':>6}  {'at':<16}  {'event':<18}  by  facts")
         for line in reversed(newest.lines):
             last = _show_line(line.line, event)
         if not follow:
@@ -55,17 +64,21 @@ def _show_line(line: str, event: str | None) -> int:
     if event is None or name == event or name.startswith(f"{event}."):
         facts = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SHOWN)
         who = " ".join(filter(None, (str(record.get("by", "")), str(record.get("credential", "")))))
-        print_text(f"{record['seq']:>6} {format_time(record['at'])} {name:<18} {who or '-'}  {facts}".rstrip())
+        text = f"{record['seq']:>6}  {format_time(record['at'])}  {name:<18}  {who or '-'}  {facts}".rstrip()
+        print_text(line if is_json_wanted() else text)
     return int(record["seq"])
 
 
 @audit.command()
-@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only lines behind this number.")
-@click.option("--output", type=click.File("w", "utf-8", lazy=True), default="-", help="The file; else standard output.")
+@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only lines after this number.")
+@click.option(
+    "--output", type=click.File("w", "utf-8", lazy=True), default="-", help="File to write. Default: standard output."
+)
 def export(after_seq: int, output: TextIO) -> None:
-    """Write the log's lines, in order, as they are stored; the last one says that this was done.
+    """Export the log's lines as they are stored.
 
-    The hash of the last line is said on standard error: kept elsewhere, it proves that the file is this one.
+    The last line records this export. The hash of the last line is printed on standard error; keep it elsewhere to
+    prove later that the file is unchanged.
     """
     asyncio.run(_write_export(after_seq, output))
 
@@ -90,9 +103,12 @@ async def _write_export(after_seq: int, output: TextIO) -> None:
 
 @audit.command()
 @click.argument("file", type=click.File("r", "utf-8"), required=False)
-@click.option("--hash", "known_hash", help="The hash of the last line, as it was kept elsewhere.")
+@click.option("--hash", "known_hash", help="Hash of the last line, as export printed it.")
 def verify(file: TextIO | None, known_hash: str | None) -> None:
-    """Check the log as memory has it, or FILE, which `export` wrote, and name the first place that is wrong."""
+    """Verify the stored log, or a file that export wrote.
+
+    Names the first line that is wrong.
+    """
     report = make_request(_verify_stored) if file is None else _verify_file(file)
     print_report(report, known_hash, "log")
 

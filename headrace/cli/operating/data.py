@@ -41,14 +41,17 @@ HOLD_COLUMNS: tuple[Column, ...] = (
 
 @click.group(cls=CommandGroup)
 def data() -> None:
-    """Export, erase and hold what is kept of people."""
+    """Export, erase and hold the data of users."""
 
 
 @data.command()
-@click.option("--user", default="", help="Another user's, which needs the scope admin; else the caller's own.")
-@click.option("--output", type=click.Path(path_type=Path), help="The tar file; else standard output.")
+@click.option("--user", default="", help="Export the data of this user; needs the scope admin. Default: your own.")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
 def export(user: str, output: Path | None) -> None:
-    """Write everything that is kept of a user as one tar archive, whose last entry is manifest.json."""
+    """Export all data of a user as a tar archive.
+
+    Its last entry is manifest.json.
+    """
     if output is None and sys.stdout.isatty():
         raise click.UsageError("an archive is nothing for a terminal: give --output FILE")
     with _open_output(output) as file:
@@ -95,18 +98,21 @@ def _check_archive(path: Path) -> int:
 
 
 @data.command()
-@click.option("--user", default="", help="Whose data.")
-@click.option("--tenant", default="", help="All data of the tenant, whose name must be yours.")
-@click.option("--reason", default="", help="A ticket's number.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--wait/--no-wait", default=True, help="Whether to wait for the receipt.")
+@click.option("--user", default="", help="Erase the data of this user.")
+@click.option("--tenant", default="", help="Erase all data of this tenant, which must be your own.")
+@click.option("--reason", default="", help="Reason, such as the number of a ticket.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--wait/--no-wait", default=True, help="Wait for the receipt.")
 def erase(user: str, tenant: str, reason: str, yes: bool, wait: bool) -> None:
-    """Erase what is kept of a user, or of the whole tenant, and show the receipt."""
+    """Erase the data of a user, or of the whole tenant.
+
+    Shows the receipt.
+    """
     if bool(user) == bool(tenant):
         raise click.UsageError("give --user or --tenant, and not both")
     whose = f"user {user}" if user else f"tenant {tenant}"
     if not yes:
-        click.confirm(f"Erase everything of {whose}, for ever?", abort=True)
+        click.confirm(f"Permanently erase all data of {whose}?", abort=True)
     asyncio.run(_erase(data_pb2.EraseDataRequest(user=user, tenant=tenant, reason=reason), wait=wait))
 
 
@@ -127,7 +133,7 @@ async def _erase(request: data_pb2.EraseDataRequest, *, wait: bool) -> None:
 @json_option
 @click.argument("erasure_id", required=False)
 def erasures(erasure_id: str | None) -> None:
-    """List the tenant's erasures, or show the receipt of one."""
+    """List erasures, or show the receipt of one."""
     if erasure_id is not None:
         show_request(data_pb2.GetErasureRequest(erasure_id=erasure_id), show_message())
     else:

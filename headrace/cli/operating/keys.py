@@ -20,9 +20,7 @@ def _show_created(created: Any) -> None:
         click.echo(told, err=True)
 
 
-keys = CommandGroup(
-    "keys", help="Create, confirm, list, limit and revoke API keys; all but confirm needs the scope admin."
-)
+keys = CommandGroup("keys", help="Create, list, change and revoke API keys.")
 
 add_command(
     keys,
@@ -35,9 +33,9 @@ add_command(
     "create",
     "KeyService/CreateKey",
     Show(_show_created),
-    make_flag("--service", "kind", "service", "The user is an account of a program."),
-    click.Option(["--user"], required=True, help="Whose key it is: a person, or an account of a program."),
-    about="Create a key called NAME; print its id, and its text, which is shown this once.",
+    make_flag("--service", "kind", "service", "The user is the account of a program."),
+    click.Option(["--user"], required=True, help="User of the key: a person, or the account of a program."),
+    about="Create a key.\n\nPrints its id, and its text, which is shown only once.",
     hidden="key_id",
 )
 add_command(
@@ -45,22 +43,28 @@ add_command(
     "confirm",
     "KeyService/ConfirmKey",
     show_fields("secret"),
-    about="Confirm a key that another admin has made. If it is your own, print its new text, which is shown this once.",
+    about="""Confirm a key that another admin has made.
+
+    If it is your own, prints its new text, which is shown only once.""",
 )
-add_command(keys, "show", "KeyService/GetKey", show_message())
+add_command(keys, "show", "KeyService/GetKey", show_message(), about="Show a key.")
 add_command(
     keys,
     "update",
     "KeyService/UpdateKey",
     None,
     click.Option(
-        ["--expires", "expires_at"], type=Instant(), help="When it ends by itself: 2030-01-31, or 90d from now."
+        ["--expires", "expires_at"], type=Instant(), help="When it expires, such as 2030-01-31, or 90d from now."
     ),
-    click.Option(["--no-expiry", "expires_at"], flag_value=0, type=Instant(), help="It does not end by itself."),
-    click.Option(["--disable/--enable", "disabled"], default=None, help="Make it useless for now, or of use again."),
+    click.Option(["--no-expiry", "expires_at"], flag_value=0, type=Instant(), help="It never expires."),
+    click.Option(["--disable/--enable", "disabled"], default=None, help="Disable it for now, or enable it again."),
 )
 add_command(
-    keys, "revoke", "KeyService/RevokeKey", about="End keys for ever, on every replica within 5 s.", is_for_each=True
+    keys,
+    "revoke",
+    "KeyService/RevokeKey",
+    about="Revoke keys permanently, on every replica within 5 s.",
+    is_for_each=True,
 )
 add_command(keys, "suspend", "KeyService/SuspendUser")
 add_command(keys, "release", "KeyService/ReleaseUser")

@@ -38,20 +38,21 @@ COLUMNS: tuple[Column, ...] = (
     "per",
     ("state", _describe_state),
     "opens_at:until",
-    ("said by", lambda limit: ": ".join(filter(None, (limit.source, limit.source_name)))),
+    ("set by", lambda limit: ": ".join(filter(None, (limit.source, limit.source_name)))),
 )
 
 
 @click.command(cls=FacadeCommand)
-@click.option("--user", default="", help="Of this user of the tenant; else of you.")
-@click.option("--key", default="", help="Also those of this API key (api_key:…).")
-@click.option("--agent", "agent_key", default="", help="Only the budgets of this agent; else of all.")
+@click.option("--user", default="", help="Show the limits of this user. Default: your own.")
+@click.option("--key", default="", help="Include the limits of this API key (api_key:…).")
+@click.option("--agent", "agent_key", default="", help="Only budgets of this agent. Default: all agents.")
 @json_option
-@click.option("--full", is_flag=True, help="Only those at which the next one would wait or be refused.")
+@click.option("--full", is_flag=True, help="Only limits that are reached.")
 def limits(full: bool, **fields: Any) -> None:
-    """Show every limit that holds for a user: what is used of it, whom it counts together, who said it.
+    """List the limits that apply to a user, and their use.
 
-    What other tenants have used is not shown. Needs a credential with the scope operate.
+    The use by other tenants is not included. `until` is the time at which a limit is free again or its period ends.
+    Needs a credential with the scope operate.
     """
     request = limits_pb2.GetLimitsRequest(**fields)
     show = list_rows(*COLUMNS, keep=lambda limit: limit.is_full or not full)

@@ -38,10 +38,9 @@ providers = add_command(
     "providers",
     "OperatorService/ListProviders",
     Show(_print_providers, is_list=True),
-    about="""Show the health of each model: its breaker, and of the last five minutes errors and times to the first
-    delta (ms).
+    about="""Show the health of each model.
 
-    `refused` are fields of requests that the model does not take.
-
-    Attempts, and calls that run and wait, are those of the tenant.""",
+    Lists its circuit breaker, and the errors and times to the first delta (ms) of the last five minutes. Attempts, and
+    the numbers of running and waiting calls, are the tenant's own. `refused` are request fields that the model does not
+    accept.""",
 )

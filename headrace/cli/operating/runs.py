@@ -22,13 +22,17 @@ STATES = ("live", *(state for state in State if state != State.QUEUED))
 def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say which runs."""
     for option in (
-        click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many at most."),
-        click.option("--cost", type=float, metavar="USD", help="Only runs that have cost this much or more."),
-        click.option("--within", type=float, metavar="HOURS", help="Only runs that began in the last so many hours."),
-        click.option("--older", type=float, metavar="MINUTES", help="Only runs that began so long ago, or longer."),
+        click.option(
+            "--count", default=50, show_default=True, type=click.IntRange(1, 200), help="Maximum number of runs."
+        ),
+        click.option("--cost", type=float, metavar="USD", help="Only runs that cost at least this much."),
+        click.option("--within", type=float, metavar="HOURS", help="Only runs that began in the last HOURS."),
+        click.option("--older", type=float, metavar="MINUTES", help="Only runs that began at least MINUTES ago."),
         click.option("--user", help="Only runs of this user."),
         click.option("--agent", "agent_key", help="Only runs of this agent."),
-        click.option("--state", type=click.Choice(STATES), help="Only runs in this state; live: running or waiting."),
+        click.option(
+            "--state", type=click.Choice(STATES), help="Only runs in this state; live means running or waiting."
+        ),
     ):
         command = option(command)
     return command
@@ -55,37 +59,41 @@ _RUNS = list_rows(
 
 @click.group(cls=CommandGroup)
 def runs() -> None:
-    """List, show and end the runs of all users of the tenant (a credential with the scope operate)."""
+    """List, show and cancel the runs of all users.
+
+    Needs a credential with the scope operate.
+    """
 
 
 @runs.command("list")
 @json_option
 @_filter_options
 def list_runs(**options: Any) -> None:
-    """List runs, the one that began last first: its state, whose it is, what it has cost so far (US dollars)."""
+    """List runs, newest first."""
     show_request(_make_filter(**options), _RUNS)
 
 
 @runs.command()
 @json_option
-@click.option("--events", is_flag=True, help="Its committed events too; with texts for the scope read_content alone.")
+@click.option("--events", is_flag=True, help="Include its committed events; their texts need the scope read_content.")
 @click.argument("run_id")
 def show(events: bool, run_id: str) -> None:
-    """Show the run RUN_ID of any user as JSON."""
+    """Show a run of any user as JSON."""
     show_request(operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=events), SHOW_JSON)
 
 
 @runs.command()
 @_filter_options
-@click.option("--all", "is_all", is_flag=True, help="All live runs that the options name, instead of ids.")
+@click.option("--all", "is_all", is_flag=True, help="Cancel all live runs that match the options.")
 @click.argument("run_ids", nargs=-1)
 def cancel(is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
-    """End the runs RUN_IDS, or with --all the live ones that the options name, --count at a time.
+    """Cancel runs.
 
-    Says for each what became of it, and fails where one could not be ended.
+    Cancels RUN_IDS, or with --all the live runs that match the options, at most --count. Prints the outcome of each.
+    Exit codes: 0 all were cancelled, 1 at least one could not be.
     """
     if is_all == bool(run_ids):
-        raise click.UsageError("give RUN_IDS, or --all with options that name runs")
+        raise click.UsageError("give RUN_IDS, or --all with options that select runs")
     request = operator_pb2.CancelRunsRequest(run_ids=run_ids, filter=_make_filter(**options) if is_all else None)
     cancelled: operator_pb2.CancelRunsResponse = send_request(request)
     for run in cancelled.runs:

@@ -28,6 +28,8 @@ _ENDINGS = ("_at", "_id", "_key", "_nano_usd")
 
 def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: Collection[str] = ()) -> None:
     """Print rows under their head, each on one line; the columns of `right` end at the right."""
+    if not head:
+        return
     lines = [[*map(_clean_cell, row)] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:

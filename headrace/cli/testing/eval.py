@@ -39,7 +39,7 @@ def eval(
     html: Path | None,
     suite_file: Path,
 ) -> None:
-    """Evaluate agents with the suite SUITE_FILE against a running Headrace.
+    """Run a suite of test cases against agents.
 
     An interrupted evaluation continues where it stopped. Exit codes: 0 the suite's thresholds are met, 1 they
     are not, 2 the suite is invalid, 3 no server.

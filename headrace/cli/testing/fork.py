@@ -56,11 +56,12 @@ def fork(
     results: tuple[str, ...],
     cassette: Path,
 ) -> None:
-    """Continue the recorded run CASSETTE live from a step, in a new chat, and show both runs side by side.
+    """Continue a recorded run live from a step.
 
-    Messages before the step are taken from the recording. From there on, the agent works as currently
-    configured, or according to the options (--model and --prompt need the scope `publish`). Runs with a plan
-    cannot be forked. Exit codes: 0 the fork completed, 1 it did not, 2 wrong usage, 3 no server.
+    The fork runs in a new chat, and both runs are shown side by side. Messages before the step are taken from the
+    recording. From there on, the agent works as currently configured, or according to the options (--model and --prompt
+    need the scope `publish`). Runs with a plan cannot be forked. Exit codes: 0 the fork completed, 1 it did not, 2
+    wrong usage, 3 no server.
     """
     try:
         recorded = read_cassette(read_regular_file(cassette, FILE_BYTES_MAX).splitlines())

@@ -12,9 +12,10 @@ from headrace.v1 import agent_pb2
 @click.command(cls=FacadeCommand)
 @click.argument("run_id")
 def record(run_id: str) -> None:
-    """Write the recording of the ended run RUN_ID, as a cassette for `headrace replay`.
+    """Write the cassette of an ended run.
 
-    A run is recorded if its query (`headrace ask --record`) or its agent's file sets `record: true`.
+    headrace replay and headrace fork read it. A run is recorded if its query (headrace ask --record) or its agent's
+    file sets record: true.
     """
 
     request = agent_pb2.GetCassetteRequest(run_id=run_id)

@@ -15,7 +15,7 @@ grants = add_command(
         *("chat_id", "grant_id", "tool_name:tool", "requester", "risk", "grounds", "made_by:by", "scope"),
         "expires_at:until",
     ),
-    make_flag("--tenant", "scope", "tenant", "All of the tenant (a credential with the scope operate)."),
+    make_flag("--tenant", "scope", "tenant", "List all grants of the tenant; needs the scope operate."),
 )
 
 revoke = add_command(

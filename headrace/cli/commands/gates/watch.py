@@ -46,13 +46,15 @@ RETRIES_MAX = 60
 
 
 @click.command(cls=FacadeCommand)
-@click.option("--own", "scope", flag_value="own", help="Those of your runs, instead of those that you may answer.")
-@click.option("--tenant", "scope", flag_value="tenant", help="All of the tenant (a credential with the scope operate).")
+@click.option(
+    "--own", "scope", flag_value="own", help="Watch the gates of your own runs instead of those that you may answer."
+)
+@click.option("--tenant", "scope", flag_value="tenant", help="Watch all gates of the tenant; needs the scope operate.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only gates of this kind.")
 @click.option("--risk", type=click.Choice(RISKS), help="Only approvals of this risk.")
 @click.option("--agent", "agent_key", help="Only gates of this agent.")
 def watch(**fields: Any) -> None:
-    """Show the gates that wait, and each that opens, changes or closes, until Ctrl-C: state, then as `list` does."""
+    """Show open gates and their changes until Ctrl-C."""
     asyncio.run(_follow_gates(gates_pb2.WatchGatesRequest(**fields)))
 
 
