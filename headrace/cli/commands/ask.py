@@ -6,10 +6,12 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
+from headrace.cli.conversation.conversation import Conversation
+from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.conversation.run_follower import follow_run
 from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.run_view.view import choose_view
@@ -49,7 +51,12 @@ def ask(
         output_schema = None if schema is None else json.load(schema)
     except ValueError as error:
         raise click.BadParameter(f"is no JSON: {error}", param_hint="--schema") from None
-    code, _ = asyncio.run(
-        follow_run(choose_view(), message, agent, chat_id, output_schema=output_schema, files=files, is_recorded=record)
-    )
-    sys.exit(code)
+    options = {"output_schema": output_schema, "files": files, "is_recorded": record}
+    sys.exit(asyncio.run(_ask(message, agent, chat_id, options)))
+
+
+async def _ask(message: str, agent: str | None, chat_id: str | None, options: dict[str, Any]) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return (await follow_run(choose_view(), message, agent, chat_id, **options))[0]
+    with InputLines() as lines:
+        return await Conversation(lines, agent, chat_id, is_terminal=True).ask(message, **options)

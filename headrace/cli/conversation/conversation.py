@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import deque
+from typing import Any
 
 import click
 from google.protobuf.message import Message
@@ -63,9 +64,11 @@ class Conversation:
                 # A failed question does not end the conversation.
                 error.show()
 
-    async def ask(self, message: str) -> int:
-        """Ask a question and return the exit code of its run."""
-        code, self.chat_id = await follow_run(choose_view(), message, self._agent_key, self.chat_id, self._interact)
+    async def ask(self, message: str, **options: Any) -> int:
+        """Ask a question, with options of `follow_run`, and return the exit code of its run."""
+        code, self.chat_id = await follow_run(
+            choose_view(), message, self._agent_key, self.chat_id, self._interact, **options
+        )
         return code
 
     async def _show(self, request: Message, show: Show) -> None:
