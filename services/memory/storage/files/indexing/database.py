@@ -18,7 +18,13 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import TextRow
 from services.memory.storage.files.indexing.gates import TABLES as GATE_TABLES
 from services.memory.storage.files.indexing.gates import GateTable
-from services.memory.storage.files.indexing.spend import GRANT_TABLES, SPEND_TABLES, ReservationTable, SpendTable
+from services.memory.storage.files.indexing.spend import (
+    GRANT_TABLES,
+    SPEND_TABLES,
+    ReservationTable,
+    SpendTable,
+    make_triggers,
+)
 from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX, Lease
 from services.memory.storage.paging import Page
@@ -27,7 +33,7 @@ from services.memory.storage.run_query import RunEntry, RunQuery
 from services.memory.storage.spend import SpendRow
 from services.runtime.auth.identity import Identity
 
-VERSION = 15
+VERSION = 16
 """Version of the tables; a file of another version is rebuilt."""
 
 ENCRYPTED_VERSIONS = 1_000_000
@@ -70,6 +76,7 @@ CREATE TABLE places(
 """
     + GATE_TABLES
     + SPEND_TABLES
+    + ";".join([*make_triggers(), ""])
     + GRANT_TABLES
 )
 
@@ -106,7 +113,7 @@ _ADD_NO_LEASE = "INSERT OR IGNORE INTO leases VALUES (?, '', 0, 0)"
 
 _USERS = """
 SELECT user FROM chats WHERE tenant = ? UNION SELECT of_user FROM runs WHERE of_tenant = ?
-UNION SELECT user_name FROM spend WHERE tenant = ?
+UNION SELECT user_name FROM spend_sums WHERE tenant = ? AND scope = 'user'
 """
 
 
