@@ -20,7 +20,7 @@ Rows: TypeAlias = "tuple[Sequence[str], Sequence[Sequence[Any]]]"
 WRITES = ("INSERT", "UPDATE", "DELETE", "CREATE", "ALTER")
 
 _LEFT_OUT = re.compile(
-    r"CREATE EXTENSION|CREATE SEQUENCE|CREATE INDEX \w+ ON \w+ USING|ALTER TABLE \w+ ALTER|CREATE TRIGGER"
+    r"CREATE EXTENSION|CREATE SEQUENCE|DROP INDEX|CREATE INDEX \w+ ON \w+ USING|ALTER TABLE \w+ ALTER|CREATE TRIGGER"
     r"|UPDATE chats SET title = CASE|INSERT INTO spend_sums\s+SELECT"
 )
 """Statements of migrations that change nothing in a new database, or only its speed."""
