@@ -1,17 +1,17 @@
 """Fills a database with copies of a few chats: rows as a deployment of some years has them, in seconds.
 
-Chat `n` is of user `u-{n // 100}` in tenant `t-{n // 100 % 20}`.
+Chat `n` is of user `u-{n // 100}` in tenant `t-{n // 100 % tenants}`.
 """
 
 from __future__ import annotations
 
 import asyncpg
 
-CHATS_EACH, TENANTS = 100, 20
+CHATS_EACH = 100
 
 _FIRST = """
 CREATE TABLE copies AS
-SELECT n, n / {each} AS owner, 't-' || n / {each} % {tenants} AS tenant, 'u-' || n / {each} AS user_name,
+SELECT n, 't-' || n / {each} % {tenants} AS tenant, 'u-' || n / {each} AS user_name,
     (SELECT array_agg(id ORDER BY id) FROM chats)[1 + n % (SELECT count(*) FROM chats)] AS source
 FROM generate_series(0, {chats} - 1) AS n;
 CREATE INDEX ON copies (source);
@@ -83,9 +83,9 @@ DROP TABLE copies;
 """
 
 
-async def fill(connection: asyncpg.Connection, chats: int) -> None:
+async def fill(connection: asyncpg.Connection, chats: int, tenants: int) -> None:
     """Add `chats` copies of the database's chats, in turn, and what belongs to them."""
-    statements = _FIRST.format(each=CHATS_EACH, tenants=TENANTS, chats=chats)
+    statements = _FIRST.format(each=CHATS_EACH, tenants=tenants, chats=chats)
     await connection.execute("SET maintenance_work_mem = '256MB'; SET synchronous_commit = off")
     await connection.execute(statements)
     await connection.execute("VACUUM ANALYZE")

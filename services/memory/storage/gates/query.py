@@ -12,12 +12,10 @@ from services.memory.storage.where import Where
 from services.runtime.auth.access import list_names
 from services.runtime.auth.identity import Identity
 
-CHATS_PAGE = 500
-
 LIST_CHATS = f"""
-SELECT chat_id, updated_at FROM (
-    SELECT DISTINCT chat_id FROM gates WHERE tenant = $1 AND chat_id > $2 ORDER BY chat_id LIMIT {CHATS_PAGE}
-) AS page JOIN chats USING (chat_id) ORDER BY chat_id
+SELECT chat_id, (SELECT updated_at FROM chats WHERE chats.chat_id = page.chat_id) FROM (
+    SELECT DISTINCT chat_id FROM gates WHERE tenant = $1 AND chat_id > $2 ORDER BY chat_id LIMIT {PAGE_MAX}
+) AS page ORDER BY chat_id
 """
 """A page of a tenant's chats that have had gates, each with the time of its last line."""
 
