@@ -272,7 +272,9 @@ CREATE TABLE grants(
 
 _SOURCE = "grants JOIN runs USING (run_id) LEFT JOIN leases USING (run_id)"
 
-_CLEAN = "DELETE FROM grants WHERE run_id NOT IN (SELECT run_id FROM runs WHERE NOT is_ended)"
+_CLEAN = """
+DELETE FROM grants WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = grants.run_id AND NOT is_ended)
+"""
 
 
 class ReservationTable:
