@@ -53,7 +53,7 @@ function createRefused(refused) {
 
 function createInstructions({ key, name }) {
   const text = createElement("pre", { tabindex: 0, role: "group", "aria-label": `Instructions of ${name || key}` });
-  const element = createElement("div", {}, createElement("h4", {}, "Instructions"), text);
+  const element = createElement("div", {}, createElement("h3", {}, "Instructions"), text);
   const load = async () => {
     const { instructions } = await api.getData("/api/agent", { agentKey: key });
     text.textContent = instructions || "None.";

@@ -15,7 +15,8 @@ const WORDS = { going: "in progress" };
 
 export const createState = (state) => createMark(WORDS[state] ?? state, KINDS[state]);
 
-export const spell = (name) => name.replaceAll("_", " ");
+/** Write the name of a field or a word of the contract in words. */
+export const spell = (name) => name.replaceAll("_", " ").replace(/([a-z])([A-Z])/g, (_, end, start) => `${end} ${start.toLowerCase()}`);
 
 /** Create a text with a smaller one below it. */
 export const createPair = (text, small) =>

@@ -12,10 +12,10 @@ import { callRpc, listRpc } from "../server/contract.js";
 import { formatField } from "./cells.js";
 
 const PAGING = ["pageSize", "pageToken"];
-const DAY_MS = 86_400_000;
 const EMPTY = { array: "[]", boolean: "false", integer: "0", string: '""' }; // what an absent value of an item is, as JSON
 
-const hasValue = (value) => value !== undefined && value !== "" && !(Array.isArray(value) && !value.length);
+/** Tell whether a value says something in a line: no message, and not empty. */
+const isShown = (value) => (Array.isArray(value) ? typeof value[0] === "string" : Boolean(value) && typeof value !== "object");
 
 export class ResourceList {
   #items = [];
@@ -44,7 +44,7 @@ export class ResourceList {
     this.notice = createElement("div", {});
     this.more = createButton("Show more", () => this.#showMore(), { hidden: true });
     this.tools = this.#createTools();
-    this.element = createElement("section", { class: "resource", "aria-label": resource.label });
+    this.element = createElement("section", { class: "resource" });
     const heading = resource.title && createElement("h3", {}, resource.title);
     const about = resource.about && createElement("p", { class: "about" }, resource.about);
     const head = createElement("div", { class: "bar" }, heading || null, this.#createFilters(), this.tools);
@@ -182,9 +182,9 @@ export class ResourceList {
     const own = this.resource.details?.(item, this.context);
     const update = async (now) => {
       const rest = Object.keys(labels).filter((field) => !shown.has(field) && !this.resource.hidden?.includes(field));
-      const set = rest.filter((field) => hasValue(now[field]) && now[field] !== false && typeof now[field] !== "object" || Array.isArray(now[field]) && typeof now[field][0] === "string");
+      const set = rest.filter((field) => isShown(now[field]));
       facts.replaceChildren(createFacts(set.map((field) => [labels[field], formatField(field, now[field])])));
-      replaceItems(actions, [this.#createActions(now, () => true)]);
+      replaceItems(actions, [this.#createActions(now, ({ inRow }) => !inRow)]);
       await own?.load?.(now);
     };
     return { element: createElement("div", { class: "details" }, facts, actions, own?.element ?? null), update };
@@ -246,15 +246,16 @@ export class ResourceList {
 
   #openCreator(create) {
     const own = create.own?.() ?? { elements: [], read: () => ({}) };
-    const { elements, read } = createFields(this.#makeSchema(create), create.values?.() ?? create.values);
+    const { elements, read } = createFields(this.#makeSchema(create), create.values);
     let answer;
     openForm({
       id: "create-title",
       title: create.label,
       above: create.about ? [createElement("p", {}, create.about)] : [],
-      fields: [createElement("fieldset", {}, ...elements, ...own.elements)],
+      fields: [createElement("fieldset", {}, ...placeOwn(elements, own.elements, create))],
       leave: "Cancel",
       submit: create.submit ?? "Create",
+      isDanger: create.isDanger,
       save: async () => {
         const values = { ...create.body?.(), ...read(), ...own.read() };
         answer = create.act ? await create.act(values) : await callRpc(create.rpc, values);
@@ -273,7 +274,7 @@ export class ResourceList {
       openForm({
         id: "edit-title",
         title: `${label}: ${this.#name(item)}`,
-        fields: [createElement("fieldset", {}, ...elements, ...own.elements)],
+        fields: [createElement("fieldset", {}, ...placeOwn(elements, own.elements, edit))],
         leave: "Cancel",
         submit: "Save",
         save: () => callRpc(edit.rpc, { [key]: item[key], ...findChanges(schema, before, read()), ...own.read() }),
@@ -283,6 +284,9 @@ export class ResourceList {
   }
 }
 
+/** Put the fields that a resource makes itself after the first `ownAt` of the others. */
+const placeOwn = (elements, own, { ownAt = elements.length }) => [...elements.slice(0, ownAt), ...own, ...elements.slice(ownAt)];
+
 /** Return the fields that differ; one that was emptied has the empty value of its type. */
 function findChanges({ properties }, before, after) {
   const changed = Object.entries(properties).filter(([name, { type }]) => {
@@ -291,6 +295,3 @@ function findChanges({ properties }, before, after) {
   });
   return Object.fromEntries(changed.map(([name, { type }]) => [name, after[name] ?? JSON.parse(EMPTY[type])]));
 }
-
-/** Return a time a number of days from now, in Unix milliseconds. */
-export const addDays = (days) => Date.now() + days * DAY_MS;

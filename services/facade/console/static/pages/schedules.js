@@ -50,6 +50,7 @@ const makeList = (agentKey) => ({
       fields: FIELDS,
       values: { overlap: "skip" },
       own: createWhenFields,
+      ownAt: 3,
       done: (schedule, context) => schedule.onWebhook && makeSecret(schedule, context),
     },
   ],
@@ -57,7 +58,7 @@ const makeList = (agentKey) => ({
     { label: "Run now", rpc: "ScheduleService.TriggerSchedule", inRow: true },
     { label: "Pause", id: "pause", rpc: "ScheduleService.UpdateSchedule", body: { paused: true }, when: ({ paused }) => !paused, inRow: true },
     { label: "Resume", id: "pause", rpc: "ScheduleService.UpdateSchedule", body: { paused: false }, when: ({ paused }) => paused, inRow: true },
-    { label: "Edit", edit: { rpc: "ScheduleService.UpdateSchedule", load: "ScheduleService.GetSchedule", fields: FIELDS, own: createWhenFields } },
+    { label: "Edit", edit: { rpc: "ScheduleService.UpdateSchedule", load: "ScheduleService.GetSchedule", fields: FIELDS, own: createWhenFields, ownAt: 3 } },
     {
       label: "New secret",
       when: ({ onWebhook }) => onWebhook,
@@ -105,9 +106,9 @@ function createResults({ scheduleId, name }) {
     const { firings = [], message } = await callRpc("ScheduleService.GetSchedule", { scheduleId });
     const rows = firings.map((firing) => [formatDate(firing.dueAt), createElement("span", {}, ...describeFiring(firing))]);
     element.replaceChildren(
-      createElement("h4", {}, "Message to the agent"),
+      createElement("h3", {}, "Message to the agent"),
       createElement("pre", { class: "message", tabindex: 0, role: "group", "aria-label": `Message of ${name}` }, message),
-      createElement("h4", {}, "Last results"),
+      createElement("h3", {}, "Last results"),
       rows.length
         ? createTable(`Last results of ${name}`, ["Time", "Outcome"], rows)
         : createElement("p", { class: "about" }, "It has not run yet."),
