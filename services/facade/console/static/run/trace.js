@@ -34,7 +34,7 @@ export class Trace {
     else if (kind === "tool" || kind === "action") this.#addCall(scope, type.slice(type.indexOf(".") + 1), event);
     else if (type === "run.start") this.#root.title = event.agentKey;
     else if (type === "subagent.start") this.#openAgent(event);
-    else if (type === "subagent.end") close(this.#scopes.get(`${event.subagentId}/`), at, event.ok);
+    else if (type === "subagent.end") this.#closeAgent(event);
     else if (type === "task.start") scope.title = event.taskName ?? event.description ?? event.taskId;
     else if (kind === "task") close(scope, at, type === "task.complete");
     else if (type === "gate.open") this.#calls.set(event.gateId, this.#add(this.#calls.get(event.toolId) ?? scope, "wait", "Waits for a person", at));
@@ -70,7 +70,7 @@ export class Trace {
 
   /** Add a span below another; beyond the maximum it is kept nowhere. */
   #add(parent, kind, title, at) {
-    const span = createSpan(kind, title, at);
+    const span = { ...createSpan(kind, title, at), parent };
     if ((this.#count += 1) <= SPANS_MAX) parent.children.push(span);
     return span;
   }
@@ -109,6 +109,12 @@ export class Trace {
     const span = this.#add(call ?? parent, "agent", agentKey, timestamp);
     span.goal = goal;
     this.#scopes.set(`${subagentId}/`, span);
+  }
+
+  #closeAgent({ subagentId, ok, timestamp }) {
+    const span = this.#scopes.get(`${subagentId}/`);
+    close(span, timestamp, ok);
+    if (span) span.parent.endOfLast = timestamp;
   }
 
   /** Add usage and exact times from the log's messages; return whether there are any. */
