@@ -277,7 +277,14 @@ class Calls:
         """
 
     def audit(
-        self, event: str | None = None, page_token: str = "", page_size: int | None = None
+        self,
+        event: str | None = None,
+        page_token: str = "",
+        page_size: int | None = None,
+        *,
+        by: str | None = None,
+        from_at: int | None = None,
+        until_at: int | None = None,
     ) -> audit_pb2.ListAuditResponse:
         """List the tenant's audit log, newest first.
 
