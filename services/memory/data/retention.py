@@ -17,6 +17,7 @@ import structlog
 from headrace.errors import HeadraceError
 from headrace.regular_files import read_regular_file
 from services.memory.data.holds import HoldStore, check_chat
+from services.memory.storage.work import WORK, Work
 from services.runtime.clock import now_s
 from services.runtime.ending import guard_task
 from services.runtime.files.refused_files import REFUSED_FILES
@@ -120,6 +121,7 @@ async def run_daily_cleanup(
 
 
 async def _clean_up_daily(engine: Engine, retention: RetentionFile, audit_days: float | None) -> None:
+    WORK.set(Work.MAINTENANCE)
     while True:
         await clean_up(engine, retention, audit_days)
         await asyncio.sleep(DAY_S)
