@@ -143,8 +143,9 @@ class ChatIndex(Protocol):
         """List all chats. Raises IndexIncomplete."""
         ...
 
-    async def list_unchanged_since(self, updated_at: int) -> list[str]:
-        """List chats with an older last line and no unfinished run, oldest first. Raises IndexIncomplete."""
+    async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        """List chats with an older last line and no unfinished run, with stored titles: UNCHANGED_MAX, oldest first,
+        after the one with this time and id. Raises IndexIncomplete."""
         ...
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 TEXT_CHARS_MAX = 100_000
 """Maximum characters of one line that are searched; a longer one is a pasted file, which would fill the index."""
 
+UNCHANGED_MAX = 10_000
+"""Chats that retention reads at a time."""
+
+UNCHANGED = f"""
+SELECT {{columns}} FROM chats WHERE updated_at < $1 AND (updated_at, chat_id) > ($2, $3)
+AND NOT EXISTS (SELECT 1 FROM runs WHERE {{is_of_chat}} AND NOT is_ended)
+ORDER BY updated_at, chat_id LIMIT {UNCHANGED_MAX}
+"""
+
 Kind: TypeAlias = Literal["chat", "insight", "summary"]
 
 

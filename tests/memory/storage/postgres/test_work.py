@@ -6,10 +6,15 @@ import asyncio
 
 import pytest
 
-from headrace.errors import Overloaded, QueueFull
+from headrace.errors import Overloaded, QueueFull, StaleLease
+from services.memory.config import Config
+from services.memory.data.retention import CleanupClaim, RetentionFile, clean_up
+from services.memory.engines import open_engine
 from services.memory.storage.work import WAITING_MAX, WORK, Shares, Work
 from services.runtime.auth.identity import Identity, acting_as
+from services.runtime.clock import CLOCK
 from tests.memory.storage.postgres.test_migrations import until_waits
+from tests.support.memory.clocks import Later
 from tests.support.memory.serving import memory_in
 from tests.support.postgresql import connected
 
@@ -85,3 +90,24 @@ async def test_runs_wait_for_nobody() -> None:
 async def _use_for_run(shares: Shares) -> None:
     async with shares.using_one() as timeout_s:
         assert timeout_s is None
+
+
+async def test_one_service_cleans_up_for_all(database_url: str) -> None:
+    """And another goes on with what a dead one has left, when its claim is over."""
+    async with memory_in(database_url) as memory:
+        old = [(await memory.begin_and_end())[0] for _ in range(3)]
+    config, retention = Config(database_url=database_url), RetentionFile(None, 7)
+    async with open_engine(config) as one, open_engine(config) as other:
+        dead = CleanupClaim(one)
+        clock = CLOCK.set(Later(8))
+        assert await dead.take()
+        assert not await clean_up(other, retention, None)
+        assert sorted(await other.index.list_chats()) == sorted(old)
+        CLOCK.reset(clock)
+        clock = CLOCK.set(Later(9))
+        assert await clean_up(other, retention, None)
+        assert await other.index.list_chats() == []
+        assert await CleanupClaim(other).take()
+        with pytest.raises(StaleLease):
+            await dead.keep()
+        CLOCK.reset(clock)

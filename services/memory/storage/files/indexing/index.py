@@ -246,9 +246,9 @@ class Index:
         self.backlog.check_empty("the list of all chats")
         return sorted(await self.query_file(lambda database: database.list_logs()))
 
-    async def list_unchanged_since(self, updated_at: int) -> list[str]:
+    async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         self.backlog.check_empty("which chats are unused")
-        return await self.query_file(lambda database: database.list_unchanged_since(updated_at))
+        return await self.query_file(lambda database: database.list_unchanged(updated_at, after))
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
         await self._keys.open_tenant(tenant)
