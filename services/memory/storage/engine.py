@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from services.memory.storage.gates.query import GateQuery, GrantQuery
     from services.memory.storage.gates.rows import GateEntry, GrantEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
-    from services.memory.storage.index_progress import IndexProgress
-    from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+    from services.memory.storage.index_rows import ChatEntry, IndexProgress, UnfinishedEntry
     from services.memory.storage.key_uses import KeyUses
     from services.memory.storage.leases import Lease
     from services.memory.storage.paging import Page

@@ -160,15 +160,15 @@ class PostgresIndex:
         return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
 
     async def list_chats(self) -> list[str]:
-        return await self._list_ids("SELECT chat_id FROM chats ORDER BY chat_id")
+        rows = await self._database.run(
+            lambda connection: connection.fetch("SELECT chat_id FROM chats ORDER BY chat_id")
+        )
+        return [row[0] for row in rows]
 
     async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         values = (updated_at, *(after or (0, "")))
         rows = await self._database.run(lambda connection: connection.fetch(_UNCHANGED, *values))
         return [ChatEntry(*row) for row in rows]
-
-    async def _list_ids(self, query: str, *values: object) -> list[str]:
-        return [row[0] for row in await self._database.run(lambda connection: connection.fetch(query, *values))]
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         if not self._keys.is_on:

@@ -13,10 +13,9 @@ from services.memory.engines import open_engine
 from services.memory.storage.work import WAITING_MAX, WORK, Shares, Work
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import CLOCK
-from tests.memory.storage.postgres.test_migrations import until_waits
 from tests.support.memory.clocks import Later
 from tests.support.memory.serving import memory_in
-from tests.support.postgresql import connected
+from tests.support.postgresql import connected, until_waits
 
 CONNECTIONS_MAX = 10
 LISTS_MAX = 3

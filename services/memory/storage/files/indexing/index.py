@@ -29,8 +29,7 @@ from services.memory.storage.files.sqlite import database_errors
 from services.memory.storage.gates.query import GateQuery, GrantQuery, read_gate_chats
 from services.memory.storage.gates.rows import GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
-from services.memory.storage.index_progress import IndexProgress
-from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
+from services.memory.storage.index_rows import ChatEntry, IndexChange, IndexProgress, UnfinishedEntry
 from services.memory.storage.paging import Page
 from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
 from services.memory.storage.run_query import RunEntry, RunQuery
