@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 NAMES = (
+    "init",
     "up",
     "ask",
     "chat",
@@ -25,7 +26,20 @@ NAMES = (
 """Commands; each is in the module of the same name."""
 
 OPERATING = (
-    *("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend"),
+    *(
+        "agents",
+        "audit",
+        "backups",
+        "check",
+        "data",
+        "doctor",
+        "keys",
+        "limits",
+        "providers",
+        "replicas",
+        "runs",
+        "spend",
+    ),
     "tools",
 )
 """Commands for operators, in their own folder."""
