@@ -1,8 +1,8 @@
 """Paste each block of the guides, of docs/start.md and of README.md, unchanged, into a shell beside a running suite.
 
-Readers have a clone, the virtual environment's programs, and a suite in another window: the block marked `window` of
-the page or of one that it names ("start the suite as in"), of first-agent.md if the page works in ~/mill, or else the
-command of `make up`. A block `file PATH` is saved
+Readers have a clone, the virtual environment's programs, and a suite in another window: the command of `make up`, or
+the block marked `window` of a page that this one names: of first-agent.md if it works in ~/mill. A page's own block
+`window` replaces what runs there. A block `file PATH` is saved
 to that file. Blocks marked `run`, and unmarked shell commands, are pasted into their interpreter: sh into bash, python
 into Python, js into node. Blocks marked `output` must be printed; … matches anything. All other blocks are only for
 reading. Nothing else is set, written or passed on. The suite has its default ports in a network of its own.
@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.pages import GUIDES, ROOT, Block, find_missing_line, list_blocks
@@ -39,6 +38,8 @@ MILL = "~/mill"
 
 UP = "exec headrace up --simulate --config-dir examples --data-dir .data"
 """The command of `make up`."""
+
+NAMED_WINDOW = re.compile(r"start the suite as in\s+\[[^]]+\]\(([\w-]+\.md)")
 
 COMMANDS = {"sh": "", "python": "exec python -", "js": "exec node --input-type=module -"}
 """What the shell runs with a block as its input; `sh` is the shell itself."""
@@ -83,26 +84,38 @@ def try_page(page: Path, without: Sequence[str] = ()) -> Generator[tuple[str, st
         link_programs(home / "programs", without)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         environment |= {"PATH": str(home / "programs"), "HOME": name}
-        is_own = MILL in page.read_text()
-        folder = home / "mill" if is_own else home / "clone"
-        window = find_window(page) or (find_window(GUIDES / "first-agent.md") if is_own else UP)
-        with running_suite(window, home / "clone", environment):
+        folder = home / "mill" if MILL in page.read_text() else home / "clone"
+        window = Window(home / "clone", environment)
+        try:
             for number, block in enumerate(blocks, start=1):
-                if block.use.startswith("file "):
-                    path = folder / block.use.removeprefix("file ")
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(block.text)
-                    time.sleep(SAVED_S)
-                elif is_pasted(block):
-                    after = blocks[number] if number < len(blocks) else Block("", "", "")
-                    output = after.text if after.use == "output" else ""
-                    yield f"{page.stem} {number}", paste(block, output, folder, environment)
+                if block.use == "window":
+                    window.paste(block.text)
+                elif block.use.startswith("file ") or is_pasted(block):
+                    if not window.is_open:
+                        window.paste(find_window(page))
+                    if is_pasted(block):
+                        after = blocks[number] if number < len(blocks) else Block("", "", "")
+                        output = after.text if after.use == "output" else ""
+                        yield f"{page.stem} {number}", paste(block, output, folder, environment)
+                    else:
+                        save(block, folder)
+        finally:
+            window.close()
 
 
 def find_window(page: Path) -> str:
-    """Return what a reader of the page pastes into the first window; empty if the page leaves that to another."""
-    pages = [page, *(GUIDES / name for name in re.findall(r"start the suite as in\s+\[[^]]+\]\(([\w-]+\.md)", page.read_text()))]
-    return next((block.text for one in pages for block in list_blocks(one) if block.use == "window"), "")
+    """Return what a reader has in the first window when the page does not say it: a page that it names does, or `make up`."""
+    text = page.read_text()
+    named = "first-agent.md" if MILL in text else next(iter(NAMED_WINDOW.findall(text)), "")
+    blocks = list_blocks(GUIDES / named) if named else []
+    return next((block.text for block in blocks if block.use == "window"), UP)
+
+
+def save(block: Block, folder: Path) -> None:
+    path = folder / block.use.removeprefix("file ")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text)
+    time.sleep(SAVED_S)
 
 
 def is_pasted(block: Block) -> bool:
@@ -156,24 +169,41 @@ def link_programs(folder: Path, without: Sequence[str]) -> None:
         (folder / name).chmod(0o755)
 
 
-@contextmanager
-def running_suite(window: str, clone: Path, environment: Mapping[str, str]) -> Generator[None]:
-    """Paste into a window, and keep what it starts until the end of the block."""
-    log = clone / "window.log"
-    with log.open("w") as output:
-        suite = subprocess.Popen(
-            ["bash", "-ec", window], cwd=clone, env=environment, stdout=output, stderr=output, start_new_session=True
-        )
-    try:
+class Window:
+    """A reader's first window, in which the suite runs."""
+
+    def __init__(self, clone: Path, environment: Mapping[str, str]) -> None:
+        self._clone, self._environment = clone, environment
+        self._suite: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._suite is not None
+
+    def paste(self, text: str) -> None:
+        """Stop what runs, paste, and wait until the suite is ready."""
+        self.close()
+        log = self._clone / "window.log"
+        with log.open("w") as output:
+            self._suite = subprocess.Popen(
+                ["bash", "-ec", text],
+                cwd=self._clone,
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + READY_S
         while "ready:" not in log.read_text():
-            if suite.poll() is not None or time.monotonic() > deadline:
+            if self._suite.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"the suite did not start:\n{log.read_text()}")
             time.sleep(0.1)
-        yield
-    finally:
-        os.killpg(suite.pid, signal.SIGTERM)
-        suite.wait()
+
+    def close(self) -> None:
+        if self._suite is not None:
+            os.killpg(self._suite.pid, signal.SIGTERM)
+            self._suite.wait()
+            self._suite = None
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ TOOLS = ROOT / "build" / "site_tools"
 API_REFERENCE = "@scalar/api-reference@1.72.1"
 DRAWING = "beautiful-mermaid@1.1.3"
 
-_LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?https?:[^>]*>|<link\b[^>]*\bhref=[\"']?https?:[^>]*>")
+_LOADED = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?https?:[^>]*>|<link\b[^>]*\bhref=[\"']?https?:[^>]*>"
+)
 _LOADED_BY_STYLE = re.compile(r"(?:url\([\"']?|@import\s+[\"'])https?:[^)\"']*")
 
 
@@ -39,7 +41,9 @@ def main(version: str = "dev", site: str = str(ROOT / "build" / "site")) -> None
     build(load_config(str(Path(__file__).with_name("mkdocs.yml")), site_dir=str(folder), strict=True))
     if foreign := list_foreign_resources(folder):
         raise SystemExit("\n".join(["loaded from other hosts:", *foreign]))
-    versions = sorted((path.parent.name for path in folder.parent.glob("*/index.html")), key=_order_version, reverse=True)
+    versions = sorted(
+        (path.parent.name for path in folder.parent.glob("*/index.html")), key=_order_version, reverse=True
+    )
     listed = [{"version": name, "title": name, "aliases": []} for name in versions]
     (folder.parent / "versions.json").write_text(json.dumps(listed))
     (folder.parent / "index.html").write_text(f'<meta http-equiv="refresh" content="0; url={versions[0]}/">\n')

@@ -29,7 +29,11 @@ _DRAWN_FONT = re.compile(r"@import .*?\);|text {[^}]*}")
 
 _TEXT_BYTES_MAX = 200_000
 
-_HIDDEN = {"README.md": ["navigation", "toc"], "docs/concepts.md": ["navigation"], "docs/reference/api.md": ["navigation", "toc"]}
+_HIDDEN = {
+    "README.md": ["navigation", "toc"],
+    "docs/concepts.md": ["navigation"],
+    "docs/reference/api.md": ["navigation", "toc"],
+}
 """Columns that a page does without."""
 
 _BUTTONS = (
@@ -85,7 +89,12 @@ def slugify(heading: str, _: str) -> str:
 def draw(source: str, *_: Any, **__: Any) -> str:
     """Return a mermaid diagram as SVG in the colours of the page."""
     drawn = subprocess.run(
-        ["node", "--input-type=module", "-e", _DRAW], cwd=TOOLS, input=source, text=True, check=True, capture_output=True
+        ["node", "--input-type=module", "-e", _DRAW],
+        cwd=TOOLS,
+        input=source,
+        text=True,
+        check=True,
+        capture_output=True,
     ).stdout
     return f'<figure class="drawing">{_DRAWN_FONT.sub("", drawn)}</figure>'
 

@@ -19,7 +19,9 @@ GENERATED = {"reference/api.md", "decisions/README.md"}
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    listed = re.findall(r"^ +- (?:[\w ]+: )?([\w./-]+\.md)$", (ROOT / "docs" / "site" / "mkdocs.yml").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^ +- (?:[\w ]+: )?([\w./-]+\.md)$", (ROOT / "docs" / "site" / "mkdocs.yml").read_text(), re.MULTILINE
+    )
     docs = ROOT / "docs"
     pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "decisions"}
     inside = {name for name in listed if not name.startswith("project/")}
