@@ -104,7 +104,7 @@ def try_page(page: Path, without: Sequence[str] = ()) -> Generator[tuple[str, st
 
 
 def find_window(page: Path) -> str:
-    """Return what a reader has in the first window when the page does not say it: a page that it names does, or `make up`."""
+    """Return what runs in the first window if the page does not say it: a page that it names does, or `make up`."""
     text = page.read_text()
     named = "first-agent.md" if MILL in text else next(iter(NAMED_WINDOW.findall(text)), "")
     blocks = list_blocks(GUIDES / named) if named else []
