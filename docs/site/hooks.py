@@ -36,6 +36,8 @@ _HIDDEN = {
 }
 """Columns that a page does without."""
 
+_TITLES = {"output": "Output", "window": "First window"}
+
 _BUTTONS = (
     "[Start](start.md){ .md-button .md-button--primary } [Concepts](concepts.md){ .md-button } "
     "[HTTP API](reference/api.md){ .md-button }"
@@ -151,7 +153,7 @@ def _folder(path: str) -> str:
 def _mark_fence(fence: re.Match[str]) -> str:
     """Turn the words that tests read after a fence's language into a title, or drop them."""
     indent, form, use = fence.groups()
-    title = use.removeprefix("file ") if use.startswith("file ") else "Output" if use == "output" else ""
+    title = use.removeprefix("file ") if use.startswith("file ") else _TITLES.get(use, "")
     return f"{indent}```{form}" + (f' title="{title}"' if title else "")
 
 
