@@ -13,6 +13,7 @@ from services.tools.sandbox.tiers import Sandbox, find_sandbox
 
 EXTRAS = {
     "data": ("pandas", "model-written Python has no pandas, matplotlib, scipy and openpyxl"),
+    "documents": ("reportlab", "no reports as PDF or slides, and PDF files cannot be read"),
     "cloud": ("google.auth", "no Google credentials for Vertex AI"),
 }
 """A module of each extra, and the cost of its absence."""
