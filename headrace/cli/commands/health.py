@@ -7,23 +7,30 @@ from contextlib import suppress
 
 import click
 
+from headrace.cli.answers import is_json_wanted, json_option, print_json
 from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED, RequestRefused
-from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.tables import print_table
 from headrace.v1 import tools_pb2
 
 
-@click.command()
-@url_option
-def health(url: str) -> None:
-    """Print for each service, with what it needs itself, whether it is ready; exit 1 when one is not.
+@click.command(cls=FacadeCommand)
+@json_option
+def health() -> None:
+    """Show whether each service is ready.
 
-    Names the tools that cannot be used, as far as the credential may list them.
+    A service is ready if the services it depends on are ready. Names the tools that cannot be used, as far as the
+    credential may list them. Exit codes: 0 all are ready, 1 at least one is not.
     """
-    readiness, unusable = make_request(url, _examine)
-    for name, is_ready in readiness.items():
-        left_out = f", except {', '.join(unusable)}: `headrace tools` says why" if name == "tools" and unusable else ""
-        click.echo(f"{name:13} {'ready' if is_ready else 'not ready'}{left_out}")
+    readiness, unusable = make_request(_examine)
+    if is_json_wanted():
+        print_json(readiness)
+    else:
+        rows = [(name, "ready" if is_ready else "not ready") for name, is_ready in readiness.items()]
+        print_table(("service", "state"), rows)
+        if unusable:
+            click.echo(f"cannot be used: {', '.join(unusable)}; `headrace tools` says why")
     sys.exit(COMPLETED if readiness and all(readiness.values()) else FAILED)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.facade.options import token_option
+from headrace.cli.facade.options import make_connection_options, set_url
 from headrace.cli.supervisor.child_environment import ENV_FILE, PROVIDER_FILE, read_env_file
 from headrace.cli.supervisor.ports import CannotStart, reserve_port
 from headrace.cli.supervisor.suite_plan import SuitePlan, check_replicas
@@ -47,7 +47,7 @@ def _open_project(_context: click.Context, _option: click.Parameter, folder: Pat
     return folder
 
 
-@click.command()
+@click.command(params=make_connection_options("token"))
 @click.option(
     "--config-dir",
     envvar="HEADRACE_CONFIG_DIR",
@@ -99,7 +99,6 @@ def _open_project(_context: click.Context, _option: click.Parameter, folder: Pat
 @click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
 @click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
 @click.option("--agent", help="Whom to ask.")
-@token_option
 def up(
     config_dir: Path,
     data_dir: Path,
@@ -134,5 +133,6 @@ def up(
             replicas=replicas,
         )
         check_replicas(plan, os.environ)
+        set_url(plan.url)
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))
