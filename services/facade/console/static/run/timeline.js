@@ -1,7 +1,8 @@
 // Lists a run's events with their times; consecutive deltas of one block share a row.
 
-import { createButton, createElement } from "../elements/dom.js";
+import { createActions, openDialog } from "../elements/dialog.js";
 import { formatSeconds, formatTime } from "../elements/format.js";
+import { createTable } from "../elements/page.js";
 import { shortenLine, showText } from "../elements/shown_text.js";
 
 const ROWS_MAX = 5000; // enough for hours of tool calls; the chat's history has the rest
@@ -27,25 +28,11 @@ export class Timeline {
 
   openDialog() {
     const start = this.#rows[0]?.first ?? 0;
-    const head = ["Time", "After", "Seq", "Event", "Where", "What"].map((title) =>
-      createElement("th", { scope: "col" }, title),
-    );
-    const rows = this.#rows.map((row) =>
-      createElement("tr", {}, ...formatCells(row, start).map((text) => createElement("td", {}, text))),
-    );
-    const table = createElement(
-      "table",
-      {},
-      createElement("thead", {}, createElement("tr", {}, ...head)),
-      createElement("tbody", {}, ...rows),
-    );
-    const close = createButton("Close", () => dialog.close(), { class: "primary" });
-    const body = createElement("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Events" }, table);
-    const dialog = createElement("dialog", { class: "timeline", "aria-labelledby": "timeline-title" });
-    dialog.append(createElement("header", {}, createElement("h2", { id: "timeline-title" }, "Timeline"), close), body);
-    dialog.addEventListener("close", () => dialog.remove());
-    document.body.append(dialog);
-    dialog.showModal();
+    const rows = this.#rows.map((row) => formatCells(row, start));
+    openDialog({ id: "timeline-title", title: "Timeline", className: "timeline" }, (dialog) => [
+      createTable("Events", ["Time", "After", "Seq", "Event", "Where", "What"], rows),
+      createActions(dialog, "Close"),
+    ]);
   }
 }
 
