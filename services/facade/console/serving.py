@@ -6,6 +6,7 @@ from strings (Trusted Types). Tool views are separate pages in a frame without a
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -58,15 +59,22 @@ def _make_handler(name: str, body: bytes) -> FileHandler:
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
+        "Vary": "Accept-Encoding",
         "Cache-Control": "no-cache",  # revalidated by ETag: modules must match
     }
     if name == FRAME:
         headers["Connection-Allowlist"] = NO_CONNECTIONS
     tag = hashlib.sha256(body).hexdigest()[:32]
+    small = gzip.compress(body, mtime=0)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         is_known = any(known.value in ("*", tag) for known in request.if_none_match or ())
-        response = web.Response(status=304, headers=headers) if is_known else web.Response(body=body, headers=headers)
+        if is_known:
+            response = web.Response(status=304, headers=headers)
+        elif "gzip" in request.headers.get("Accept-Encoding", ""):
+            response = web.Response(body=small, headers=headers | {"Content-Encoding": "gzip"})
+        else:
+            response = web.Response(body=body, headers=headers)
         response.etag = tag
         return response
 

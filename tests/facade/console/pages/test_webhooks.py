@@ -132,17 +132,18 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
     async with opening(script=script, place="#page=spend") as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
         await expect(console.page.get_by_role("option", name="everyone in the tenant")).to_have_count(0)
-        await expect(links).to_have_text(["Chats", "Inbox", "Spend", "Agents", "Recordings", "Schedules"])
+        await expect(links).to_have_text(["Chats", "Inbox", "Agents", "Schedules", "Spend", "Recordings"])
     async with opening() as console:
+        await console.page.get_by_text("Operate").click()
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
         shown = [
             "Chats",
             "Inbox",
+            "Agents",
+            "Schedules",
             "Live",
             "Spend",
-            "Agents",
             "Recordings",
-            "Schedules",
             "Webhooks",
             "Keys",
             "Data",
