@@ -93,8 +93,11 @@ def _compile_field(field: FieldDescriptor) -> tuple[Check, ...]:
     elif rules.uuid:
         rule(lambda value: bool(value) and not is_uuid(value), "must be a UUID in lower case")
     if rules.words:
-        words = frozenset(rules.words)
-        rule(lambda value: bool(value) and value not in words, f"must be one of {', '.join(rules.words)}")
+        words, text = frozenset(rules.words), f"must be one of {', '.join(rules.words)}"
+        if field.is_repeated:
+            rule(lambda values: not words.issuperset(values), text)
+        else:
+            rule(lambda value: bool(value) and value not in words, text)
     if rules.bytes_max:
         limit = rules.bytes_max
         rule(

@@ -19,10 +19,10 @@ export const createActions = (dialog, leave, ...buttons) =>
   createElement("div", { class: "actions" }, createButton(leave, () => dialog.close()), ...buttons);
 
 /**
- * Open a dialog with `fields` in a form, below the elements `above`. `save()` stores them, and what it throws is shown
- * in the dialog; `leave` and `submit` are the labels of its buttons.
+ * Open a dialog with `fields` in a form, after the elements `above`. `save()` stores them, and what it throws is shown in
+ * the dialog; `onSaved()` runs once it is closed. `leave` and `submit` are the labels of its buttons.
  */
-export function openForm({ id, title, above = [], fields, leave, submit, save }) {
+export function openForm({ id, title, above = [], fields, leave, submit, isDanger, save, onSaved }) {
   const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
   const onsubmit = async (event) => {
     event.preventDefault();
@@ -30,13 +30,15 @@ export function openForm({ id, title, above = [], fields, leave, submit, save })
     try {
       await save();
       dialog.close();
+      onSaved?.();
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
     }
   };
   const dialog = openDialog({ id, title }, (opened) => {
-    const button = createElement("button", { type: "submit", class: "primary" }, submit);
-    return [...above, createElement("form", { onsubmit }, ...fields, problem, createActions(opened, leave, button))];
+    const button = createElement("button", { type: "submit", class: isDanger ? "danger" : "primary" }, submit);
+    const foot = createElement("footer", { class: "foot" }, problem, createActions(opened, leave, button));
+    return [...above, createElement("form", { onsubmit }, ...fields, foot)];
   });
 }

@@ -74,7 +74,7 @@ export class RunEnd {
   #showActions() {
     const { run } = this;
     const copy = run.answer ? [createCopyButton("Copy answer", () => run.answer)] : [];
-    const items = [...copy, createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
+    const items = [...copy, createButton("Trace", () => run.trace.openDialog(), { class: "quiet" })];
     if (run.runId && !run.actions.isRecorded) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
       if (run.actions.isOwnChat()) {
