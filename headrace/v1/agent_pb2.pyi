@@ -2913,7 +2913,7 @@ class ChatStart(_message.Message):
     chat_id: _builtins.str
     """The chat."""
     chat_name: _builtins.str
-    """First 10 code points of the whitespace-collapsed first message, or "New chat"."""
+    """First words of the first message, with collapsed white space: up to 60 code points, cut at a word; or "New chat"."""
     def __init__(
         self,
         *,

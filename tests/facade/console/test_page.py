@@ -33,6 +33,31 @@ async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) ->
         await expect(console.page.locator(".run")).to_have_count(2)
 
 
+async def test_a_new_user_asks_a_sample_of_an_agent_that_has_some(opening: Opening) -> None:
+    analyst = agent_pb2.Agent(key="analyst", name="Analyst", mode="REACT", model="m", tools=["python"])
+    assistant = agent_pb2.Agent(
+        key="assistant", name="Assistant", description="Knows the weather", questions=["Rain?"], is_simulated=True
+    )
+    script = Orchestrator(agents=[analyst, assistant], query=Story().content("No").complete().steps)
+    async with opening(script=script) as console:
+        page = console.page
+        await expect(page.locator("#agent")).to_have_value("assistant")
+        await expect(page.locator("#welcome")).to_contain_text("Knows the weather")
+        await expect(page.locator("#simulated")).to_contain_text("simulated")
+        await console.page.get_by_role("button", name="Rain?").click()
+        await expect(page.locator(".answer")).to_have_text("No")
+        assert (await script.first(agent_pb2.QueryRequest)).message == "Rain?"
+        await page.locator("#agent").select_option("analyst")
+        await expect(page.locator("#simulated")).to_be_hidden()
+        await page.goto("about:blank")
+        await page.goto(console.suite.url)
+        await expect(page.locator("#agent")).to_have_value("analyst")
+        assistant.is_default, analyst.questions[:] = True, ["Mean?"]
+        await page.evaluate("localStorage.clear()")
+        await page.reload()
+        await expect(page.locator("#agent")).to_have_value("assistant")
+
+
 async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
         await console.page.get_by_role("button", name="Fork from here").first.click()
@@ -90,12 +115,12 @@ async def test_chats_are_found_by_their_words(opening: Opening) -> None:
 @pytest.mark.nightly
 async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Revert").last.click()
-        await expect(console.page.get_by_role("dialog")).to_contain_text("Revert to before “question 2”?")
+        await console.page.get_by_role("button", name="Edit question").last.click()
+        await expect(console.page.get_by_role("dialog")).to_contain_text("Edit “question 2” and ask again?")
         await console.page.get_by_role("button", name="Cancel").click()
         assert console.suite.memory.reverted == []
-        await console.page.get_by_role("button", name="Revert").last.click()
-        await console.page.get_by_role("dialog").get_by_role("button", name="Revert").click()
+        await console.page.get_by_role("button", name="Edit question").last.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Edit").click()
         await expect(console.page.locator(".question p")).to_have_text(["question 1"])
         await expect(console.page.locator("#message")).to_have_value("question 2")
         (revert,) = console.suite.memory.reverted
@@ -108,8 +133,8 @@ async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
     memory = two_runs()
     memory.refusal = ChatBusy("a run of the chat has not ended; cancel it first", runId=RUN)
     async with opening(memory=memory, place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Revert").first.click()
-        await console.page.get_by_role("dialog").get_by_role("button", name="Revert").click()
+        await console.page.get_by_role("button", name="Edit question").first.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Edit").click()
         await expect(console.page.locator("#problem")).to_have_text("a run of the chat has not ended; cancel it first")
         await expect(console.page.locator(".run")).to_have_count(2)
 
@@ -123,7 +148,9 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await expect(panel.locator("[data-kind] th")).to_have_text(
             ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
         )
-        await expect(panel.locator("[data-kind=tools] meter")).to_have_attribute("value", "2600")
+        await expect(panel.locator("[data-kind=tools] td").first).to_have_text("2,600 tokens (8%) in 7")
+        widths = await panel.locator(".stack span").evaluate_all("parts => parts.map(({ style }) => style.width)")
+        assert widths[1] == "8.125%"
         await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
         await expect(panel.locator("section:not(.compaction) li")).to_have_text(
             [

@@ -192,6 +192,8 @@ class Orchestrator(Script):
     """The facade tests' script, and what a console asks beside it."""
 
     agent_name: str = "Helper"
+    agents: Sequence[agent_pb2.Agent] = ()
+    """What ListAgents gives; empty: a helper and a writer."""
     steered_into: str = ""
     """The run that takes what a run is told; empty: that run itself."""
     gates: list[gates_pb2.Gate] = field(default_factory=list[gates_pb2.Gate])
@@ -266,9 +268,8 @@ class Orchestrator(Script):
             model="sim-1",
             tools=["weather"],
         )
-        return agent_pb2.ListAgentsResponse(
-            agents=[helper, agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")]
-        )
+        writer = agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")
+        return agent_pb2.ListAgentsResponse(agents=self.agents or [helper, writer])
 
     ListAgentProblems = says(lambda self, _: agent_pb2.ListAgentProblemsResponse(problems=self.problems))
 

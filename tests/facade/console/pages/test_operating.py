@@ -165,6 +165,6 @@ async def test_both_are_for_operators(opening: Opening) -> None:
     ) as console:
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
         await expect(links).to_have_text(
-            ["Chats", "Inbox", "Spend", "Agents", "Recordings", "Schedules", "Webhooks", "Keys", "Data", "Audit"]
+            ["Chats", "Inbox", "Agents", "Schedules", "Spend", "Recordings", "Webhooks", "Keys", "Data", "Audit"]
         )
         await expect(console.page.get_by_role("alert")).to_contain_text("no scope 'operate'")

@@ -135,15 +135,16 @@ async def test_the_link_is_there_for_who_may_manage_webhooks(opening: Opening) -
         await expect(console.page.get_by_role("option", name="everyone in the tenant")).to_have_count(0)
         await expect(links).to_have_text(["Chats", "Inbox", "Agents", "Schedules", "Spend", "Recordings"])
     async with opening() as console:
+        await console.page.get_by_text("Operate").click()
         links = console.page.get_by_role("navigation", name="Pages").get_by_role("link")
         shown = [
             "Chats",
             "Inbox",
+            "Agents",
+            "Schedules",
             "Live",
             "Spend",
-            "Agents",
             "Recordings",
-            "Schedules",
             "Webhooks",
             "Keys",
             "Data",

@@ -5,7 +5,7 @@
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatCount } from "../elements/format.js";
-import { openForm } from "../elements/form_dialog.js";
+import { openForm } from "../elements/dialog.js";
 import { createFacts, createRow, createTable, replaceItems } from "../elements/page.js";
 import { createFields } from "../people/fields.js";
 import { callRpc, listRpc } from "../server/contract.js";
