@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from tests.support.console.own_agents import OwnAgents
 from tests.support.console.page import Opening
 from tests.support.console.scripted import Orchestrator, Story
@@ -27,6 +27,7 @@ async def test_an_agent_is_made_by_the_form_and_published(opening: Opening) -> N
     script = Orchestrator(own=OwnAgents())
     async with opening(script=script, place="#page=own_agents", bypass_csp=True) as console:
         page = console.page
+        console.suite.tools.listed = [tools_pb2.Tool(name="weather"), tools_pb2.Tool(name="shell")]
         await expect(page.get_by_text("No agents yet.")).to_be_visible()
         await page.get_by_role("button", name="New agent").click()
         editor, text = page.get_by_role("region", name="New agent"), page.get_by_label("Definition as JSON")

@@ -31,7 +31,7 @@ export class Editor {
   #timer = 0;
   #checks = 0;
   #choices = {};
-  #problems = [];
+  #problems = null; // of the text that was checked last
   #read = () => ({});
 
   /** `agent` is {key, version, definition}, of a new one {key: "", version: 0, definition}; `onDone(text)` when it was
@@ -140,7 +140,7 @@ export class Editor {
     this.#read = read;
     this.fields.replaceChildren(...elements);
     this.#field("key").disabled = Boolean(this.agent.key);
-    this.#showProblems(this.#problems);
+    if (this.#problems) this.#showProblems(this.#problems);
   }
 
   /** Add what a field may be; a name that is there and is not offered stays. */
@@ -183,9 +183,11 @@ export class Editor {
       const id = findField(field, definition);
       const input = id && this.#field(id);
       if (!input) continue;
-      const note = createElement("small", { class: "problem", id: `problem-of-${id}` }, rule);
-      input.closest("fieldset, label").after(note);
-      input.setAttribute("aria-describedby", note.id);
+      const noteId = `problem-of-${id}`;
+      const known = this.fields.querySelector(`#${noteId}`);
+      if (known) known.textContent += `; ${rule}`;
+      else input.closest("fieldset, label").after(createElement("small", { class: "problem", id: noteId }, rule));
+      input.setAttribute("aria-describedby", noteId);
       if (!isWarning && input.tagName !== "FIELDSET") input.setAttribute("aria-invalid", "true");
     }
     const items = problems.map(({ field, rule, isWarning }) =>
@@ -193,13 +195,6 @@ export class Editor {
     );
     this.found.replaceChildren(...(items.length ? items : [createElement("li", {}, "No problems found.")]));
     this.publish.disabled = problems.some(({ isWarning }) => !isWarning);
-  }
-
-  #setInvalid(id, isInvalid) {
-    const input = this.#inputs[id];
-    if (input instanceof Picker) input.setInvalid(isInvalid);
-    else if (isInvalid) input.setAttribute("aria-invalid", "true");
-    else input.removeAttribute("aria-invalid");
   }
 
   async #publish() {
