@@ -41,9 +41,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
         await expect(tip).to_have_text(f"{day(2)} $3.50p/<b>dear</b> $3.00p/cheap $0.5000")
         await main.get_by_text("Show days as a table").click()
         table = main.get_by_role("region", name="Cost by day").locator("tr")
-        await expect(table).to_have_text(
-            ["Dayp/<b>dear</b>p/cheap", f"{day(2)}$3.00$0.5000", f"{day(1)}$0.00$0.2500"]
-        )
+        await expect(table).to_have_text(["Dayp/<b>dear</b>p/cheap", f"{day(2)}$3.00$0.5000", f"{day(1)}$0.00$0.2500"])
         await console.check_accessibility()
         await main.get_by_role("combobox", name="In").select_option("7")
         await main.get_by_role("combobox", name="By").select_option("agent")
