@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from services.runtime.calls.metadata import STATUS
+from services.runtime.calls.metadata import Status
 from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.stream import Link
+from services.runtime.local.stream import QueuedLink
 from trials.simulation.plan import MEMORY
 from trials.simulation.world.history import History
 from trials.simulation.world.processes import Process
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 SLOW_S = (0.01, 0.5)
 """Delays while the network is slow."""
-
-UNIMPLEMENTED = (STATUS, b"%d" % grpc.StatusCode.UNIMPLEMENTED.value[0])
 
 KEEPALIVE_S = 40.0
 """Time after which an end notices that the other one has vanished, as over HTTP/2."""
@@ -222,7 +220,7 @@ class Connection:
             self._client.lose(why)
 
 
-class _TracedLink(Link):
+class _TracedLink(QueuedLink):
     __slots__ = ("_connection", "_name", "_note", "_wire")
 
     def __init__(
@@ -237,7 +235,8 @@ class _TracedLink(Link):
         if self._note is not None:
             self._note(self._connection, receive.__name__, args, self._wire.loop.time())
         self._wire.story.trace(self._name, receive.__name__, args)
-        if receive.__name__ == "receive_trailers" and UNIMPLEMENTED in args[1]:
+        status = args[-1] if args else None
+        if isinstance(status, Status) and status.code is grpc.StatusCode.UNIMPLEMENTED:
             self._wire.problems.append(f"{self._name}: a service was asked for what it does not serve")
         super().send(receive, *args)
 
