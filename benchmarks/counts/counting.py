@@ -77,7 +77,7 @@ class Process:
 def _take_median(found: Sequence[Mapping[str, int]]) -> dict[str, float]:
     names = Counter(name.replace(ROOT, "") for one in found for name in one)
     values = {
-        name: statistics.median_low([one.get(name, 0) or one.get(ROOT + name, 0) for one in found]) for name in names
+        name: min([one.get(name, 0) or one.get(ROOT + name, 0) for one in found]) for name in names
     }
     return {name: value for name, value in values.items() if value}
 
