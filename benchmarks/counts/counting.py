@@ -1,70 +1,132 @@
-"""Counts single runs of a process that has the hook: the median of each figure over several runs."""
+"""Counts single runs of a process that has the hook. The provider sends a delta when the reader has the one before, so
+that every run takes the same steps on a busy machine, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
 import signal
-import statistics
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import sysconfig
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
+from benchmarks.entrances import provider
+from benchmarks.entrances.arrivals import STAMP
+from benchmarks.entrances.ways import FRAMEWORKS, PEERS, REACT, REACT_AGENT, make_chat, make_query
+from benchmarks.peers.environment import install, read_version
+from benchmarks.processes import started, starting_suite
+from headrace.client import Client
+from services.runtime.files import file_watch
+
 HOOK = Path(__file__).parent / "hook"
-ROOT = f"{Path(__file__).parents[2]}/"
+PLACES = {
+    f"{Path(__file__).parents[2]}/": "",
+    f"{sysconfig.get_path('purelib')}/": "site:",
+    f"{sysconfig.get_path('stdlib')}/": "std:",
+}
+"""Folders that a function's name omits."""
 
-QUIET_S = 0.05
-"""Time that a process gets for what is left to do after an answer has ended."""
+SHORT, LONG = "paced-20x0ms", "paced-60x0ms"
+EXTRA_DELTAS = 40
+"""Deltas that a LONG run has more than a SHORT one."""
 
+WARM_RUNS, RUNS = 4, 10
+IDLE_S = 1.5
+QUIET_S = 0.3
+"""Time that a process gets for what is left to do after its answers have ended."""
 
-def hook(folder: Path) -> dict[str, str]:
-    """Return the environment of a process to count, which writes to `folder`."""
-    return {"PYTHONPATH": f"{HOOK}:{ROOT}", "COUNTS_FOLDER": str(folder)}
+NEVER_MS = 3_600_000
+
+CLOCK = f"{Path(file_watch.__file__)}:_follow_changes"
+"""Function that a suite calls regularly, run or not: it shows how much was done at rest, however slow the machine is."""
+
+NAMES = ("C calls", "SQL statements", "fsyncs", "bytes written", "thread switches")
+"""What the hook counts apart from Python functions."""
+
+Ask = Callable[[], Awaitable[object]]
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    figures: Mapping[str, float]
+    figures: Figures
     functions: Mapping[str, float]
     """Calls of each Python function, by file and qualified name."""
 
-    def per_delta(self, short: Counts, deltas: int) -> Counts:
-        """Return what each of the `deltas` costs that this run has more than `short`."""
 
-        def part(mine: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-            rest = {name: (mine.get(name, 0) - other.get(name, 0)) / deltas for name in mine.keys() | other.keys()}
-            return {name: value for name, value in rest.items() if abs(value) > 0.2}
+class SteppedConnection(provider.Connection):
+    """Sends a delta when the reader calls `step`, as often as it has a delta."""
 
-        functions = part(self.functions, short.functions)
-        figures = part(self.figures, short.figures)
-        return Counts(figures | _count_breadth(functions), functions)
+    waiting: list[Callable[[], None]]
+
+    def _await_next(self) -> None:
+        self.waiting.append(self._send_due)
 
 
-class Process:
+class Steps:
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def make_connection(self) -> SteppedConnection:
+        connection = SteppedConnection()
+        connection.waiting = self.waiting
+        return connection
+
+    def take(self, deltas: int) -> None:
+        for _ in range(deltas):
+            if self.waiting:
+                self.waiting.pop()()
+
+
+class CountedProcess:
     def __init__(self, pid: int, folder: Path) -> None:
         self._pid, self._folder = pid, folder
         self._files = 0
+        self._idle: dict[str, int] = {}
+        """What the process does in IDLE_S without a run."""
 
-    async def count(self, ask: Callable[[], Awaitable[object]], runs: int) -> Counts:
-        """Ask `runs` times and some more, one after another."""
-        for _ in range(2):
+    async def count(self, ask: Ask) -> Counts:
+        """Return what one of RUNS questions costs, one after another, without what the process does at rest."""
+        for _ in range(WARM_RUNS):
             await ask()
-        found: list[Any] = []
-        for _ in range(runs):
-            await asyncio.sleep(QUIET_S)
-            os.kill(self._pid, signal.SIGUSR1)
-            await asyncio.sleep(0.005)
-            await ask()
-            await asyncio.sleep(QUIET_S)
-            found.append(await self._read())
-        functions = _take_median([one["functions"] for one in found])
-        others = _take_median([one["others"] for one in found])
-        return Counts({"Python calls": sum(functions.values())} | _count_breadth(functions) | others, functions)
+        await asyncio.sleep(QUIET_S)
+        self._idle = self._idle or await self._count_while(asyncio.sleep(IDLE_S))
+        counts = await self._count_while(_ask_and_rest(ask))
+        rest = counts.get(CLOCK, 0) / self._idle[CLOCK] if CLOCK in self._idle else 0
+        costs = {name: (count - self._idle.get(name, 0) * rest) / RUNS for name, count in counts.items()}
+        functions = {_shorten(name): cost for name, cost in costs.items() if ":" in name and cost >= 0.5}
+        figures: Figures = {"Python calls": sum(cost for name, cost in costs.items() if ":" in name)}
+        figures |= {name: costs.get(name, 0.0) for name in NAMES}
+        figures |= {"functions": len(functions), "files": len({name.rpartition(":")[0] for name in functions})}
+        return Counts(figures, functions)
 
-    async def _read(self) -> Any:
+    async def count_syscalls(self, ask: Ask) -> float | None:
+        """Return the system calls of a run; None without strace."""
+        if shutil.which("strace") is None:
+            return None
+        out = self._folder / "strace"
+        command = ("strace", "-f", "-c", "-o", str(out), "-p", str(self._pid))
+        tracing = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        await asyncio.sleep(0.5)
+        for _ in range(RUNS):
+            await ask()
+        tracing.send_signal(signal.SIGINT)
+        await tracing.wait()
+        total = out.read_text().splitlines()[-1].split() if out.exists() else []
+        return int(total[3]) / RUNS if total and total[-1] == "total" else None
+
+    async def _count_while(self, work: Awaitable[object]) -> dict[str, int]:
+        os.kill(self._pid, signal.SIGUSR1)
+        await asyncio.sleep(0.02)
+        await work
         os.kill(self._pid, signal.SIGUSR1)
         self._files += 1
         path = self._folder / f"{self._pid}-{self._files}.json"
@@ -74,13 +136,96 @@ class Process:
         return json.loads(path.read_text())
 
 
-def _take_median(found: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    names = Counter(name.replace(ROOT, "") for one in found for name in one)
-    values = {
-        name: min([one.get(name, 0) or one.get(ROOT + name, 0) for one in found]) for name in names
-    }
-    return {name: value for name, value in values.items() if value}
+async def _ask_and_rest(ask: Ask) -> None:
+    for _ in range(RUNS):
+        await ask()
+    await asyncio.sleep(QUIET_S)
 
 
-def _count_breadth(functions: Mapping[str, float]) -> dict[str, float]:
-    return {"functions": len(functions), "files": len({name.rpartition(":")[0] for name in functions})}
+def _shorten(name: str) -> str:
+    for folder, short in PLACES.items():
+        if name.startswith(folder):
+            return short + name.removeprefix(folder)
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    process: CountedProcess
+    asks: dict[str, Ask]
+    """By name of what is counted."""
+
+
+def list_asks(ask: Callable[[str], Awaitable[object]], react: str, attach: Ask | None = None) -> dict[str, Ask]:
+    asks: dict[str, Ask] = {"short run": lambda: ask(SHORT), "long run": lambda: ask(LONG), "REACT run": lambda: ask(react)}
+    return asks | ({"attach": attach} if attach is not None else {})
+
+
+@asynccontextmanager
+async def opening_suite(folder: Path) -> AsyncGenerator[dict[str, Way]]:
+    """Yield the entrances of a suite in one process."""
+    steps = Steps()
+    server, base_url = await provider.listen(steps.make_connection)
+    environment = _hook(folder) | {"HEADRACE_ORCHESTRATOR_REFRESH_INTERVAL_MS": str(NEVER_MS)}
+    agent = REACT_AGENT | {"modelConfig": {"providerKey": "sim", "model": SHORT}}
+    starting = starting_suite(
+        folder, base_url, [SHORT, LONG], agents={REACT: agent}, form="--one-process", environment=environment
+    )
+    async with server, starting as suite, Client(suite.grpc) as client, aiohttp.ClientSession(suite.http) as http:
+        process = CountedProcess(suite.pids["suite"], folder)
+        run_id = ""
+
+        async def ask_grpc(key: str) -> None:
+            nonlocal run_id
+            async with client.ask("go", agent_key=key) as deltas:
+                async for delta in deltas:
+                    assert not delta.HasField("run_error"), delta
+                    run_id = delta.run_start.run_id or run_id
+                    steps.take(delta.HasField("content_delta"))
+
+        async def attach_grpc() -> None:
+            async with client.attach(run_id) as deltas:
+                assert [delta async for delta in deltas]
+
+        def attach_sse() -> Awaitable[object]:
+            return _read(http.get("/api/attach", params={"runId": run_id}), steps)
+
+        yield {
+            "gRPC": Way(process, list_asks(ask_grpc, REACT, attach_grpc)),
+            "SSE": Way(
+                process, list_asks(lambda key: _read(http.post("/api/query", json=make_query(key)), steps), REACT, attach_sse)
+            ),
+            "OpenAI face": Way(
+                process,
+                list_asks(lambda key: _read(http.post("/v1/chat/completions", json=make_chat(key)), steps), REACT),
+            ),
+        }
+
+
+@asynccontextmanager
+async def opening_by_hand(folder: Path) -> AsyncGenerator[dict[str, Way]]:
+    """Yield the hand-written server; raises Unavailable without its packages."""
+    steps = Steps()
+    server, base_url = await provider.listen(steps.make_connection)
+    python = str(await install(FRAMEWORKS, read_version(FRAMEWORKS, "langgraph")) / "python")
+    program = (str(PEERS / "programs" / "by_hand.py"), f"{base_url}/chat/completions")
+    async with server, started(*program, python=python, **_hook(folder)) as (pid, line):
+        async with aiohttp.ClientSession(line.strip()) as http:
+
+            def ask(key: str) -> Awaitable[object]:
+                path, model = ("/agent", SHORT) if key == REACT else ("/relay", key)
+                return _read(http.post(path, json=make_chat(model)), steps)
+
+            yield {"FastAPI + httpx, no log": Way(CountedProcess(pid, folder), list_asks(ask, REACT))}
+
+
+def _hook(folder: Path) -> dict[str, str]:
+    """Return the environment of a process to count, which writes to `folder`."""
+    return {"PYTHONPATH": f"{HOOK}:{Path(__file__).parents[2]}", "COUNTS_FOLDER": str(folder)}
+
+
+async def _read(request: Any, steps: Steps) -> None:
+    async with request as answer:
+        assert answer.status == 200, await answer.text()
+        async for chunk in answer.content.iter_any():
+            steps.take(len(STAMP.findall(chunk)))

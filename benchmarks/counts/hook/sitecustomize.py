@@ -67,7 +67,7 @@ def switch(number: int, frame: FrameType | None) -> None:
         functions[f"{code.co_filename}:{code.co_qualname}"] += calls
     path = f"{FOLDER}/{os.getpid()}-{state['files']}"
     with open(f"{path}.part", "w") as file:
-        json.dump({"functions": functions, "others": others | kernel}, file)
+        json.dump({**functions, **others, **kernel}, file)
     os.rename(f"{path}.part", f"{path}.json")
 
 
