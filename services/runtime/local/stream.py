@@ -1,16 +1,15 @@
 """Streams inside the process, bounded by unread bytes, and the links that carry them.
 
 A link is one direction of a connection. Items arrive in order and in the receiver's context: at once over a
-`DirectLink`, or in a later turn of the loop over a `QueuedLink`, as with a socket.
+`DirectLink`; those of a simulation (trials/simulation) delay them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from services.runtime.calls.ends import Inbox
 from services.runtime.calls.metadata import Headers
@@ -34,39 +33,6 @@ class DirectLink:
     def send(self, receive: Callable[..., None], *args: Any) -> None:
         # A copy, because a receiver may send to the sender, and nobody can enter a context twice.
         self._context.copy().run(receive, *args)
-
-
-Schedule: TypeAlias = "Callable[[Callable[[], None], Context], object]"
-"""Calls back once, in a context, after a simulated network delay."""
-
-
-class QueuedLink:
-    __slots__ = ("_context", "_is_due", "_queue", "_schedule")
-
-    def __init__(self, schedule: Schedule, context: Context) -> None:
-        """`context` is the receiver's."""
-        self._schedule = schedule
-        self._context = context
-        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._is_due = False
-
-    def send(self, receive: Callable[..., None], *args: Any) -> None:
-        self._queue.append((receive, args))
-        if not self._is_due:
-            self._is_due = True
-            self._schedule(self._deliver, self._context)
-
-    def _deliver(self) -> None:
-        queue = self._queue
-        try:
-            for _ in range(len(queue)):
-                receive, args = queue.popleft()
-                receive(*args)
-        finally:
-            # Items sent in the meantime get the next turn, and so do those left after an exception.
-            self._is_due = bool(queue)
-            if queue:
-                self._schedule(self._deliver, self._context)
 
 
 MESSAGE_BYTES = 5

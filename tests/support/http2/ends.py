@@ -18,8 +18,9 @@ from services.runtime.calls.channel import DialingChannel
 from services.runtime.calls.ends import ClientEnd
 from services.runtime.http2.server.server import Server
 from services.runtime.local.network import NETWORK, LocalDialer, LocalNetwork
-from services.runtime.local.stream import Link, QueuedLink
+from services.runtime.local.stream import Link
 from tests.support.http2.channel import Channel
+from trials.simulation.world.network import QueuedLink
 
 Stack: TypeAlias = Literal["ours", "grpcio", "local", "queued"]
 """`queued` is `local` with the links of a simulation, each delivery in a later turn of the loop."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
 from services.runtime.calls.metadata import Status
 from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.stream import QueuedLink
 from trials.simulation.plan import MEMORY
 from trials.simulation.world.history import History
 from trials.simulation.world.processes import Process
@@ -218,6 +218,39 @@ class Connection:
     def _client_lost(self, why: str) -> None:
         if not self._client.is_lost:
             self._client.lose(why)
+
+
+Schedule: TypeAlias = "Callable[[Callable[[], None], Context], object]"
+"""Calls back once, in a context, after a simulated network delay."""
+
+
+class QueuedLink:
+    __slots__ = ("_context", "_is_due", "_queue", "_schedule")
+
+    def __init__(self, schedule: Schedule, context: Context) -> None:
+        """`context` is the receiver's."""
+        self._schedule = schedule
+        self._context = context
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._is_due = False
+
+    def send(self, receive: Callable[..., None], *args: Any) -> None:
+        self._queue.append((receive, args))
+        if not self._is_due:
+            self._is_due = True
+            self._schedule(self._deliver, self._context)
+
+    def _deliver(self) -> None:
+        queue = self._queue
+        try:
+            for _ in range(len(queue)):
+                receive, args = queue.popleft()
+                receive(*args)
+        finally:
+            # Items sent in the meantime get the next turn, and so do those left after an exception.
+            self._is_due = bool(queue)
+            if queue:
+                self._schedule(self._deliver, self._context)
 
 
 class _TracedLink(QueuedLink):
