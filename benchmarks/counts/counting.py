@@ -157,7 +157,11 @@ class Way:
 
 
 def list_asks(ask: Callable[[str], Awaitable[object]], react: str, attach: Ask | None = None) -> dict[str, Ask]:
-    asks: dict[str, Ask] = {"short run": lambda: ask(SHORT), "long run": lambda: ask(LONG), "REACT run": lambda: ask(react)}
+    asks: dict[str, Ask] = {
+        "short run": lambda: ask(SHORT),
+        "long run": lambda: ask(LONG),
+        "REACT run": lambda: ask(react),
+    }
     return asks | ({"attach": attach} if attach is not None else {})
 
 
@@ -193,7 +197,8 @@ async def opening_suite(folder: Path) -> AsyncGenerator[dict[str, Way]]:
         yield {
             "gRPC": Way(process, list_asks(ask_grpc, REACT, attach_grpc)),
             "SSE": Way(
-                process, list_asks(lambda key: _read(http.post("/api/query", json=make_query(key)), steps), REACT, attach_sse)
+                process,
+                list_asks(lambda key: _read(http.post("/api/query", json=make_query(key)), steps), REACT, attach_sse),
             ),
             "OpenAI face": Way(
                 process,

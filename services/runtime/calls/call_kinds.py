@@ -47,7 +47,8 @@ class _ManyAnswers(Call):
     async def read(self) -> Any:
         try:
             while True:
-                await self.wait_until_open()
+                if self.stream is None:
+                    await self.wait_until_open()
                 # A repeated call gets another stream.
                 if (stream := self.stream) is None or stream.inbox or self.status is not None:
                     break

@@ -13,13 +13,13 @@ from services.runtime.http2.h2_state import H2State
 class FrameWriter:
     """A connection's output; writes after `stop` are dropped."""
 
-    def __init__(self, h2: H2State, on_data: Callable[[], None]) -> None:
-        """`on_data` is called for each write that has DATA."""
+    def __init__(self, h2: H2State) -> None:
         self.h2 = h2
         self.is_full = False
         self.has_data = False
         """Whether DATA waits for the next write."""
-        self._on_data = on_data
+        self.data_writes = 0
+        """Number of writes with DATA."""
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
         """`send_backlog` of blocked streams by id, the one waiting longest first."""
         self._transport: asyncio.Transport | None = None
@@ -66,9 +66,8 @@ class FrameWriter:
         if pieces and self._transport is not None:
             self._pieces = []
             self._transport.write(b"".join(pieces))
-            if self.has_data:
-                self.has_data = False
-                self._on_data()
+            self.data_writes += self.has_data
+            self.has_data = False
 
     @property
     def has_control_backlog(self) -> bool:

@@ -12,7 +12,6 @@ from contextvars import Context
 from typing import Any, Protocol
 
 from services.runtime.calls.ends import Inbox
-from services.runtime.calls.metadata import Headers
 from services.runtime.http2.limits import WINDOW_BYTES
 
 
@@ -54,7 +53,16 @@ class StreamTarget(Protocol):
 class LocalStream(Inbox):
     """One end's half of a stream: `send` and `end_local` reach the other end over `link`."""
 
-    __slots__ = ("_link", "_owed_bytes", "_room", "_unread_bytes", "id", "is_local_open", "_target", "message_bytes_max")
+    __slots__ = (
+        "_link",
+        "_owed_bytes",
+        "_room",
+        "_target",
+        "_unread_bytes",
+        "id",
+        "is_local_open",
+        "message_bytes_max",
+    )
 
     is_cut = False
 

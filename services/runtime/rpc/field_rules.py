@@ -16,6 +16,7 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+
 class _FieldChecks(NamedTuple):
     json_name: str
     """Asking the descriptor for it takes longer than most checks."""

@@ -88,9 +88,7 @@ class HandlingRpc:
             # 2026-11).
             say = log.debug if IS_INNER.get() and code is grpc.StatusCode.OK else log.info
             elapsed_ms = round((monotonic_s() - self._started_s) * 1000, 1)
-            say(
-                "rpc done", method=self._method, code=code.name, ms=elapsed_ms, replies=self.replies, peer=self._peer
-            )
+            say("rpc done", method=self._method, code=code.name, ms=elapsed_ms, replies=self.replies, peer=self._peer)
         if ending is not None:
             await self._context.abort(code, *ending)
 

@@ -114,7 +114,7 @@ class TextBlock:
         """Encode the event of the text that was added last."""
         (seq, timestamp), block, size = self._last, self._payload, len(text)
         payload_size = len(block) + 2 + size  # with the text's key and a size of one byte
-        if 0 < size and payload_size < 128 and seq < _TWO_DIGITS < timestamp:  # nearly all: a word or two
+        if size > 0 and payload_size < 128 and seq < _TWO_DIGITS < timestamp:  # nearly all: a word or two
             low = (timestamp & 127 | 128, timestamp >> 7 & 127 | 128)
             number = _BYTES[seq] if seq < 128 else bytes((seq & 127 | 128, seq >> 7))
             head = (_SEQ, number, _TIMESTAMP, bytes(low), _high_digits(timestamp >> 14), self._ids_and_key)

@@ -152,7 +152,10 @@ class Server(grpc.aio.Server):
         timeout = dict(headers).get(TIMEOUT)
         timeout_s = None if timeout is None else from_timeout(timeout)
         if timeout is not None and timeout_s is None:
-            connection.finish_stream(stream, [], None, ServerStatus(grpc.StatusCode.INTERNAL, "grpc-timeout is invalid"))
+            status = ServerStatus(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout")
+            connection.finish_stream(
+                stream, [], None, status
+            )
             return None
         if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
             timeout_s = None
