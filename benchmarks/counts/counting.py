@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sysconfig
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,9 +29,9 @@ from services.runtime.files import file_watch
 
 HOOK = Path(__file__).parent / "hook"
 PLACES = {
-    f"{Path(__file__).parents[2]}/": "",
     f"{sysconfig.get_path('purelib')}/": "site:",
     f"{sysconfig.get_path('stdlib')}/": "std:",
+    f"{Path(__file__).parents[2]}/": "",
 }
 """Folders that a function's name omits."""
 
@@ -46,12 +47,11 @@ QUIET_S = 0.3
 NEVER_MS = 3_600_000
 
 CLOCK = f"{Path(file_watch.__file__)}:_follow_changes"
-"""Function that a suite calls regularly, run or not: it shows how much was done at rest, however slow the machine is."""
+"""A suite calls this function regularly, run or not: it shows how much was done at rest, on a slow machine, too."""
 
 NAMES = ("C calls", "SQL statements", "fsyncs", "bytes written", "thread switches")
 """What the hook counts apart from Python functions."""
 
-Ask = Callable[[], Awaitable[object]]
 Figures = dict[str, float]
 
 
@@ -60,6 +60,12 @@ class Counts:
     figures: Figures
     functions: Mapping[str, float]
     """Calls of each Python function, by file and qualified name."""
+
+    def per_delta(self, short: Counts) -> Counts:
+        """Return the functions that each of the EXTRA_DELTAS calls that this run has more than `short`."""
+        more = {name: calls - short.functions.get(name, 0) for name, calls in self.functions.items()}
+        functions = {name: float(calls) for name, total in more.items() if (calls := round(total / EXTRA_DELTAS))}
+        return Counts({"Python calls": sum(functions.values())} | _count_breadth(functions), functions)
 
 
 class SteppedConnection(provider.Connection):
@@ -93,7 +99,7 @@ class CountedProcess:
         self._idle: dict[str, int] = {}
         """What the process does in IDLE_S without a run."""
 
-    async def count(self, ask: Ask) -> Counts:
+    async def count(self, ask: Callable[[], Awaitable[object]]) -> Counts:
         """Return what one of RUNS questions costs, one after another, without what the process does at rest."""
         for _ in range(WARM_RUNS):
             await ask()
@@ -105,10 +111,9 @@ class CountedProcess:
         functions = {_shorten(name): cost for name, cost in costs.items() if ":" in name and cost >= 0.5}
         figures: Figures = {"Python calls": sum(cost for name, cost in costs.items() if ":" in name)}
         figures |= {name: costs.get(name, 0.0) for name in NAMES}
-        figures |= {"functions": len(functions), "files": len({name.rpartition(":")[0] for name in functions})}
-        return Counts(figures, functions)
+        return Counts(figures | _count_breadth(functions), functions)
 
-    async def count_syscalls(self, ask: Ask) -> float | None:
+    async def count_syscalls(self, ask: Callable[[], Awaitable[object]]) -> float | None:
         """Return the system calls of a run; None without strace."""
         if shutil.which("strace") is None:
             return None
@@ -127,19 +132,27 @@ class CountedProcess:
         os.kill(self._pid, signal.SIGUSR1)
         await asyncio.sleep(0.02)
         await work
-        os.kill(self._pid, signal.SIGUSR1)
         self._files += 1
         path = self._folder / f"{self._pid}-{self._files}.json"
+        os.kill(self._pid, signal.SIGUSR1)
         async with asyncio.timeout(10):
-            while not path.exists():
-                await asyncio.sleep(0.002)
+            await asyncio.to_thread(_wait_for, path)
         return json.loads(path.read_text())
 
 
-async def _ask_and_rest(ask: Ask) -> None:
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.002)
+
+
+async def _ask_and_rest(ask: Callable[[], Awaitable[object]]) -> None:
     for _ in range(RUNS):
         await ask()
     await asyncio.sleep(QUIET_S)
+
+
+def _count_breadth(functions: Mapping[str, float]) -> Figures:
+    return {"functions": len(functions), "files": len({name.rpartition(":")[0] for name in functions})}
 
 
 def _shorten(name: str) -> str:
@@ -149,34 +162,25 @@ def _shorten(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    process: CountedProcess
-    asks: dict[str, Ask]
-    """By name of what is counted."""
+Asks = Mapping[str, Callable[[], Awaitable[object]]]
+"""What to count, by name."""
 
 
-def list_asks(ask: Callable[[str], Awaitable[object]], react: str, attach: Ask | None = None) -> dict[str, Ask]:
-    asks: dict[str, Ask] = {
-        "short run": lambda: ask(SHORT),
-        "long run": lambda: ask(LONG),
-        "REACT run": lambda: ask(react),
-    }
-    return asks | ({"attach": attach} if attach is not None else {})
+def _list_asks(ask: Callable[[str], Awaitable[object]]) -> Asks:
+    return {"short run": lambda: ask(SHORT), "long run": lambda: ask(LONG), "REACT run": lambda: ask(REACT)}
 
 
 @asynccontextmanager
-async def opening_suite(folder: Path) -> AsyncGenerator[dict[str, Way]]:
-    """Yield the entrances of a suite in one process."""
+async def opening_suite(folder: Path) -> AsyncGenerator[tuple[CountedProcess, Mapping[str, Asks]]]:
+    """Yield a suite in one process, and what to ask at each of its entrances."""
     steps = Steps()
     server, base_url = await provider.listen(steps.make_connection)
     environment = _hook(folder) | {"HEADRACE_ORCHESTRATOR_REFRESH_INTERVAL_MS": str(NEVER_MS)}
-    agent = REACT_AGENT | {"modelConfig": {"providerKey": "sim", "model": SHORT}}
+    agents = {REACT: REACT_AGENT | {"modelConfig": {"providerKey": "sim", "model": SHORT}}}
     starting = starting_suite(
-        folder, base_url, [SHORT, LONG], agents={REACT: agent}, form="--one-process", environment=environment
+        folder, base_url, [SHORT, LONG], agents=agents, form="--one-process", environment=environment
     )
     async with server, starting as suite, Client(suite.grpc) as client, aiohttp.ClientSession(suite.http) as http:
-        process = CountedProcess(suite.pids["suite"], folder)
         run_id = ""
 
         async def ask_grpc(key: str) -> None:
@@ -191,37 +195,43 @@ async def opening_suite(folder: Path) -> AsyncGenerator[dict[str, Way]]:
             async with client.attach(run_id) as deltas:
                 assert [delta async for delta in deltas]
 
-        def attach_sse() -> Awaitable[object]:
-            return _read(http.get("/api/attach", params={"runId": run_id}), steps)
+        async def attach_sse() -> None:
+            await _read(http.get("/api/attach", params={"runId": run_id}), steps)
 
-        yield {
-            "gRPC": Way(process, list_asks(ask_grpc, REACT, attach_grpc)),
-            "SSE": Way(
-                process,
-                list_asks(lambda key: _read(http.post("/api/query", json=make_query(key)), steps), REACT, attach_sse),
-            ),
-            "OpenAI face": Way(
-                process,
-                list_asks(lambda key: _read(http.post("/v1/chat/completions", json=make_chat(key)), steps), REACT),
-            ),
-        }
+        async def ask_sse(key: str) -> None:
+            await _read(http.post("/api/query", json=make_query(key)), steps)
+
+        async def ask_chat(key: str) -> None:
+            await _read(http.post("/v1/chat/completions", json=make_chat(key)), steps)
+
+        yield (
+            CountedProcess(suite.pids["suite"], folder),
+            {
+                "gRPC": {**_list_asks(ask_grpc), "attach": attach_grpc},
+                "SSE": {**_list_asks(ask_sse), "attach": attach_sse},
+                "OpenAI face": _list_asks(ask_chat),
+            },
+        )
 
 
 @asynccontextmanager
-async def opening_by_hand(folder: Path) -> AsyncGenerator[dict[str, Way]]:
-    """Yield the hand-written server; raises Unavailable without its packages."""
+async def opening_by_hand(folder: Path) -> AsyncGenerator[tuple[CountedProcess, Mapping[str, Asks]]]:
+    """Yield the hand-written server, which keeps no log; raises Unavailable without its packages."""
     steps = Steps()
     server, base_url = await provider.listen(steps.make_connection)
     python = str(await install(FRAMEWORKS, read_version(FRAMEWORKS, "langgraph")) / "python")
     program = (str(PEERS / "programs" / "by_hand.py"), f"{base_url}/chat/completions")
-    async with server, started(*program, python=python, **_hook(folder)) as (pid, line):
-        async with aiohttp.ClientSession(line.strip()) as http:
+    async with (
+        server,
+        started(*program, python=python, **_hook(folder)) as (pid, line),
+        aiohttp.ClientSession(line.strip()) as http,
+    ):
 
-            def ask(key: str) -> Awaitable[object]:
-                path, model = ("/agent", SHORT) if key == REACT else ("/relay", key)
-                return _read(http.post(path, json=make_chat(model)), steps)
+        async def ask(key: str) -> None:
+            path, model = ("/agent", SHORT) if key == REACT else ("/relay", key)
+            await _read(http.post(path, json=make_chat(model)), steps)
 
-            yield {"FastAPI + httpx, no log": Way(CountedProcess(pid, folder), list_asks(ask, REACT))}
+        yield CountedProcess(pid, folder), {"FastAPI + httpx, no log": _list_asks(ask)}
 
 
 def _hook(folder: Path) -> dict[str, str]:

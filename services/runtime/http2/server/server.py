@@ -153,9 +153,7 @@ class Server(grpc.aio.Server):
         timeout_s = None if timeout is None else from_timeout(timeout)
         if timeout is not None and timeout_s is None:
             status = ServerStatus(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout")
-            connection.finish_stream(
-                stream, [], None, status
-            )
+            connection.finish_stream(stream, [], None, status)
             return None
         if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
             timeout_s = None
