@@ -152,7 +152,7 @@ class Calls:
     async def agent_versions(
         self, agent_key: str, *, before: int = 0, page_size: int = 0
     ) -> list[agent_pb2.AgentVersion]:
-        """List the versions of an agent that have had runs or were published, newest first.
+        """List the versions of an agent, newest first. These are the versions that have had runs or were published.
 
         Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the
         tenant never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
@@ -212,8 +212,7 @@ class Calls:
         """
 
     async def stored_agents(self) -> list[agent_pb2.StoredAgent]:
-        """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the
-        reason.
+        """List the agents that the tenant has stored, ordered by key. Inactive ones are listed with the reason.
 
         Changes nothing. Complete: there is no paging.
         Errors: PERMISSION_DENIED without the scope `publish`.
@@ -280,7 +279,14 @@ class Calls:
         """
 
     async def audit(
-        self, event: str | None = None, page_token: str = "", page_size: int | None = None
+        self,
+        event: str | None = None,
+        page_token: str = "",
+        page_size: int | None = None,
+        *,
+        by: str | None = None,
+        from_at: int | None = None,
+        until_at: int | None = None,
     ) -> audit_pb2.ListAuditResponse:
         """List the tenant's audit log, newest first.
 
@@ -354,7 +360,8 @@ class Calls:
     async def place_hold(
         self, *, user: str = "", chat_id: str = "", tenant: str = "", reason: str, request_id: str = ""
     ) -> data_pb2.Hold:
-        """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
+        """Place a hold on the data of a user, a chat, or the tenant. The data cannot be deleted or erased while it is
+        held.
 
         Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD;
         for a user, so is deleting others' chats that contain the user's runs. A deletion that is already in
@@ -480,11 +487,12 @@ class Calls:
     async def grants(
         self, *, scope: str | None = None, chat_id: str | None = None, page_size: int = 0, page_token: str = ""
     ) -> gates_pb2.ListGrantsResponse:
-        """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
+        """List active grants, oldest first. A grant is an approval that extends to later calls of a run or chat
+        (GrantMake).
 
-        Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope
-        `tenant`, all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue;
-        PERMISSION_DENIED (scope tenant).
+        Changes nothing. Lists the caller's grants and those of the caller's chats; with the scope `tenant`, all of
+        the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED
+        (scope tenant).
         """
 
     async def revoke_grant(self, chat_id: str, grant_id: str) -> str:
@@ -554,7 +562,7 @@ class Calls:
         """
 
     async def keys(self, user: str | None = None, state: str | None = None) -> list[keys_pb2.ApiKey]:
-        """List the tenant's keys, oldest first, including those that ended within the last 30 days.
+        """List the tenant's keys, oldest first. Keys that ended within the last 30 days are included.
 
         Changes nothing. Keys of the file are not listed.
         """
@@ -615,7 +623,7 @@ class Calls:
         """
 
     async def suspended_users(self) -> list[keys_pb2.SuspendedUser]:
-        """List the tenant's suspended users, the longest suspended first.
+        """List the tenant's suspended users, longest suspended first.
 
         Changes nothing.
         """
@@ -623,8 +631,8 @@ class Calls:
     async def chats(
         self, *, page_size: int = 0, page_token: str = "", scope: str | None = None
     ) -> memory_pb2.ListChatsResponse:
-        """List chats, most recently changed first: the caller's own, or those that others share with the caller, to
-        read or to take part.
+        """List chats, most recently changed first. These are the caller's own, or those that others share with the
+        caller, to read or to take part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service did not issue.
@@ -696,8 +704,8 @@ class Calls:
         agent_key: str = "",
         include_ended: bool = False,
     ) -> memory_pb2.ListFactsResponse:
-        """List the facts that the user can see, newest first: the user's own, those about the user with each agent,
-        and the tenant's.
+        """List the facts that the user can see, newest first. These are the user's own, those about the user with each
+        agent, and the tenant's.
 
         Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this
         service did not issue.
@@ -706,7 +714,7 @@ class Calls:
     async def recall(
         self, query: str, *, agent_key: str = "", limit: int = 0, scope: str = ""
     ) -> list[memory_pb2.FactHit]:
-        """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
+        """Find the valid facts relevant to a query, best first. None is found if no known fact is relevant.
 
         Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more
         than a word in many (BM25). Facts with few of the query's words rank below those with more of them. Other
@@ -854,7 +862,8 @@ class Calls:
         """
 
     async def replicas(self) -> list[operator_pb2.Replica]:
-        """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
+        """List the replicas of the orchestrator. Included are those that have runs of the tenant, and the one that
+        answers.
 
         Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the
         one that answers.
@@ -885,7 +894,7 @@ class Calls:
         """
 
     async def schedules(self, *, scope: str | None = None, user: str | None = None) -> list[schedule_pb2.Schedule]:
-        """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
+        """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
 
         Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other
         users' schedules are listed without their names.
@@ -893,7 +902,7 @@ class Calls:
         """
 
     async def schedule(self, schedule_id: str) -> schedule_pb2.Schedule:
-        """Get a schedule with its latest firings.
+        """Get a schedule and its latest firings.
 
         Changes nothing. With the scope operate, also another user's, without its name and message.
         Errors: NOT_FOUND.
@@ -984,7 +993,7 @@ class Calls:
         """
 
     async def authorizations(self) -> list[tools_pb2.Authorization]:
-        """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
+        """List the caller's authorizations of MCP servers (OAuth). They are ordered by server.
 
         Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
         """
@@ -1056,7 +1065,7 @@ class Calls:
         """
 
     async def delete_webhook(self, webhook_id: str) -> None:
-        """Delete a webhook with its deliveries; waiting ones are not delivered.
+        """Delete a webhook and its deliveries. Waiting ones are not delivered.
 
         Errors: NOT_FOUND.
         """
@@ -1071,8 +1080,8 @@ class Calls:
     async def deliveries(
         self, webhook_id: str, state: str = "", page_size: int = 0, page_token: str = ""
     ) -> webhook_pb2.ListDeliveriesResponse:
-        """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7
-        days.
+        """List the deliveries to a webhook, newest event first. These are the waiting ones and those that ended within
+        7 days.
 
         Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
         """

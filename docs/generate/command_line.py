@@ -9,9 +9,7 @@ import click
 
 from docs.generate import sources
 from docs.generate.markdown import code, format_table
-
-CONNECTION = ("url", "token", "tls_ca", "tls_cert", "tls_key")
-"""Options of all commands that call a facade; they are described once."""
+from headrace.cli.facade.options import CONNECTION
 
 
 def walk_commands(command: click.Command | None = None, path: str = "headrace") -> Iterator[tuple[str, click.Command]]:
@@ -33,8 +31,7 @@ def describe_commands(*names: str) -> str:
     """Return the description of these commands, or of the connection options (`connection`)."""
     commands = dict(walk_commands())
     if names == ("connection",):
-        asks = commands["headrace ask"].params
-        return _format_options([option for option in asks if option.name in CONNECTION])
+        return _format_options([option for option in sources.COMMAND_LINE.params if option.name in CONNECTION])
     return "\n\n".join(_describe_command(f"headrace {name.replace('.', ' ')}", commands) for name in names)
 
 
@@ -54,8 +51,7 @@ def _describe_command(path: str, commands: dict[str, click.Command]) -> str:
     if own:
         parts.append(_format_options(own))
     if len(options) > len(own):
-        shared = ", ".join(code(option.opts[0]) for option in options if option.name in CONNECTION)
-        parts.append(f"Also the [connection options](#connection-options) {shared}.")
+        parts.append("Also the [connection options](#connection-options).")
     return "\n\n".join(parts)
 
 

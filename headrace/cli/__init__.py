@@ -3,51 +3,57 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
-NAMES = (
-    "up",
-    "ask",
-    "chat",
-    "chats",
-    "gates",
-    "authorizations",
-    "context",
-    "facts",
-    "follow",
-    "schedules",
-    "webhooks",
-    "simulate",
-    "health",
-    "bench",
-)
-"""Commands; each is in the module of the same name."""
+from headrace.cli.facade.command import CommandGroup, write_options
+from headrace.cli.facade.options import CONNECTION, make_connection_options
 
-OPERATING = (
-    *("agents", "audit", "backups", "check", "data", "keys", "limits", "providers", "replicas", "runs", "spend"),
-    "tools",
-)
-"""Commands for operators, in their own folder."""
+SECTIONS = {
+    "Start": ("commands.up", "operating.check", "commands.health", "commands.simulate"),
+    "Ask": tuple(f"commands.{name}" for name in ("ask", "chat", "chats", "follow", "context", "facts")),
+    "Answer": ("commands.gates", "commands.authorizations"),
+    "Automate": ("commands.schedules", "commands.webhooks"),
+    "Operate": (
+        *(f"operating.{name}" for name in ("agents", "tools", "providers", "runs", "replicas", "limits", "spend")),
+        *(f"operating.{name}" for name in ("keys", "audit", "data", "backups")),
+    ),
+    "Test": (*(f"testing.{name}" for name in ("eval", "record", "replay", "fork")), "commands.bench"),
+    "Shell": ("commands.completion",),
+}
+"""Modules of commands by section of the help; each command has the name of its module."""
 
-TESTING = ("eval", "fork", "record", "replay")
-"""Commands for recorded runs and evaluations, in their own folder."""
-
-FOLDERS = {"commands": NAMES, "operating": OPERATING, "testing": TESTING}
+COMMANDS = {path.rpartition(".")[2]: f"headrace.cli.{path}" for paths in SECTIONS.values() for path in paths}
+"""Modules of commands, by name."""
 
 
-class _Commands(click.Group):
+class _Commands(CommandGroup):
     """Imports a command only when it is used, so that `up` stays small and starts its services at once."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(name for names in FOLDERS.values() for name in names)
+    def __init__(self, name: str | None, **attributes: Any) -> None:
+        super().__init__(name, **attributes)
+        names: Any = dict.fromkeys(COMMANDS)  # without commands: click suggests the names for a mistyped one
+        self.commands = names
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        folder = next((folder for folder, names in FOLDERS.items() if cmd_name in names), None)
-        return None if folder is None else getattr(import_module(f"headrace.cli.{folder}.{cmd_name}"), cmd_name)
+        path = COMMANDS.get(cmd_name)
+        return None if path is None else getattr(import_module(path), cmd_name)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        params = self.get_params(ctx)
+        write_options("Options", (param for param in params if param.name not in CONNECTION), ctx, formatter)
+        for title, paths in SECTIONS.items():
+            self.write_commands(title, [path.rpartition(".")[2] for path in paths], ctx, formatter)
+        connection = (param for param in params if param.name in CONNECTION)
+        write_options("Connection options, before or after the command", connection, ctx, formatter)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    params=make_connection_options(is_main=True),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="headrace")
 def main() -> None:
     """Headrace runs LLM agents and streams what they do."""

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import re
+from typing import Any
 
 import click
 from google.protobuf.descriptor import FieldDescriptor
 
+from headrace.cli.answers import Show, json_option, show_answer
 from headrace.cli.facade.client import FacadeClient
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.run_view.printing import Instant
-from headrace.cli.run_view.tables import Column, print_message, print_rows
 from headrace.contract import RPCS, find_comment
 from headrace.v1 import common_pb2
-
-Show: TypeAlias = Callable[[Any], None]
-"""Prints a response."""
 
 HIDDEN = ("page_token", "request_id")
 """Fields of requests that no option sets."""
 
-COUNT = "How many at most, 1 to 200; 50 if left out."
-
-TARGET = "target"
-"""What the field `url` is called, as --url is the facade's address."""
+COUNT = "Maximum number of items, 1 to 200. Default: 50."
 
 NAMES = {
     "agent_key": "agent",
@@ -41,7 +35,7 @@ NAMES = {
     "runs_max": "runs",
     "scopes": "scope",
     "types": "type",
-    "url": TARGET,
+    "url": "target",  # --url is the facade's address
 }
 """Options that are not named as their field."""
 
@@ -79,17 +73,14 @@ def add_command(
     others = [] if fixed else [field for field in fields.values() if field.name not in done]
     each = positional[-1].name if is_for_each else ""
 
-    def run(url: str, **values: Any) -> None:
-        given = {"url" if name == TARGET else name: value for name, value in values.items()}
-        request = {name: value for name, value in given.items() if value not in (None, ())} | (fixed or {})
+    def run(**values: Any) -> None:
+        request = {name: value for name, value in values.items() if value not in (None, ())} | (fixed or {})
         requests = [request | {each: value} for value in request[each]] if each else [request]
 
         async def send_all() -> None:
-            async with FacadeClient(url) as facade:
+            async with FacadeClient() as facade:
                 for one in requests:
-                    response = await facade.send(rpc.request(**one))
-                    if show is not None:
-                        show(response)
+                    await show_answer(facade, rpc.request(**one), show)
 
         asyncio.run(send_all())
 
@@ -97,64 +88,18 @@ def add_command(
     for field in positional:
         count = -1 if field.is_repeated or field.name == each else 1
         kind, is_required = _find_type(field), field.name in named
-        params.append(click.Argument([_name_parameter(field)], nargs=count, required=is_required, type=kind))
+        params.append(click.Argument([field.name], nargs=count, required=is_required, type=kind))
     params += [*own_options, *map(_make_option, others)]
-    about = about or _comment(rpc.descriptor.full_name)
+    summary, _, details = (about or _comment(rpc.descriptor.full_name)).partition(". ")
+    about = about or "\n\n".join(filter(None, (summary.removesuffix(".") + ".", details)))
     if rpc.scope not in _PRIVATE_SCOPES and "scope" not in about:
         about += f"\n\nNeeds a credential with the scope {rpc.scope}."
-    command = click.command(name, params=params, help=about)(url_option(run))
+    command = FacadeCommand(name, params=params, help=about, callback=run)
+    if show is not None:
+        json_option(command)
     if group is not None:
         group.add_command(command)
     return command
-
-
-def list_rows(*columns: Column) -> Show:
-    """Show the list in a response as a table."""
-    return _show_list(lambda rows: print_rows(rows, columns))
-
-
-def show_each(print_item: Callable[[Any], None]) -> Show:
-    """Show the items of the list in a response, one after the other."""
-
-    def print_items(items: Any) -> None:
-        for item in items:
-            print_item(item)
-
-    return _show_list(print_items)
-
-
-def _show_list(print_items: Callable[[Any], None]) -> Show:
-    def show(response: Any) -> None:
-        name = next(field.name for field in response.DESCRIPTOR.fields if field.is_repeated and field.message_type)
-        print_items(getattr(response, name))
-        if getattr(response, "next_page_token", ""):
-            click.echo("there are more; --count shows more", err=True)
-
-    return show
-
-
-def show_row(*columns: Column) -> Show:
-    """Show the only message in a response as a table of one row."""
-    return lambda response: print_rows([_get_message(response)], columns)
-
-
-def show_message(response: Any) -> None:
-    """Show the only message in a response, or the response, with all of its fields."""
-    print_message(_get_message(response))
-
-
-def show_fields(*paths: str) -> Show:
-    """Show fields of a response, each on a line; those that are empty are left out."""
-
-    def show(response: Any) -> None:
-        for path in paths:
-            value = response
-            for name in path.split("."):
-                value = getattr(value, name)
-            if value:
-                click.echo(value)
-
-    return show
 
 
 def make_flag(flag: str, field: str, value: Any, about: str) -> click.Option:
@@ -162,27 +107,18 @@ def make_flag(flag: str, field: str, value: Any, about: str) -> click.Option:
     return click.Option([flag, field], flag_value=value, help=about)
 
 
-def _get_message(response: Any) -> Any:
-    messages = [field.name for field in response.DESCRIPTOR.fields if field.message_type and not field.is_repeated]
-    return getattr(response, messages[0]) if len(messages) == 1 else response
-
-
-def _name_parameter(field: FieldDescriptor) -> str:
-    return TARGET if field.name == "url" else field.name
-
-
 def _make_option(field: FieldDescriptor) -> click.Option:
-    name = f"--{NAMES.get(field.name) or field.name.replace('_', '-')}"
-    about = COUNT if field.name == "page_size" else _comment(field.full_name)
+    name = f"--{_name_option(field)}"
+    about = COUNT if field.name == "page_size" else _describe_field(field)
     kind = _find_type(field)
     if isinstance(kind, Instant):
-        about = f"{about.replace(', Unix milliseconds', '')} Such as 2030-01-31, or 90d from now."
+        about = f"{about} Examples: 2030-01-31, 90d."
     if field.is_repeated:
-        about = f"{about} Again for more."
+        about = f"{about} Repeatable."
     if kind is click.BOOL and field.has_presence:
         name = f"{name}/--no-{name[2:]}"
     return click.Option(
-        [name, _name_parameter(field)],
+        [name, field.name],
         type=kind,
         is_flag=kind is click.BOOL,
         default=None,
@@ -208,6 +144,28 @@ def _rules(field: FieldDescriptor) -> common_pb2.FieldRules:
     return field.GetOptions().Extensions[common_pb2.rules]
 
 
+def _describe_field(field: FieldDescriptor) -> str:
+    """Return the proto's comment of a field in the words of the command line, such as `Default: all.`"""
+    text = _comment(field.full_name).replace(", Unix milliseconds", "").removeprefix("Whether to ")
+    text = re.sub(
+        r"[;.] absent: " if field.has_presence else r"[;.] (?:absent|empty|0): ", ". Default: ", text, flags=re.I
+    )
+    for name, option in NAMES.items():
+        if "_" in name:
+            text = re.sub(rf"\b{name}\b", f"--{option}", text)
+    return text[:1].upper() + text[1:]
+
+
+def _name_option(field: FieldDescriptor) -> str:
+    return NAMES.get(field.name) or field.name.replace("_", "-")
+
+
+_YOU = (("the caller has", "you have"), ("the caller's", "your"), ("the caller", "you"), ("The caller's", "Your"))
+
+
 def _comment(name: str) -> str:
-    """Return the first paragraph of what the proto says of a field or an RPC."""
-    return " ".join(find_comment(name).partition("\n\n")[0].replace("`", "").split())
+    """Return the first paragraph of the proto's comment of a field or an RPC; its caller is the reader."""
+    text = " ".join(find_comment(name).partition("\n\n")[0].replace("`", "").split()).partition(" Changes nothing.")[0]
+    for words, ours in _YOU:
+        text = text.replace(words, ours)
+    return text

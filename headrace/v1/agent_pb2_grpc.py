@@ -280,7 +280,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAgentVersions(self, request, context):
-        """List the versions of an agent that have had runs or were published, newest first.
+        """List the versions of an agent, newest first. These are the versions that have had runs or were published.
 
         Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the tenant
         never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
@@ -351,7 +351,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListStoredAgents(self, request, context):
-        """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the reason.
+        """List the agents that the tenant has stored, ordered by key. Inactive ones are listed with the reason.
 
         Changes nothing. Complete: there is no paging.
         Errors: PERMISSION_DENIED without the scope `publish`.

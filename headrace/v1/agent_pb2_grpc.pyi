@@ -116,7 +116,7 @@ class AgentServiceStub:
     Changes nothing. Errors: NOT_FOUND; OVERLOADED if no valid agent file has been read since the start.
     """
     ListAgentVersions: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]
-    """List the versions of an agent that have had runs or were published, newest first.
+    """List the versions of an agent, newest first. These are the versions that have had runs or were published.
 
     Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the tenant
     never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
@@ -163,7 +163,7 @@ class AgentServiceStub:
     scope `publish`.
     """
     ListStoredAgents: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListStoredAgentsRequest, _agent_pb2.ListStoredAgentsResponse]
-    """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the reason.
+    """List the agents that the tenant has stored, ordered by key. Inactive ones are listed with the reason.
 
     Changes nothing. Complete: there is no paging.
     Errors: PERMISSION_DENIED without the scope `publish`.
@@ -312,7 +312,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     Changes nothing. Errors: NOT_FOUND; OVERLOADED if no valid agent file has been read since the start.
     """
     ListAgentVersions: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]  # type: ignore[assignment]
-    """List the versions of an agent that have had runs or were published, newest first.
+    """List the versions of an agent, newest first. These are the versions that have had runs or were published.
 
     Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the tenant
     never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
@@ -359,7 +359,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     scope `publish`.
     """
     ListStoredAgents: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListStoredAgentsRequest, _agent_pb2.ListStoredAgentsResponse]  # type: ignore[assignment]
-    """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the reason.
+    """List the agents that the tenant has stored, ordered by key. Inactive ones are listed with the reason.
 
     Changes nothing. Complete: there is no paging.
     Errors: PERMISSION_DENIED without the scope `publish`.
@@ -565,7 +565,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListAgentVersionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListAgentVersionsResponse, _abc.Awaitable[_agent_pb2.ListAgentVersionsResponse]]:
-        """List the versions of an agent that have had runs or were published, newest first.
+        """List the versions of an agent, newest first. These are the versions that have had runs or were published.
 
         Changes nothing. Versions of a deleted agent are listed too: the tenant's own, or the operator's if the tenant
         never had one. Errors: NOT_FOUND (no version); INVALID_REQUEST.
@@ -648,7 +648,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListStoredAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListStoredAgentsResponse, _abc.Awaitable[_agent_pb2.ListStoredAgentsResponse]]:
-        """List the agents that the caller's tenant has stored, ordered by key. Inactive ones are listed with the reason.
+        """List the agents that the tenant has stored, ordered by key. Inactive ones are listed with the reason.
 
         Changes nothing. Complete: there is no paging.
         Errors: PERMISSION_DENIED without the scope `publish`.

@@ -132,7 +132,7 @@ class DataServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PlaceHold(self, request, context):
-        """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
+        """Place a hold on the data of a user, a chat, or the tenant. The data cannot be deleted or erased while it is held.
 
         Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD; for a
         user, so is deleting others' chats that contain the user's runs. A deletion that is already in progress may still

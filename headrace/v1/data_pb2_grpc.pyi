@@ -73,7 +73,7 @@ class DataServiceStub:
     Changes nothing. Receipts are kept: they name the user, but none of the erased data.
     """
     PlaceHold: _grpc.UnaryUnaryMultiCallable[_data_pb2.PlaceHoldRequest, _data_pb2.PlaceHoldResponse]
-    """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
+    """Place a hold on the data of a user, a chat, or the tenant. The data cannot be deleted or erased while it is held.
 
     Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD; for a
     user, so is deleting others' chats that contain the user's runs. A deletion that is already in progress may still
@@ -134,7 +134,7 @@ class DataServiceAsyncStub(DataServiceStub):
     Changes nothing. Receipts are kept: they name the user, but none of the erased data.
     """
     PlaceHold: _aio.UnaryUnaryMultiCallable[_data_pb2.PlaceHoldRequest, _data_pb2.PlaceHoldResponse]  # type: ignore[assignment]
-    """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
+    """Place a hold on the data of a user, a chat, or the tenant. The data cannot be deleted or erased while it is held.
 
     Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD; for a
     user, so is deleting others' chats that contain the user's runs. A deletion that is already in progress may still
@@ -222,7 +222,7 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _data_pb2.PlaceHoldRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_data_pb2.PlaceHoldResponse, _abc.Awaitable[_data_pb2.PlaceHoldResponse]]:
-        """Place a hold on the data of a user, of the tenant, or of a chat, so that it cannot be deleted or erased.
+        """Place a hold on the data of a user, a chat, or the tenant. The data cannot be deleted or erased while it is held.
 
         Effect: from now on retention skips it, and deleting its chats, facts and schedules is refused with HELD; for a
         user, so is deleting others' chats that contain the user's runs. A deletion that is already in progress may still

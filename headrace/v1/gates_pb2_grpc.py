@@ -207,9 +207,9 @@ class GateServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListGrants(self, request, context):
-        """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
+        """List active grants, oldest first. A grant is an approval that extends to later calls of a run or chat (GrantMake).
 
-        Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope `tenant`,
+        Changes nothing. Lists the caller's grants and those of the caller's chats; with the scope `tenant`,
         all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED
         (scope tenant).
         """

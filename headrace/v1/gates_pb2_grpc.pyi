@@ -112,9 +112,9 @@ class GateServiceStub:
     neither the requester nor allowed to answer); QUEUE_FULL (the gate has too many steps).
     """
     ListGrants: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGrantsRequest, _gates_pb2.ListGrantsResponse]
-    """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
+    """List active grants, oldest first. A grant is an approval that extends to later calls of a run or chat (GrantMake).
 
-    Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope `tenant`,
+    Changes nothing. Lists the caller's grants and those of the caller's chats; with the scope `tenant`,
     all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED
     (scope tenant).
     """
@@ -222,9 +222,9 @@ class GateServiceAsyncStub(GateServiceStub):
     neither the requester nor allowed to answer); QUEUE_FULL (the gate has too many steps).
     """
     ListGrants: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGrantsRequest, _gates_pb2.ListGrantsResponse]  # type: ignore[assignment]
-    """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
+    """List active grants, oldest first. A grant is an approval that extends to later calls of a run or chat (GrantMake).
 
-    Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope `tenant`,
+    Changes nothing. Lists the caller's grants and those of the caller's chats; with the scope `tenant`,
     all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED
     (scope tenant).
     """
@@ -383,9 +383,9 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gates_pb2.ListGrantsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gates_pb2.ListGrantsResponse, _abc.Awaitable[_gates_pb2.ListGrantsResponse]]:
-        """List active grants: approvals that extend to later calls of a run or chat (GrantMake).
+        """List active grants, oldest first. A grant is an approval that extends to later calls of a run or chat (GrantMake).
 
-        Changes nothing. Lists the caller's grants and those of the caller's chats, oldest first; with the scope `tenant`,
+        Changes nothing. Lists the caller's grants and those of the caller's chats; with the scope `tenant`,
         all of the tenant. Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED
         (scope tenant).
         """

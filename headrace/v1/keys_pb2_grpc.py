@@ -143,7 +143,7 @@ class KeyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """List the tenant's keys, oldest first, including those that ended within the last 30 days.
+        """List the tenant's keys, oldest first. Keys that ended within the last 30 days are included.
 
         Changes nothing. Keys of the file are not listed.
         """
@@ -210,7 +210,7 @@ class KeyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSuspendedUsers(self, request, context):
-        """List the tenant's suspended users, the longest suspended first.
+        """List the tenant's suspended users, longest suspended first.
 
         Changes nothing.
         """

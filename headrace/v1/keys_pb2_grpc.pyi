@@ -65,7 +65,7 @@ class KeyServiceStub:
     revoked key.
     """
     ListKeys: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ListKeysRequest, _keys_pb2.ListKeysResponse]
-    """List the tenant's keys, oldest first, including those that ended within the last 30 days.
+    """List the tenant's keys, oldest first. Keys that ended within the last 30 days are included.
 
     Changes nothing. Keys of the file are not listed.
     """
@@ -108,7 +108,7 @@ class KeyServiceStub:
     Idempotent. Errors: NOT_FOUND for a user who was never suspended.
     """
     ListSuspendedUsers: _grpc.UnaryUnaryMultiCallable[_keys_pb2.ListSuspendedUsersRequest, _keys_pb2.ListSuspendedUsersResponse]
-    """List the tenant's suspended users, the longest suspended first.
+    """List the tenant's suspended users, longest suspended first.
 
     Changes nothing.
     """
@@ -162,7 +162,7 @@ class KeyServiceAsyncStub(KeyServiceStub):
     revoked key.
     """
     ListKeys: _aio.UnaryUnaryMultiCallable[_keys_pb2.ListKeysRequest, _keys_pb2.ListKeysResponse]  # type: ignore[assignment]
-    """List the tenant's keys, oldest first, including those that ended within the last 30 days.
+    """List the tenant's keys, oldest first. Keys that ended within the last 30 days are included.
 
     Changes nothing. Keys of the file are not listed.
     """
@@ -205,7 +205,7 @@ class KeyServiceAsyncStub(KeyServiceStub):
     Idempotent. Errors: NOT_FOUND for a user who was never suspended.
     """
     ListSuspendedUsers: _aio.UnaryUnaryMultiCallable[_keys_pb2.ListSuspendedUsersRequest, _keys_pb2.ListSuspendedUsersResponse]  # type: ignore[assignment]
-    """List the tenant's suspended users, the longest suspended first.
+    """List the tenant's suspended users, longest suspended first.
 
     Changes nothing.
     """
@@ -274,7 +274,7 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _keys_pb2.ListKeysRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_keys_pb2.ListKeysResponse, _abc.Awaitable[_keys_pb2.ListKeysResponse]]:
-        """List the tenant's keys, oldest first, including those that ended within the last 30 days.
+        """List the tenant's keys, oldest first. Keys that ended within the last 30 days are included.
 
         Changes nothing. Keys of the file are not listed.
         """
@@ -353,7 +353,7 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _keys_pb2.ListSuspendedUsersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_keys_pb2.ListSuspendedUsersResponse, _abc.Awaitable[_keys_pb2.ListSuspendedUsersResponse]]:
-        """List the tenant's suspended users, the longest suspended first.
+        """List the tenant's suspended users, longest suspended first.
 
         Changes nothing.
         """

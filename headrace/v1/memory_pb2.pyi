@@ -108,7 +108,7 @@ class Chat(_message.Message):
     chat_id: _builtins.str
     """Its id."""
     chat_name: _builtins.str
-    """First 10 code points of the whitespace-collapsed first message, or "New chat"."""
+    """First words of the first message, with collapsed white space: up to 60 code points, cut at a word; or "New chat"."""
     first_agent_key: _builtins.str
     """The agent of its first run."""
     created_at: _builtins.int
@@ -116,9 +116,7 @@ class Chat(_message.Message):
     updated_at: _builtins.int
     """When its last line was committed, Unix milliseconds."""
     title: _builtins.str
-    """Display title: the last title given, else the first words of the first message, with collapsed white space: up to
-    60 code points, cut at a word; or "New chat".
-    """
+    """Display title: the last title given, else its chat_name."""
     owner: _builtins.str
     """The user who owns the chat."""
     access: _builtins.str
@@ -461,8 +459,8 @@ class ShareChatRequest(_message.Message):
 
     @_builtins.property
     def participants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Who may take part: read it, ask in it, and end their own runs; named as in shared_with, at most 32. They need not
-        be listed in shared_with too.
+        """Who may take part: read it, ask in it, and end their own runs; at most 32, named like its readers. They need not be
+        listed as readers too.
         """
 
     def __init__(

@@ -304,8 +304,8 @@ class MemoryServiceServicer(object):
     """
 
     def ListChats(self, request, context):
-        """List chats, most recently changed first: the caller's own, or those that others share with the caller, to read or
-        to take part.
+        """List chats, most recently changed first. These are the caller's own, or those that others share with the caller, to
+        read or to take part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service did not issue.
@@ -401,8 +401,8 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListFacts(self, request, context):
-        """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
-        tenant's.
+        """List the facts that the user can see, newest first. These are the user's own, those about the user with each agent,
+        and the tenant's.
 
         Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
         did not issue.
@@ -412,7 +412,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RecallFacts(self, request, context):
-        """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
+        """Find the valid facts relevant to a query, best first. None is found if no known fact is relevant.
 
         Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more than a
         word in many (BM25). Facts with few of the query's words rank below those with more of them. Other words are

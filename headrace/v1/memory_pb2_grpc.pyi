@@ -40,8 +40,8 @@ class MemoryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MemoryServiceAsyncStub: ...
     ListChats: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListChatsRequest, _memory_pb2.ListChatsResponse]
-    """List chats, most recently changed first: the caller's own, or those that others share with the caller, to read or
-    to take part.
+    """List chats, most recently changed first. These are the caller's own, or those that others share with the caller, to
+    read or to take part.
 
     Changes nothing. Pages are stable for chats that do not change meanwhile.
     Errors: INVALID_REQUEST for a page_token that this service did not issue.
@@ -105,14 +105,14 @@ class MemoryServiceStub:
     does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
     """
     ListFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]
-    """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
-    tenant's.
+    """List the facts that the user can see, newest first. These are the user's own, those about the user with each agent,
+    and the tenant's.
 
     Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
     did not issue.
     """
     RecallFacts: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]
-    """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
+    """Find the valid facts relevant to a query, best first. None is found if no known fact is relevant.
 
     Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more than a
     word in many (BM25). Facts with few of the query's words rank below those with more of them. Other words are
@@ -375,8 +375,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListChats: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListChatsRequest, _memory_pb2.ListChatsResponse]  # type: ignore[assignment]
-    """List chats, most recently changed first: the caller's own, or those that others share with the caller, to read or
-    to take part.
+    """List chats, most recently changed first. These are the caller's own, or those that others share with the caller, to
+    read or to take part.
 
     Changes nothing. Pages are stable for chats that do not change meanwhile.
     Errors: INVALID_REQUEST for a page_token that this service did not issue.
@@ -440,14 +440,14 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold; INVALID_REQUEST.
     """
     ListFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.ListFactsRequest, _memory_pb2.ListFactsResponse]  # type: ignore[assignment]
-    """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
-    tenant's.
+    """List the facts that the user can see, newest first. These are the user's own, those about the user with each agent,
+    and the tenant's.
 
     Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
     did not issue.
     """
     RecallFacts: _aio.UnaryUnaryMultiCallable[_memory_pb2.RecallFactsRequest, _memory_pb2.RecallFactsResponse]  # type: ignore[assignment]
-    """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
+    """Find the valid facts relevant to a query, best first. None is found if no known fact is relevant.
 
     Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more than a
     word in many (BM25). Facts with few of the query's words rank below those with more of them. Other words are
@@ -713,8 +713,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ListChatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ListChatsResponse, _abc.Awaitable[_memory_pb2.ListChatsResponse]]:
-        """List chats, most recently changed first: the caller's own, or those that others share with the caller, to read or
-        to take part.
+        """List chats, most recently changed first. These are the caller's own, or those that others share with the caller, to
+        read or to take part.
 
         Changes nothing. Pages are stable for chats that do not change meanwhile.
         Errors: INVALID_REQUEST for a page_token that this service did not issue.
@@ -826,8 +826,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.ListFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.ListFactsResponse, _abc.Awaitable[_memory_pb2.ListFactsResponse]]:
-        """List the facts that the user can see, newest first: the user's own, those about the user with each agent, and the
-        tenant's.
+        """List the facts that the user can see, newest first. These are the user's own, those about the user with each agent,
+        and the tenant's.
 
         Plans are listed only by their scope. Changes nothing. Errors: INVALID_REQUEST for a page_token that this service
         did not issue.
@@ -839,7 +839,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_pb2.RecallFactsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_pb2.RecallFactsResponse, _abc.Awaitable[_memory_pb2.RecallFactsResponse]]:
-        """Find the valid facts relevant to a query, best first; none if no known fact is relevant.
+        """Find the valid facts relevant to a query, best first. None is found if no known fact is relevant.
 
         Words match by their stems; stop words of the query's language are ignored; a word in few facts counts more than a
         word in many (BM25). Facts with few of the query's words rank below those with more of them. Other words are

@@ -141,7 +141,7 @@ class OperatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListReplicas(self, request, context):
-        """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
+        """List the replicas of the orchestrator. Included are those that have runs of the tenant, and the one that answers.
 
         Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the one that
         answers.

@@ -80,7 +80,7 @@ class OperatorServiceStub:
     Errors: NOT_FOUND for a key that is not the tenant's; PERMISSION_DENIED.
     """
     ListReplicas: _grpc.UnaryUnaryMultiCallable[_operator_pb2.ListReplicasRequest, _operator_pb2.ListReplicasResponse]
-    """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
+    """List the replicas of the orchestrator. Included are those that have runs of the tenant, and the one that answers.
 
     Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the one that
     answers.
@@ -137,7 +137,7 @@ class OperatorServiceAsyncStub(OperatorServiceStub):
     Errors: NOT_FOUND for a key that is not the tenant's; PERMISSION_DENIED.
     """
     ListReplicas: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListReplicasRequest, _operator_pb2.ListReplicasResponse]  # type: ignore[assignment]
-    """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
+    """List the replicas of the orchestrator. Included are those that have runs of the tenant, and the one that answers.
 
     Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the one that
     answers.
@@ -227,7 +227,7 @@ class OperatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_pb2.ListReplicasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_operator_pb2.ListReplicasResponse, _abc.Awaitable[_operator_pb2.ListReplicasResponse]]:
-        """List the replicas of the orchestrator that have runs of the tenant, and the one that answers.
+        """List the replicas of the orchestrator. Included are those that have runs of the tenant, and the one that answers.
 
         Changes nothing. Replicas are known by their leases in memory: one without a run appears only if it is the one that
         answers.

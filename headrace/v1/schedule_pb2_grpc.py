@@ -106,7 +106,7 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSchedules(self, request, context):
-        """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
+        """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
 
         Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other users'
         schedules are listed without their names.
@@ -117,7 +117,7 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSchedule(self, request, context):
-        """Get a schedule with its latest firings.
+        """Get a schedule and its latest firings.
 
         Changes nothing. With the scope operate, also another user's, without its name and message.
         Errors: NOT_FOUND.

@@ -43,14 +43,14 @@ class ScheduleServiceStub:
     Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
     """
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
-    """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
+    """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
 
     Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other users'
     schedules are listed without their names.
     Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED (scope tenant).
     """
     GetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]
-    """Get a schedule with its latest firings.
+    """Get a schedule and its latest firings.
 
     Changes nothing. With the scope operate, also another user's, without its name and message.
     Errors: NOT_FOUND.
@@ -124,14 +124,14 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
     """
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
-    """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
+    """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
 
     Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other users'
     schedules are listed without their names.
     Errors: INVALID_REQUEST for a page_token that this service did not issue; PERMISSION_DENIED (scope tenant).
     """
     GetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.GetScheduleRequest, _schedule_pb2.GetScheduleResponse]  # type: ignore[assignment]
-    """Get a schedule with its latest firings.
+    """Get a schedule and its latest firings.
 
     Changes nothing. With the scope operate, also another user's, without its name and message.
     Errors: NOT_FOUND.
@@ -214,7 +214,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.ListSchedulesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListSchedulesResponse]]:
-        """List the user's schedules, oldest first; with the scope operate, also those of all users of the tenant.
+        """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
 
         Changes nothing. A page continues after its token's schedule, even if that is deleted meanwhile. Other users'
         schedules are listed without their names.
@@ -227,7 +227,7 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.GetScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.GetScheduleResponse, _abc.Awaitable[_schedule_pb2.GetScheduleResponse]]:
-        """Get a schedule with its latest firings.
+        """Get a schedule and its latest firings.
 
         Changes nothing. With the scope operate, also another user's, without its name and message.
         Errors: NOT_FOUND.

@@ -254,7 +254,7 @@ class ToolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAuthorizations(self, request, context):
-        """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
+        """List the caller's authorizations of MCP servers (OAuth). They are ordered by server.
 
         Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
         """

@@ -121,7 +121,7 @@ class ToolServiceStub:
     OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
     """
     ListAuthorizations: _grpc.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]
-    """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
+    """List the caller's authorizations of MCP servers (OAuth). They are ordered by server.
 
     Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
     """
@@ -244,7 +244,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     OVERLOADED (the audit log cannot be written: nothing is stored); ERASING.
     """
     ListAuthorizations: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListAuthorizationsRequest, _tools_pb2.ListAuthorizationsResponse]  # type: ignore[assignment]
-    """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
+    """List the caller's authorizations of MCP servers (OAuth). They are ordered by server.
 
     Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
     """
@@ -436,7 +436,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tools_pb2.ListAuthorizationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tools_pb2.ListAuthorizationsResponse, _abc.Awaitable[_tools_pb2.ListAuthorizationsResponse]]:
-        """List the MCP servers that the caller has authorized Headrace for (OAuth), ordered by server.
+        """List the caller's authorizations of MCP servers (OAuth). They are ordered by server.
 
         Changes nothing. Other users' authorizations are not visible, and tokens are never shown.
         """

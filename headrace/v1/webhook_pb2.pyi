@@ -543,7 +543,7 @@ class UpdateWebhookRequest(_message.Message):
     url: _builtins.str
     """The URL that events are posted to."""
     all_agents: _builtins.bool
-    """Whether it receives events of all agents; not allowed together with agent_keys."""
+    """Whether to remove its agents, so that it receives events of all; not allowed together with agent_keys."""
     paused: _builtins.bool
     """Whether it is paused: it receives no events."""
     @_builtins.property

@@ -157,7 +157,7 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteWebhook(self, request, context):
-        """Delete a webhook with its deliveries; waiting ones are not delivered.
+        """Delete a webhook and its deliveries. Waiting ones are not delivered.
 
         Errors: NOT_FOUND.
         """
@@ -176,7 +176,7 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListDeliveries(self, request, context):
-        """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7 days.
+        """List the deliveries to a webhook, newest event first. These are the waiting ones and those that ended within 7 days.
 
         Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
         """

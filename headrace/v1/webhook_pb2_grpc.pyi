@@ -68,7 +68,7 @@ class WebhookServiceStub:
     Repeating it creates another secret. Errors: NOT_FOUND; INVALID_REQUEST.
     """
     DeleteWebhook: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.DeleteWebhookRequest, _webhook_pb2.DeleteWebhookResponse]
-    """Delete a webhook with its deliveries; waiting ones are not delivered.
+    """Delete a webhook and its deliveries. Waiting ones are not delivered.
 
     Errors: NOT_FOUND.
     """
@@ -79,7 +79,7 @@ class WebhookServiceStub:
     Errors: NOT_FOUND; QUOTA_EXCEEDED while the webhook is full of waiting deliveries.
     """
     ListDeliveries: _grpc.UnaryUnaryMultiCallable[_webhook_pb2.ListDeliveriesRequest, _webhook_pb2.ListDeliveriesResponse]
-    """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7 days.
+    """List the deliveries to a webhook, newest event first. These are the waiting ones and those that ended within 7 days.
 
     Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
     """
@@ -149,7 +149,7 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     Repeating it creates another secret. Errors: NOT_FOUND; INVALID_REQUEST.
     """
     DeleteWebhook: _aio.UnaryUnaryMultiCallable[_webhook_pb2.DeleteWebhookRequest, _webhook_pb2.DeleteWebhookResponse]  # type: ignore[assignment]
-    """Delete a webhook with its deliveries; waiting ones are not delivered.
+    """Delete a webhook and its deliveries. Waiting ones are not delivered.
 
     Errors: NOT_FOUND.
     """
@@ -160,7 +160,7 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
     Errors: NOT_FOUND; QUOTA_EXCEEDED while the webhook is full of waiting deliveries.
     """
     ListDeliveries: _aio.UnaryUnaryMultiCallable[_webhook_pb2.ListDeliveriesRequest, _webhook_pb2.ListDeliveriesResponse]  # type: ignore[assignment]
-    """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7 days.
+    """List the deliveries to a webhook, newest event first. These are the waiting ones and those that ended within 7 days.
 
     Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
     """
@@ -263,7 +263,7 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_pb2.DeleteWebhookRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_pb2.DeleteWebhookResponse, _abc.Awaitable[_webhook_pb2.DeleteWebhookResponse]]:
-        """Delete a webhook with its deliveries; waiting ones are not delivered.
+        """Delete a webhook and its deliveries. Waiting ones are not delivered.
 
         Errors: NOT_FOUND.
         """
@@ -286,7 +286,7 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_pb2.ListDeliveriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_pb2.ListDeliveriesResponse, _abc.Awaitable[_webhook_pb2.ListDeliveriesResponse]]:
-        """List the deliveries to a webhook, newest event first: those that are waiting, and those that ended within 7 days.
+        """List the deliveries to a webhook, newest event first. These are the waiting ones and those that ended within 7 days.
 
         Changes nothing. Errors: NOT_FOUND; INVALID_REQUEST.
         """

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
+import orjson
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
@@ -18,6 +19,7 @@ from services.runtime.telemetry import names, spans
 
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
+    from headrace.v1.tools_pb2 import ToolOutcome
     from services.orchestrator.run.answers.call import Call
     from services.orchestrator.run.run import Run
     from services.orchestrator.run.scope import Scope
@@ -34,11 +36,14 @@ def start_resumed_span(run: Run) -> AbstractContextManager[Span]:
     return spans.start_linked_span(_make_span_name(run.agent.key), run.past.traceparent, _run_attributes(run))
 
 
-def mark_run_end(line: memory_pb2.RunLine) -> None:
+def mark_run_end(run: Run, line: memory_pb2.RunLine) -> None:
     span = trace.get_current_span()
     if not span.is_recording():
         return
     usage = line.usage
+    if spans.captures_content():
+        answer = _make_messages("assistant", run.main.notes.last_text, finish_reason=line.finish_reason or line.state)
+        span.set_attribute(names.OUTPUT_MESSAGES, answer)
     span.set_attributes(
         {
             names.RUN_STATE: line.state,
@@ -57,9 +62,19 @@ def start_tool_span(call: Call) -> AbstractContextManager[Span]:
         names.OPERATION: names.EXECUTE_TOOL,
         names.TOOL_NAME: call.name,
         names.TOOL_CALL_ID: call.call_id,
+        names.TOOL_TYPE: "function",
         names.TOOL_KIND: call.kind,
     }
+    if spans.captures_content():
+        attributes[names.TOOL_ARGUMENTS] = spans.limit_content(call.arguments)
     return spans.start_span(f"{names.EXECUTE_TOOL} {call.name}", attributes)
+
+
+def mark_tool_end(span: Span, outcome: ToolOutcome) -> None:
+    if not outcome.ok:
+        spans.mark_failed(span, TOOL_FAILED)
+    if spans.captures_content():
+        span.set_attribute(names.TOOL_RESULT, spans.limit_content(outcome.result))
 
 
 @contextmanager
@@ -94,8 +109,15 @@ def _make_span_name(agent_key: str) -> str:
     return f"{names.INVOKE_AGENT} {agent_key}"
 
 
+def _make_messages(role: str, text: str, **fields: str) -> str:
+    """Return one message in the conventions' JSON."""
+    parts = [{"type": "text", "content": spans.limit_content(text)}]
+    return orjson.dumps([{"role": role, "parts": parts, **fields}]).decode()
+
+
 def _run_attributes(run: Run) -> spans.Attributes:
-    return {
+    asked = {names.INPUT_MESSAGES: _make_messages("user", run.query.message)} if spans.captures_content() else {}
+    return asked | {
         names.OPERATION: names.INVOKE_AGENT,
         names.AGENT_ID: run.agent.key,
         names.AGENT_NAME: run.agent.name or run.agent.key,

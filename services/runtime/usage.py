@@ -21,7 +21,7 @@ def add_cost(total: common_pb2.Usage, one: common_pb2.Usage) -> None:
     if one.HasField("cache_write_tokens"):
         total.cache_write_tokens += one.cache_write_tokens
     if one.HasField("cost_usd"):
-        total.cost_usd += one.cost_usd
+        total.cost_usd = round_cost(total.cost_usd + one.cost_usd)
     if one.estimated:
         total.estimated = True
 
@@ -35,6 +35,11 @@ def sum_usages(usages: Iterable[common_pb2.Usage]) -> common_pb2.Usage | None:
         total.model_calls += usage.model_calls
         total.tool_calls += usage.tool_calls
     return total
+
+
+def round_cost(usd: float) -> float:
+    """Round to billionths of a US dollar, the unit of stored charges, so that 0.0001 + 0.0002 is 0.0003."""
+    return round(usd, 9)
 
 
 def to_nano_usd(usd: float) -> int:

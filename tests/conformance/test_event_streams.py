@@ -347,7 +347,7 @@ async def test_open_streams_and_ended_requests_are_counted(tmp_path: Path, front
             while not is_open(await read(), 0):
                 await asyncio.sleep(0.02)
     assert is_open(lines, 1)
-    ended = [line for line in lines if line.startswith("headrace_facade_requests_total{")]
+    ended = [line for line in lines if line.startswith("headrace_facade_request_duration_seconds_count{")]
     for labels in ('route="/api/agents",status="200"', 'status="404"'):
         assert any(labels in line for line in ended)
     assert "private-path" not in str(lines)

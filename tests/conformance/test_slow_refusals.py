@@ -99,7 +99,7 @@ async def test_a_run_that_may_well_live_is_not_said_to_have_failed(
 
 async def test_it_is_counted_by_its_own_status(tmp_path: Path, front: Front) -> None:
     async with suite(tmp_path, Script(), front=front, timing=IMPATIENT) as facade:
-        counted = 'headrace_facade_requests_total{route="/api/query",status="429"}'
+        counted = 'headrace_facade_request_duration_seconds_count{route="/api/query",status="429"}'
         before = await _count(facade, counted)
         await _asked(facade, FULL)
         assert await _count(facade, counted) == before + 1

@@ -67,7 +67,7 @@ async def test_a_chat_remembers_and_its_history_tells_the_runs(suite: Suite) -> 
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert_paired(sent)
     status, answer = await suite.get("/api/chat", chatId=chat_id, includeRawMessages="true")
-    assert (status, answer["data"]["chatName"]) == (200, "What is th")
+    assert (status, answer["data"]["chatName"]) == (200, "What is the weather in Rome?")
     runs = [event["runId"] for event in answer["data"]["events"] if event["type"] == "run.start"]
     assert len(runs) == 2
     assert fold(answer["data"]["events"])["blocks"] == fold(first)["blocks"] | fold(second)["blocks"]

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headrace.cli import FOLDERS
+from headrace.cli import COMMANDS
 from headrace.v1 import agent_pb2
 from tests.support.command_fork import run_command
 from tests.support.facade.scripted import RUN, delta
@@ -21,8 +21,8 @@ GIVEN_UP_S = 600.0
 
 PROCESSES = multiprocessing.get_context("forkserver")
 """One process has imported all commands, and is forked for each run of one: to start Python takes ten times as long."""
-COMMANDS = [f"headrace.cli.{folder}.{name}" for folder, names in FOLDERS.items() for name in names]
-PROCESSES.set_forkserver_preload([run_command.__module__, *COMMANDS])
+
+PROCESSES.set_forkserver_preload([run_command.__module__, *COMMANDS.values()])
 
 
 async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subprocess.Process:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.rpc_commands import add_command, list_rows
+from headrace.cli.answers import Show, list_rows
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command
 
 REVOKED_HERE = "revoked here; the authorization server has not said that it forgets the tokens"
 
-authorizations = click.Group(
-    "authorizations", help="List the MCP servers that Headrace may use for you, and take that back."
-)
+authorizations = CommandGroup("authorizations", help="List and revoke your authorizations of MCP servers.")
 
 add_command(
     authorizations,
@@ -22,5 +22,5 @@ add_command(
     authorizations,
     "revoke",
     "ToolService/RevokeAuthorization",
-    lambda response: click.echo("revoked" if response.revoked_at_issuer else REVOKED_HERE),
+    Show(lambda response: click.echo("revoked" if response.revoked_at_issuer else REVOKED_HERE)),
 )

@@ -15,8 +15,8 @@ import click
 
 from headrace.cli.facade import exit_codes
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
-from headrace.cli.facade.options import url_option
 from headrace.v1 import memory_pb2
 
 DELTAS = frozenset({"content_delta", "reasoning_delta", "tool_args", "tool_output"})
@@ -56,7 +56,7 @@ class BenchResult:
 
 
 async def measure_runs(
-    url: str, question: str, agent_key: str | None, *, streams: int, runs: int, timeout_s: float
+    question: str, agent_key: str | None, *, streams: int, runs: int, timeout_s: float
 ) -> BenchResult:
     """Ask on `streams` streams at a time, `runs` times on each, always in a new chat.
 
@@ -69,10 +69,10 @@ async def measure_runs(
 
     async def measure_stream() -> list[RunTiming]:
         # A client for each stream: the connections of one client are pooled, and a stream would wait for a free one.
-        async with FacadeClient(url) as client:
+        async with FacadeClient() as client:
             return [await _measure_run(client, body, timeout_s) for _ in range(runs)]
 
-    async with FacadeClient(url) as facade:
+    async with FacadeClient() as facade:
         await facade.fetch_readiness()
         started_s, cpu_s = time.perf_counter(), time.process_time()
         by_stream = await asyncio.gather(*(measure_stream() for _ in range(streams)))
@@ -121,27 +121,34 @@ BUSY_RATIO = 0.8
 """Share of a CPU above which the figures may be this command's own."""
 
 
-@click.command()
-@url_option
-@click.option("--agent", help="Key of the agent; without it the default.")
-@click.option("--streams", default=10, show_default=True, type=click.IntRange(1, STREAMS_MAX), help="At a time.")
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1, 10_000), help="Of each stream, in turn.")
+@click.command(cls=FacadeCommand)
+@click.option("--agent", help="Key of the agent. Default: the server's default.")
+@click.option(
+    "--streams", default=10, show_default=True, type=click.IntRange(1, STREAMS_MAX), help="Number of streams at a time."
+)
+@click.option(
+    "--runs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Number of runs on each stream, one after another.",
+)
 @click.option(
     "--give-up-s",
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="A run that takes longer is cancelled.",
+    help="Seconds after which a run is cancelled.",
 )
 @click.argument("question", default=QUESTION)
-def bench(url: str, agent: str | None, streams: int, runs: int, give_up_s: float, question: str) -> None:
-    """Ask QUESTION on many streams at a time, and tell how the deltas came.
+def bench(agent: str | None, streams: int, runs: int, give_up_s: float, question: str) -> None:
+    """Measure runs on many streams at a time.
 
-    All of it is measured, the agent's model included: what a real model costs in time and money, it costs here too. The
-    times are this process's, from sending a question to having read a delta; deltas that came together have no gap
-    between them. Each run makes a chat, which is deleted in the end. Exit 1 when a run did not complete.
+    The measurement includes the agent's model, so a real model costs time and money here too. Times are those of this
+    process, from sending a question to reading a delta; deltas that arrive together have no gap between them. Each run
+    creates a chat, which is deleted at the end. Exit codes: 0 all runs completed, 1 at least one did not.
     """
-    result = asyncio.run(measure_runs(url, question, agent, streams=streams, runs=runs, timeout_s=give_up_s))
+    result = asyncio.run(measure_runs(question, agent, streams=streams, runs=runs, timeout_s=give_up_s))
     click.echo("\n".join(_describe_result(result, streams)))
     sys.exit(exit_codes.COMPLETED if result.is_complete else exit_codes.FAILED)
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from headrace.cli.facade.client import FacadeClient, make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag
+from headrace.cli.answers import list_rows, print_json
+from headrace.cli.facade.client import FacadeClient, make_request, send_request
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.v1 import memory_pb2
 
-facts = click.Group("facts", help="List, search, write and delete what is kept about you for all chats.")
+facts = CommandGroup("facts", help="List, search, write and delete facts kept for all chats.")
 
 add_command(
     facts,
     "list",
     "MemoryService/ListFacts",
     list_rows("fact_id:id", "updated_at", "scope", "agent_key", "topic", "text", "ended_at"),
-    make_flag("--ended", "include_ended", True, "Those too that a newer fact has ended."),
+    make_flag("--ended", "include_ended", True, "Include facts that a newer fact has replaced."),
 )
 add_command(
     facts,
@@ -30,48 +30,47 @@ add_command(
 
 
 @facts.command()
-@url_option
-@click.option("--topic", default="", help="What it is about; it ends an older fact of this topic.")
-@click.option("--agent", "agent_key", default="", help="Key of the agent that it is for alone.")
-@click.option("--tenant", is_flag=True, help="For all users of the tenant, where the operator allows it.")
+@click.option("--topic", default="", help="Topic of the fact; it replaces an older fact of this topic.")
+@click.option("--agent", "agent_key", default="", help="Keep it for this agent only.")
+@click.option("--tenant", is_flag=True, help="Keep it for all users of the tenant, if the operator allows that.")
 @click.argument("text")
-def remember(url: str, topic: str, agent_key: str, tenant: bool, text: str) -> None:
-    """Keep TEXT for all chats, and print its id."""
+def remember(topic: str, agent_key: str, tenant: bool, text: str) -> None:
+    """Keep a fact for all chats, and print its id."""
     if agent_key and tenant:
         raise click.UsageError("--agent and --tenant exclude each other")
     scope = "tenant" if tenant else "agent" if agent_key else "user"
     request = memory_pb2.RememberRequest(text=text, topic=topic, agent_key=agent_key, scope=scope)
-    click.echo(make_request(url, lambda facade: facade.send(request)).fact.fact_id)
+    click.echo(send_request(request).fact.fact_id)
 
 
 @facts.command()
-@url_option
-@click.option("--text", help="The new text.")
-@click.option("--topic", help="The new topic; empty for none.")
+@click.option("--text", help="New text.")
+@click.option("--topic", help="New topic; an empty one removes it.")
 @click.argument("fact_id")
-def edit(url: str, **fields: Any) -> None:
-    """Change the fact FACT_ID; the text that it had is deleted."""
+def edit(**fields: Any) -> None:
+    """Change a fact; its previous text is deleted."""
     if fields["text"] is None and fields["topic"] is None:
         raise click.UsageError("give --text or --topic")
-    make_request(url, lambda facade: facade.send(memory_pb2.UpdateFactRequest(**fields)))
+    send_request(memory_pb2.UpdateFactRequest(**fields))
 
 
 add_command(facts, "delete", "MemoryService/DeleteFact", is_for_each=True)
 
 
 @facts.command()
-@url_option
-def export(url: str) -> None:
-    """Write all that you have stored as JSON lines, ended facts and what is left of deleted ones too."""
+def export() -> None:
+    """Export all of your facts as JSON lines.
+
+    Includes replaced facts, and the remains of deleted ones.
+    """
 
     async def print_all(facade: FacadeClient) -> None:
         request = memory_pb2.ExportFactsRequest()
         while True:
-            page = await facade.fetch_data(request)
-            for fact in page.get("facts", ()):
-                click.echo(json.dumps(fact, ensure_ascii=False))
-            request.page_token = page.get("nextPageToken", "")
+            page = await facade.fetch(request)
+            print_json(*page.data.get("facts", ()))
+            request.page_token = page.message.next_page_token
             if not request.page_token:
                 return
 
-    make_request(url, print_all)
+    make_request(print_all)

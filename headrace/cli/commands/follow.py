@@ -8,24 +8,23 @@ import click
 
 from headrace.cli.commands.gates.watch import RETRIES_MAX, RETRY_S
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import PeerUnavailable, ServerUnreachable, StreamCut
-from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View, choose_view
 from headrace.v1 import agent_pb2
 
 
-@click.command()
-@url_option
-@click.option("--cursor", default="", help="Where an earlier `follow` ended; without it, from the chat's first event.")
+@click.command(cls=FacadeCommand)
+@click.option("--cursor", default="", help="Cursor that an earlier follow printed. Default: the start of the chat.")
 @click.argument("chat_id")
-def follow(url: str, cursor: str, chat_id: str) -> None:
-    """Show the runs of the chat CHAT_ID, also those that begin later, until Ctrl-C.
+def follow(cursor: str, chat_id: str) -> None:
+    """Show a chat's runs, present and future, until Ctrl-C.
 
-    The cursor of the last event is printed on standard error. It stays valid for as long as the chat exists: with it,
-    the next `follow` shows what was missed, once.
+    Prints the cursor of the last event on standard error. The cursor stays valid as long as the chat exists; with it,
+    the next follow continues after that event.
     """
-    follower = _ChatFollower(url, choose_view(), chat_id, cursor)
+    follower = _ChatFollower(choose_view(), chat_id, cursor)
     try:
         asyncio.run(follower.run())
     finally:
@@ -34,9 +33,8 @@ def follow(url: str, cursor: str, chat_id: str) -> None:
 
 
 class _ChatFollower:
-    def __init__(self, url: str, view: View, chat_id: str, cursor: str) -> None:
+    def __init__(self, view: View, chat_id: str, cursor: str) -> None:
         self.cursor = cursor
-        self._url = url
         self._view = view
         self._chat_id = chat_id
         self._run_id = ""
@@ -48,7 +46,7 @@ class _ChatFollower:
         while True:
             request = agent_pb2.FollowRequest(chat_id=self._chat_id, cursor=self.cursor or None)
             try:
-                async with FacadeClient(self._url) as facade, facade.watch(request) as frames:
+                async with FacadeClient() as facade, facade.watch(request) as frames:
                     has_begun = True
                     async for frame in frames:
                         self._show(frame)

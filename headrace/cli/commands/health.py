@@ -6,16 +6,24 @@ import sys
 
 import click
 
+from headrace.cli.answers import is_json_wanted, json_option, print_json
 from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
-from headrace.cli.facade.options import url_option
+from headrace.cli.run_view.tables import print_table
 
 
-@click.command()
-@url_option
-def health(url: str) -> None:
-    """Print for each service, with what it needs itself, whether it is ready; exit 1 when one is not."""
-    readiness = make_request(url, FacadeClient.fetch_readiness)
-    for name, is_ready in readiness.items():
-        click.echo(f"{name:13} {'ready' if is_ready else 'not ready'}")
+@click.command(cls=FacadeCommand)
+@json_option
+def health() -> None:
+    """Show whether each service is ready.
+
+    A service is ready if the services it depends on are ready. Exit codes: 0 all are ready, 1 at least one is not.
+    """
+    readiness = make_request(FacadeClient.fetch_readiness)
+    if is_json_wanted():
+        print_json(readiness)
+    else:
+        rows = [(name, "ready" if is_ready else "not ready") for name, is_ready in readiness.items()]
+        print_table(("service", "state"), rows)
     sys.exit(COMPLETED if readiness and all(readiness.values()) else FAILED)

@@ -12,10 +12,10 @@ from headrace.cli.supervisor.ports import reserve_port
 
 
 @click.command()
-@click.option("--port", default=7005, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
-@click.option("--script", type=click.Path(path_type=Path), help="What it says; without it, built-in behaviour.")
+@click.option("--port", default=7005, show_default=True, type=click.IntRange(0, 65535), help="Port; 0: any free one.")
+@click.option("--script", type=click.Path(path_type=Path), help="File with its answers. Default: built-in behaviour.")
 def simulate(port: int, script: Path | None) -> None:
-    """Serve the simulated provider (OpenAI protocol) until stopped."""
+    """Serve a simulated model provider (OpenAI protocol)."""
     with reserve_port("--port", port) as free_port:
         command = [sys.executable, "-m", "services.simulator", "--port", str(free_port)]
         if script is not None:

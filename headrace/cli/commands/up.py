@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.facade.options import token_option
+from headrace.cli.facade.options import make_connection_options, set_url
 from headrace.cli.supervisor.ports import reserve_port
 from headrace.cli.supervisor.suite_plan import SuitePlan, check_replicas
 from headrace.cli.supervisor.supervisor import Question, run_suite
@@ -26,7 +26,7 @@ REPLICAS_MAX = 64
 """As many peers as an orchestrator knows."""
 
 
-@click.command()
+@click.command(params=make_connection_options("token"))
 @click.option(
     "--config-dir",
     envvar="HEADRACE_CONFIG_DIR",
@@ -76,7 +76,6 @@ REPLICAS_MAX = 64
 @click.option("--verbose", is_flag=True, help="Show the services' logs on standard error too.")
 @click.option("--ask", "message", help="Ask this once everything is ready, then stop with the run's exit code.")
 @click.option("--agent", help="Whom to ask.")
-@token_option
 def up(
     config_dir: Path,
     data_dir: Path,
@@ -111,5 +110,6 @@ def up(
             replicas=replicas,
         )
         check_replicas(plan, os.environ)
+        set_url(plan.url)
         question = Question(message, agent) if message else None
         sys.exit(asyncio.run(run_suite(plan, question, is_verbose=verbose)))

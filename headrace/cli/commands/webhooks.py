@@ -6,16 +6,17 @@ import asyncio
 
 import click
 
+from headrace.cli.answers import Show, list_rows, show_fields
 from headrace.cli.facade.client import FacadeClient, make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, show_fields
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command
 from headrace.v1 import webhook_pb2
 
 PING_S, LOOK_S = 20, 0.5
 """How long a ping is waited for, and the time between looks."""
 
 
-webhooks = click.Group("webhooks", help="Post events to other systems.")
+webhooks = CommandGroup("webhooks", help="Post events to other systems.")
 
 add_command(
     webhooks,
@@ -33,7 +34,7 @@ add_command(
     "create",
     "WebhookService/CreateWebhook",
     show_fields("webhook.webhook_id", "secret"),
-    about="Have events posted to the URL TARGET; print the webhook's id and its secret, which is shown this once.",
+    about="Create a webhook that posts events to URL.\n\nPrints its id, and its secret, which is shown only once.",
     hidden="webhook_id paused",
 )
 add_command(webhooks, "update", "WebhookService/UpdateWebhook", hidden="paused")
@@ -48,7 +49,7 @@ add_command(
     webhooks,
     "resume",
     "WebhookService/UpdateWebhook",
-    about="End a pause; a webhook does not catch up on what happened in it.",
+    about="Resume a paused webhook; it receives only new events.",
     fixed={"paused": False},
 )
 add_command(
@@ -56,15 +57,14 @@ add_command(
     "rotate",
     "WebhookService/RotateSecret",
     show_fields("secret"),
-    about="Print a new secret; the old one also signs for --keep seconds, a day if left out.",
+    about="Replace the secret of a webhook, and print the new one.",
 )
 
 
 @webhooks.command()
-@url_option
 @click.argument("webhook_id")
-def ping(url: str, webhook_id: str) -> None:
-    """Deliver a test event, and say what became of it."""
+def ping(webhook_id: str) -> None:
+    """Deliver a test event, and print the outcome."""
     lookup = webhook_pb2.ListDeliveriesRequest(webhook_id=webhook_id)
 
     async def deliver(facade: FacadeClient) -> webhook_pb2.Delivery:
@@ -78,7 +78,7 @@ def ping(url: str, webhook_id: str) -> None:
             await asyncio.sleep(LOOK_S)
         raise click.ClickException("no outcome yet; see headrace webhooks deliveries")
 
-    delivery = make_request(url, deliver)
+    delivery = make_request(deliver)
     if delivery.state != "delivered":
         raise click.ClickException(delivery.failure)
     click.echo(f"delivered, answered with {delivery.status}")
@@ -89,14 +89,18 @@ add_command(
     "deliveries",
     "WebhookService/ListDeliveries",
     list_rows("occurred_at", "state", "event_id", "type", "subject", "tries", "status", "failure"),
-    click.Option(["--limit", "--count", "page_size"], type=click.IntRange(1, 200), help="How many; 50 if left out."),
+    click.Option(
+        ["--limit", "--count", "page_size"],
+        type=click.IntRange(1, 200),
+        help="Maximum number of items, 1 to 200. Default: 50.",
+    ),
 )
 add_command(
     webhooks,
     "replay",
     "WebhookService/ReplayDeliveries",
-    lambda response: click.echo(f"{response.count} on their way"),
-    about="Deliver events again, or all dead letters if none is named.",
+    Show(lambda response: click.echo(f"{response.count} on their way")),
+    about="Deliver events again; without ids, all dead letters.",
     arguments="webhook_id [event_ids]",
 )
 add_command(webhooks, "delete", "WebhookService/DeleteWebhook", is_for_each=True)

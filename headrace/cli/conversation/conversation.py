@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import deque
+from typing import Any
 
 import click
+from google.protobuf.message import Message
 
+from headrace.cli.answers import Show, show_answer
 from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.conversation.run_follower import RunFollower, follow_run
+from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
-from headrace.cli.run_view.context_view import print_context
-from headrace.cli.run_view.lists import KINDS, pin_message, print_agents, print_checkpoints, print_pins, revert_chat
+from headrace.cli.run_view.context_view import CONTEXT
+from headrace.cli.run_view.lists import AGENTS, CHECKPOINTS, KINDS, PINS, pin_message, revert_chat
 from headrace.cli.run_view.printing import print_shown
 from headrace.cli.run_view.view import choose_view
+from headrace.v1 import agent_pb2, memory_pb2
 
 HELP = """\
 /agents        list the agents
@@ -40,12 +45,9 @@ PROMPT = "> "
 
 
 class Conversation:
-    def __init__(
-        self, url: str, lines: InputLines, agent_key: str | None, chat_id: str | None, *, is_terminal: bool
-    ) -> None:
+    def __init__(self, lines: InputLines, agent_key: str | None, chat_id: str | None, *, is_terminal: bool) -> None:
         """At a terminal, a line typed before the run asks for input is not used as the answer."""
         self.chat_id = chat_id
-        self._url = url
         self._lines = lines
         self._agent_key = agent_key
         self._is_terminal = is_terminal
@@ -62,12 +64,16 @@ class Conversation:
                 # A failed question does not end the conversation.
                 error.show()
 
-    async def ask(self, message: str) -> int:
-        """Ask a question and return the exit code of its run."""
+    async def ask(self, message: str, **options: Any) -> int:
+        """Ask a question, with options of `follow_run`, and return the exit code of its run."""
         code, self.chat_id = await follow_run(
-            self._url, choose_view(), message, self._agent_key, self.chat_id, self._interact
+            choose_view(), message, self._agent_key, self.chat_id, self._interact, **options
         )
         return code
+
+    async def _show(self, request: Message, show: Show) -> None:
+        async with FacadeClient() as facade:
+            await show_answer(facade, request, show)
 
     async def _read_line(self) -> str | None:
         if self._kept_lines:
@@ -90,7 +96,7 @@ class Conversation:
             case "/help":
                 click.echo(HELP)
             case "/agents":
-                await print_agents(self._url, None)
+                await self._show(agent_pb2.ListAgentsRequest(), AGENTS)
             case "/agent":
                 self._agent_key = rest.strip() or None
             case "/cancel" | "/steer":
@@ -100,17 +106,17 @@ class Conversation:
             case "/context" | "/pin" | "/unpin" | "/pins" | "/checkpoints" | "/revert" if not self.chat_id:
                 click.echo("nothing has been asked in this chat yet")
             case "/context" if self.chat_id:
-                await print_context(self._url, self.chat_id, self._agent_key)
+                await self._show(agent_pb2.GetContextRequest(chat_id=self.chat_id, agent_key=self._agent_key), CONTEXT)
             case "/pins" if self.chat_id:
-                await print_pins(self._url, self.chat_id)
+                await self._show(memory_pb2.ListPinsRequest(chat_id=self.chat_id), PINS)
             case "/pin" | "/unpin" if self.chat_id and (rest.strip() in KINDS or rest.strip().isdecimal()):
-                await pin_message(self._url, self.chat_id, rest.strip(), remove=command == "/unpin")
+                await pin_message(self.chat_id, rest.strip(), remove=command == "/unpin")
             case "/pin" | "/unpin":
                 click.echo(f"{command} needs `question`, `answer`, or the number of a line; /checkpoints lists lines")
             case "/checkpoints" if self.chat_id:
-                await print_checkpoints(self._url, self.chat_id)
+                await self._show(memory_pb2.ListCheckpointsRequest(chat_id=self.chat_id, kind="query"), CHECKPOINTS)
             case "/revert" if self.chat_id and rest.strip().isdecimal():
-                await revert_chat(self._url, self.chat_id, int(rest))
+                await revert_chat(self.chat_id, int(rest))
             case "/revert":
                 click.echo("/revert needs the id of a checkpoint; /checkpoints lists them")
             case _ if command.startswith("/") and command != "/compact" and not rest:

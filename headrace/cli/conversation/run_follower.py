@@ -22,9 +22,11 @@ from headrace.cli.facade.exit_codes import (
     FAILED,
     PeerUnavailable,
     RequestRefused,
+    RunWaits,
     ServerUnreachable,
     StreamCut,
 )
+from headrace.cli.run_view.notices import describe_waits
 from headrace.cli.run_view.printing import describe_budget
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View
@@ -37,6 +39,9 @@ WAIT_FIRST_S, WAIT_MAX_S = 0.2, 8.0
 
 TICK_S = 0.25
 """Update interval of the status line."""
+
+QUIET_S = 1.0
+"""Silence after which a run with an open gate is considered to wait."""
 
 BUDGET_EVERY_S = 2.0
 """Interval at which the remaining budget is fetched."""
@@ -97,6 +102,7 @@ class RunFollower:
 
         Raises:
             RequestRefused: The server refused the question or no longer knows the run.
+            RunWaits: The run waits, and no user can answer here.
             ServerUnreachable: No server answers.
         """
         self._last_event_s = asyncio.get_running_loop().time()
@@ -176,8 +182,13 @@ class RunFollower:
     async def _update_status(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            silence_s = asyncio.get_running_loop().time() - self._last_event_s
+            if self.interaction is None and self._display.state.gates and silence_s > QUIET_S:
+                gates = [gate.open for gate in self._display.state.gates.values()]
+                self._view.show_notice("the run waits, and continues without this command")
+                raise RunWaits("\n".join(describe_waits(self._run_id, self.chat_id, gates)))
             if self.pending_inputs.first is None:
-                self._view.show_waiting(asyncio.get_running_loop().time() - self._last_event_s)
+                self._view.show_waiting(silence_s)
 
     async def _update_budget(self) -> None:
         """Show the remaining budget; a failed request is retried at the next interval."""
@@ -216,7 +227,6 @@ class RunFollower:
 
 
 async def follow_run(
-    url: str,
     view: View,
     message: str,
     agent_key: str | None,
@@ -231,7 +241,7 @@ async def follow_run(
 
     A recorded run's download command is printed at the end.
     """
-    async with FacadeClient(url) as facade:
+    async with FacadeClient() as facade:
         if files:
             chat_id = chat_id or str(uuid.uuid4())
         references = [await facade.upload(file, chat_id or "") for file in files]

@@ -167,12 +167,12 @@ class Evaluation:
     def cost_usd(self) -> float:
         return sum(result.cost_usd or 0.0 for result in self.results)
 
-    async def run(self, url: str) -> None:
+    async def run(self) -> None:
         """Execute the missing runs; a server error ends the evaluation and keeps the finished results."""
         left = [planned for planned in self.planned if planned.key not in self._journal.results]
         left.reverse()
         self._tell()
-        async with FacadeClient(url) as facade:
+        async with FacadeClient() as facade:
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(min(self._suite.concurrency, len(left))):

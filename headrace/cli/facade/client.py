@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from headrace.cli.facade.exit_codes import PeerUnavailable, RequestRefused, ServerUnreachable, StreamCut
-from headrace.cli.facade.options import get_tls, get_token
+from headrace.cli.facade.options import get_tls, get_token, get_url
 from headrace.contract import RPCS, Rpc
 from headrace.errors import BadFrame
 from headrace.event_json import fill_message, list_members, parse_event
@@ -37,8 +38,12 @@ SILENCE_TIMEOUT_S = 90.0
 Result = TypeVar("Result")
 
 
-class _SuccessEnvelope(msgspec.Struct):
-    data: msgspec.Raw = msgspec.Raw(b"null")
+@dataclass(frozen=True, slots=True)
+class Answer:
+    data: Any
+    """The member `data` of the JSON."""
+    message: Any
+    """The response of the RPC."""
 
 
 class _Uploaded(msgspec.Struct):
@@ -60,10 +65,10 @@ class _ReadinessEnvelope(msgspec.Struct):
 
 
 class FacadeClient:
-    """Connections to one facade on one event loop; open it with `async with`."""
+    """Connections to the facade of the running command on one event loop; open it with `async with`."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self) -> None:
+        self.url = get_url()
 
     async def __aenter__(self) -> FacadeClient:
         headers = {"Authorization": f"Bearer {token}"} if (token := get_token()) else None
@@ -84,24 +89,19 @@ class FacadeClient:
 
     async def send(self, request: Message) -> Any:
         """Send a request of the contract to its route; return the response."""
+        return (await self.fetch(request)).message
+
+    async def fetch(self, request: Message) -> Answer:
+        """Send a request of the contract to its route; return the response, and its JSON."""
         rpc = _RPCS[request.DESCRIPTOR.full_name]
-        text = await self._fetch(request)
-        with self._reading_answer():
-            members = json.loads(text)
-            data, name = members["data"], rpc.http and rpc.http.response_body
-            return _make_response(rpc, members | {name: data} if name else data)
-
-    async def fetch_data(self, request: Message, kind: type[Result] = dict[str, Any]) -> Result:
-        """Send a request of the contract; return `data` of the answer as it is in JSON."""
-        answer = await self._fetch(request)
-        with self._translate_errors():
-            return msgspec.json.decode(msgspec.json.decode(answer, type=_SuccessEnvelope).data, type=kind)
-
-    async def _fetch(self, request: Message) -> bytes:
         with self._translate_errors():
             async with self._open(request, _ANSWER_TIMEOUT) as response:
                 await _check_status(response)
-                return await response.read()
+                text = await response.read()
+        with self._reading_answer():
+            members = json.loads(text)
+            data, name = members["data"], rpc.http and rpc.http.response_body
+            return Answer(data, _make_response(rpc, members | {name: data} if name else data))
 
     def _open(
         self, request: Message, timeout: aiohttp.ClientTimeout
@@ -211,14 +211,19 @@ class FacadeClient:
         return RequestRefused(f"what answers at {self.url} is not Headrace, or not of this version")
 
 
-def make_request(url: str, request: Callable[[FacadeClient], Awaitable[Result]]) -> Result:
+def make_request(request: Callable[[FacadeClient], Awaitable[Result]]) -> Result:
     """Make one request with its own client and event loop."""
 
     async def answer() -> Result:
-        async with FacadeClient(url) as facade:
+        async with FacadeClient() as facade:
             return await request(facade)
 
     return asyncio.run(answer())
+
+
+def send_request(request: Message) -> Any:
+    """Send one request of the contract; return the response."""
+    return make_request(lambda facade: facade.send(request))
 
 
 _RPCS = {rpc.descriptor.input_type.full_name: rpc for rpc in RPCS.values() if rpc.http is not None}

@@ -1,9 +1,8 @@
-"""Options shared by commands: facade URL, credential, TLS."""
+"""The connection options: facade URL, credential, TLS. Every command that calls a facade takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from headrace.tls import Tls
 
 
-def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> str:
+def _check_url(text: str) -> str:
     try:
         url = urlsplit(text)
         is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -22,49 +21,44 @@ def _check_url(_context: click.Context, _option: click.Parameter, text: str) -> 
     except ValueError:
         is_address = False
     if not is_address:
-        raise click.BadParameter(f"{text!r} is no address such as http://127.0.0.1:8080")
+        raise click.BadParameter(f"{text!r} is not an address such as http://127.0.0.1:8080")
     return text
 
 
-def _store_value(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    context.meta[f"headrace.{option.name}"] = value or ""
-
-
-def _store_token(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    token = (value or "").strip()  # values from files often end with a newline
+def _check_token(text: str) -> str:
+    token = text.strip()  # values from files often end with a newline
     if not (token.isascii() and token.isprintable()):
-        raise click.BadParameter("it has a character that no credential has")
-    _store_value(context, option, token)
+        raise click.BadParameter("it contains a character that cannot be part of a credential")
+    return token
+
+
+_CHECKS = {"facade_url": _check_url, "facade_token": _check_token}
+
+
+def _store_value(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        name = option.name or ""
+        context.meta[name] = _CHECKS[name](value) if name in _CHECKS else value
 
 
 def _get_value(name: str) -> str:
     context = click.get_current_context(silent=True)
-    return context.meta.get(f"headrace.{name}", "") if context is not None else ""
+    return context.meta.get(f"facade_{name}", "") if context is not None else ""
+
+
+def get_url() -> str:
+    """Return the running command's facade URL."""
+    return _get_value("url")
+
+
+def set_url(url: str) -> None:
+    """Make this the running command's facade URL."""
+    click.get_current_context().meta["facade_url"] = url
 
 
 def get_token() -> str:
     """Return the running command's credential; empty if it has none."""
     return _get_value("token")
-
-
-token_option = click.option(
-    "--token",
-    envvar="HEADRACE_TOKEN",
-    callback=_store_token,
-    expose_value=False,
-    show_envvar=True,
-    help="API key or JWT, if the facade needs one. Prefer the environment, which `ps` does not show.",
-)
-
-_url_option = click.option(
-    "--url",
-    envvar="HEADRACE_URL",
-    callback=_check_url,
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    show_envvar=True,
-    help="URL of the facade.",
-)
 
 
 def get_tls() -> Tls:
@@ -81,25 +75,34 @@ def get_tls() -> Tls:
         raise click.UsageError(str(error)) from error
 
 
-def _build_tls_option(name: str, text: str) -> Callable[..., Any]:
-    return click.option(
-        f"--tls-{name}",
-        envvar=f"HEADRACE_TLS_{name.upper()}",
-        callback=_store_value,
-        expose_value=False,
-        show_envvar=True,
-        help=text,
-    )
+_MEANINGS = {
+    "url": "URL of the facade.",
+    "token": "API key or JWT, if the facade needs one. Prefer the environment, which `ps` does not show.",
+    "tls-ca": "PEM file with the CA that signed the facade's certificate.",
+    "tls-cert": "PEM file with a client certificate, if the facade asks for one.",
+    "tls-key": "PEM file with the key of the client certificate.",
+}
+
+CONNECTION = {f"facade_{name.replace('-', '_')}": name for name in _MEANINGS}
+"""The connection options, by the names of their parameters; requests may have a field `url`."""
 
 
-_tls_options = (
-    _build_tls_option("ca", "PEM file with the CA that signed the facade's certificate."),
-    _build_tls_option("cert", "PEM file with a client certificate, if the facade asks for one."),
-    _build_tls_option("key", "PEM file with the key of the client certificate."),
-)
+def make_connection_options(*names: str, is_main: bool = False) -> list[click.Parameter]:
+    """Make the connection options of these names, or all.
 
-
-def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed((_url_option, token_option, *_tls_options)):
-        command = option(command)
-    return command
+    Only those of `headrace` itself have variables and a default, so an option after the command's name overrides them.
+    """
+    return [
+        click.Option(
+            [f"--{name}", param],
+            envvar=f"HEADRACE_{name.upper().replace('-', '_')}" if is_main else None,
+            show_envvar=True,
+            default="http://127.0.0.1:8080" if is_main and name == "url" else None,
+            show_default=True,
+            callback=_store_value,
+            expose_value=False,
+            help=_MEANINGS[name],
+        )
+        for param, name in CONNECTION.items()
+        if not names or name in names
+    ]

@@ -2,55 +2,58 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, show_fields
-from headrace.cli.run_view.lists import print_agents
+from headrace.cli.answers import Show, json_option, list_rows, show_fields, show_request
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import CommandGroup, FacadeCommand
+from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.lists import AGENTS
 from headrace.cli.run_view.printing import print_text
-from headrace.cli.run_view.tables import NONE, Column, print_rows
+from headrace.cli.run_view.tables import NONE
 from headrace.v1 import agent_pb2
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
 
 
-@click.group(invoke_without_command=True)
-@url_option
+_PROBLEMS = list_rows(
+    *("file", "agent_key"),
+    ("in force", lambda problem: "last good version" if problem.file and problem.agent_key else NONE),
+    "problem",
+)
+
+
+class _AgentsGroup(FacadeCommand, CommandGroup):
+    """Without a command it lists the agents."""
+
+
+@click.group(cls=_AgentsGroup, invoke_without_command=True)
+@json_option
 @click.option("--tag", help="Only agents with this text in key, description, tools or skills.")
-@click.option("--problems", is_flag=True, help="List the refused agent files instead; needs the scope operate.")
+@click.option("--problems", is_flag=True, help="List the rejected agent files instead; needs the scope operate.")
 @click.pass_context
-def agents(context: click.Context, url: str, tag: str | None, problems: bool) -> None:
-    """List the agents: key, mode, description, tools."""
+def agents(context: click.Context, tag: str | None, problems: bool) -> None:
+    """List agents; manage versions and the tenant's own agents."""
     if context.invoked_subcommand is not None:
         return
-    if not problems:
-        asyncio.run(print_agents(url, tag))
-        return
-    refused = make_request(url, lambda facade: facade.send(agent_pb2.ListAgentProblemsRequest())).problems
-    columns: tuple[Column, ...] = (
-        *("file", "agent_key"),
-        ("in force", lambda problem: "last good version" if problem.file and problem.agent_key else NONE),
-        "problem",
-    )
-    print_rows(refused, columns)
-    if not refused:
-        click.echo("every file is in force")
+    if problems:
+        show_request(agent_pb2.ListAgentProblemsRequest(), _PROBLEMS)
+    else:
+        show_request(agent_pb2.ListAgentsRequest(tag=tag), AGENTS)
 
 
-def _show_changes(response: agent_pb2.DiffAgentVersionsResponse) -> None:
-    for change in response.changes:
+def _show_changes(changes: Sequence[agent_pb2.AgentChange]) -> None:
+    for change in changes:
         print_text(change.path)
         for sign, text in (("-", change.before), ("+", change.after)):
             if text:
                 print_text(f"  {sign} {text}")
-    if not response.changes:
+    if not changes:
         click.echo("nothing is different")
 
 
@@ -68,8 +71,8 @@ add_command(
     agents,
     "diff",
     "AgentService/DiffAgentVersions",
-    _show_changes,
-    about="Show what is different between two versions of an agent; without numbers between the last two.",
+    Show(_show_changes, is_list=True),
+    about="Compare two versions of an agent.\n\nWithout numbers, compares the last two.",
     arguments="agent_key [from_version] [to_version]",
 )
 add_command(agents, "delete", "AgentService/DeleteAgent")
@@ -87,22 +90,23 @@ add_command(
     "show",
     "AgentService/GetAgentDefinition",
     show_fields("definition"),
-    about="Print the definition of an agent of the tenant's own, or of an earlier version, as `put` takes it.",
+    about="Print the definition of one of the tenant's own agents.",
 )
 
 
 @agents.command()
-@url_option
-@click.option("--for-tenant", is_flag=True, help="Also against what the operator grants to the tenant's own agents.")
+@click.option(
+    "--for-tenant", is_flag=True, help="Also check it against the operator's grants to the tenant's own agents."
+)
 @_file
-def validate(url: str, file: Path, for_tenant: bool) -> None:
-    """Say everything that is wrong with an agent FILE, and store nothing.
+def validate(file: Path, for_tenant: bool) -> None:
+    """List everything that is wrong with an agent file.
 
-    Exit codes: 0 it would be accepted, perhaps with warnings, 1 it would not. Needs a credential with the scope
-    publish.
+    Nothing is stored. Exit codes: 0 it would be accepted, perhaps with warnings, 1 it would not. Needs a credential
+    with the scope publish.
     """
     request = agent_pb2.ValidateAgentRequest(**_read_definition(file), for_tenant=for_tenant)
-    problems = make_request(url, lambda facade: facade.send(request)).problems
+    problems = send_request(request).problems
     _print_problems(file, problems)
     if not problems:
         click.echo("nothing is wrong")
@@ -110,17 +114,18 @@ def validate(url: str, file: Path, for_tenant: bool) -> None:
 
 
 @agents.command()
-@url_option
-@click.option("--expected-version", type=click.IntRange(min=0), help="The version that must be in force now; 0: none.")
+@click.option("--expected-version", type=click.IntRange(min=0), help="Version that must be in force now; 0: none.")
 @_file
-def put(url: str, file: Path, expected_version: int | None) -> None:
-    """Bring an agent FILE in force as the tenant's own; print its key and version.
+def put(file: Path, expected_version: int | None) -> None:
+    """Publish an agent file as one of the tenant's own agents.
+
+    Prints its key and version.
 
     Exit codes: 0 it is in force, perhaps with warnings, 1 it has errors and nothing is stored. Needs a credential with
     the scope publish.
     """
     request = agent_pb2.PutAgentRequest(**_read_definition(file), expected_version=expected_version)
-    answer: agent_pb2.PutAgentResponse = make_request(url, lambda facade: facade.send(request))
+    answer: agent_pb2.PutAgentResponse = send_request(request)
     _print_problems(file, answer.problems)
     if not answer.is_stored:
         sys.exit(1)

@@ -9,8 +9,9 @@ from typing import Any, TextIO
 
 import click
 
+from headrace.cli.answers import is_json_wanted, json_option
 from headrace.cli.facade.client import FacadeClient, make_request
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import CommandGroup
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.cli.run_view.printing import format_time, print_text
 from headrace.hash_chain import LogReport, LogVerifier
@@ -22,25 +23,32 @@ LAST = "audit.exported"
 _SHOWN = ("seq", "at", "event", "tenant", "by", "credential", "previous", "hash")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def audit() -> None:
-    """Show, export and verify the tenant's audit log (the scope admin)."""
+    """Show, export and verify the tenant's audit log.
+
+    Needs a credential with the scope admin.
+    """
 
 
 @audit.command()
-@url_option
-@click.option("--event", help="Only these: a name such as key.made, or the part before the dot.")
-@click.option("-n", "--lines", "count", type=click.IntRange(1, 500), default=20, help="So many lines that are there.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is done from now on, until Ctrl-C.")
-def tail(url: str, event: str | None, count: int, follow: bool) -> None:
-    """Show what was done last, the oldest first."""
-    asyncio.run(_show_tail(url, event, count, follow=follow))
+@json_option
+@click.option("--event", help="Only events of this name, such as key.made, or of this group, such as key.")
+@click.option(
+    "-n", "--lines", "count", type=click.IntRange(1, 500), default=20, help="Number of existing lines to show."
+)
+@click.option("-f", "--follow", is_flag=True, help="Then show new lines until Ctrl-C.")
+def tail(event: str | None, count: int, follow: bool) -> None:
+    """Show the latest lines of the log, oldest first."""
+    asyncio.run(_show_tail(event, count, follow=follow))
 
 
-async def _show_tail(url: str, event: str | None, count: int, *, follow: bool) -> None:
-    async with FacadeClient(url) as facade:
+async def _show_tail(event: str | None, count: int, *, follow: bool) -> None:
+    async with FacadeClient() as facade:
         newest = await facade.send(audit_pb2.ListAuditRequest(page_size=count, event=event))
         last = 0
+        if not is_json_wanted():
+            click.echo(f"{'number':>6}  {'at':<16}  {'event':<18}  by  facts")
         for line in reversed(newest.lines):
             last = _show_line(line.line, event)
         if not follow:
@@ -56,25 +64,28 @@ def _show_line(line: str, event: str | None) -> int:
     if event is None or name == event or name.startswith(f"{event}."):
         facts = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SHOWN)
         who = " ".join(filter(None, (str(record.get("by", "")), str(record.get("credential", "")))))
-        print_text(f"{record['seq']:>6} {format_time(record['at'])} {name:<18} {who or '-'}  {facts}".rstrip())
+        text = f"{record['seq']:>6}  {format_time(record['at'])}  {name:<18}  {who or '-'}  {facts}".rstrip()
+        print_text(line if is_json_wanted() else text)
     return int(record["seq"])
 
 
 @audit.command()
-@url_option
-@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only lines behind this number.")
-@click.option("--output", type=click.File("w", "utf-8", lazy=True), default="-", help="The file; else standard output.")
-def export(url: str, after_seq: int, output: TextIO) -> None:
-    """Write the log's lines, in order, as they are stored; the last one says that this was done.
+@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only lines after this number.")
+@click.option(
+    "--output", type=click.File("w", "utf-8", lazy=True), default="-", help="File to write. Default: standard output."
+)
+def export(after_seq: int, output: TextIO) -> None:
+    """Export the log's lines as they are stored.
 
-    The hash of the last line is said on standard error: kept elsewhere, it proves that the file is this one.
+    The last line records this export. The hash of the last line is printed on standard error; keep it elsewhere to
+    prove later that the file is unchanged.
     """
-    asyncio.run(_write_export(url, after_seq, output))
+    asyncio.run(_write_export(after_seq, output))
 
 
-async def _write_export(url: str, after_seq: int, output: TextIO) -> None:
+async def _write_export(after_seq: int, output: TextIO) -> None:
     verifier = LogVerifier(is_part=True)
-    async with FacadeClient(url) as facade:
+    async with FacadeClient() as facade:
         before = await _verify_stored(facade)
         async with facade.watch(audit_pb2.ExportAuditRequest(after_seq=after_seq)) as frames:
             async for frame in frames:
@@ -91,12 +102,14 @@ async def _write_export(url: str, after_seq: int, output: TextIO) -> None:
 
 
 @audit.command()
-@url_option
 @click.argument("file", type=click.File("r", "utf-8"), required=False)
-@click.option("--hash", "known_hash", help="The hash of the last line, as it was kept elsewhere.")
-def verify(url: str, file: TextIO | None, known_hash: str | None) -> None:
-    """Check the log as memory has it, or FILE, which `export` wrote, and name the first place that is wrong."""
-    report = make_request(url, _verify_stored) if file is None else _verify_file(file)
+@click.option("--hash", "known_hash", help="Hash of the last line, as export printed it.")
+def verify(file: TextIO | None, known_hash: str | None) -> None:
+    """Verify the stored log, or a file that export wrote.
+
+    Names the first line that is wrong.
+    """
+    report = make_request(_verify_stored) if file is None else _verify_file(file)
     print_report(report, known_hash, "log")
 
 

@@ -9,29 +9,34 @@ from typing import NoReturn
 
 import click
 
+from headrace.cli.facade.command import CommandGroup
 
-@click.group()
+
+@click.group(cls=CommandGroup)
 def backups() -> None:
-    """Keep backups in a bucket, list and get them.
+    """Keep backups in a bucket, list them and get them back.
 
     A bucket is s3://bucket or s3://bucket/prefix, of AWS or of any store that speaks S3. AWS_ENDPOINT_URL, AWS_REGION,
-    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say how it is reached.
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY configure the access.
     """
 
 
 @backups.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("bucket")
-@click.option("--keep", type=click.IntRange(1, 10_000), help="Delete all but so many, the last by their names.")
+@click.option("--keep", type=click.IntRange(1, 10_000), help="Keep only this number of backups, the last ones by name.")
 def put(file: Path, bucket: str, keep: int | None) -> None:
-    """Keep FILE in BUCKET under its name, in pieces with checksums. What is broken off counts for nothing."""
+    """Store a file in a bucket.
+
+    It is stored under its name, in pieces with checksums. An interrupted upload does not count as a backup.
+    """
     _run("put", *(["--keep", str(keep)] if keep else []), "--", str(file), bucket)
 
 
 @backups.command("list")
 @click.argument("bucket")
 def list_backups(bucket: str) -> None:
-    """Name the backups in BUCKET, and how large they are."""
+    """List the backups in a bucket, with their sizes."""
     _run("list", "--", bucket)
 
 
@@ -40,7 +45,10 @@ def list_backups(bucket: str) -> None:
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path))
 def get(bucket: str, name: str, file: Path) -> None:
-    """Write the backup NAME of BUCKET to FILE, which comes to be when every piece is what was put."""
+    """Write a backup from a bucket to a file.
+
+    The file is created only when every piece has the checksum of its upload.
+    """
     _run("get", "--", bucket, name, str(file))
 
 

@@ -13,10 +13,11 @@ from typing import BinaryIO
 
 import click
 
-from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.answers import json_option, list_rows, show_message, show_request, show_row
+from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.command import CommandGroup
 from headrace.cli.facade.exit_codes import StreamCut
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, show_message, show_row
+from headrace.cli.rpc_commands import add_command
 from headrace.cli.run_view.tables import Column, print_message
 from headrace.v1 import data_pb2
 
@@ -38,21 +39,23 @@ HOLD_COLUMNS: tuple[Column, ...] = (
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def data() -> None:
-    """Export, erase and hold what is kept of people."""
+    """Export, erase and hold the data of users."""
 
 
 @data.command()
-@url_option
-@click.option("--user", default="", help="Another user's, which needs the scope admin; else the caller's own.")
-@click.option("--output", type=click.Path(path_type=Path), help="The tar file; else standard output.")
-def export(url: str, user: str, output: Path | None) -> None:
-    """Write everything that is kept of a user as one tar archive, whose last entry is manifest.json."""
+@click.option("--user", default="", help="Export the data of this user; needs the scope admin. Default: your own.")
+@click.option("--output", type=click.Path(path_type=Path), help="File to write. Default: standard output.")
+def export(user: str, output: Path | None) -> None:
+    """Export all data of a user as a tar archive.
+
+    Its last entry is manifest.json.
+    """
     if output is None and sys.stdout.isatty():
         raise click.UsageError("an archive is nothing for a terminal: give --output FILE")
     with _open_output(output) as file:
-        asyncio.run(_write_archive(url, user, file))
+        asyncio.run(_write_archive(user, file))
     if output is not None:
         click.echo(f"{output}: {_check_archive(output)} entries", err=True)
 
@@ -74,9 +77,9 @@ def _open_output(output: Path | None) -> Generator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-async def _write_archive(url: str, user: str, file: BinaryIO) -> None:
+async def _write_archive(user: str, file: BinaryIO) -> None:
     request = data_pb2.ExportDataRequest(user=user)
-    async with FacadeClient(url) as facade, facade.download(request) as pieces:
+    async with FacadeClient() as facade, facade.download(request) as pieces:
         async for piece in pieces:
             file.write(piece)
     file.flush()
@@ -95,24 +98,26 @@ def _check_archive(path: Path) -> int:
 
 
 @data.command()
-@url_option
-@click.option("--user", default="", help="Whose data.")
-@click.option("--tenant", default="", help="All data of the tenant, whose name must be yours.")
-@click.option("--reason", default="", help="A ticket's number.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--wait/--no-wait", default=True, help="Whether to wait for the receipt.")
-def erase(url: str, user: str, tenant: str, reason: str, yes: bool, wait: bool) -> None:
-    """Erase what is kept of a user, or of the whole tenant, and show the receipt."""
+@click.option("--user", default="", help="Erase the data of this user.")
+@click.option("--tenant", default="", help="Erase all data of this tenant, which must be your own.")
+@click.option("--reason", default="", help="Reason, such as the number of a ticket.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--wait/--no-wait", default=True, help="Wait for the receipt.")
+def erase(user: str, tenant: str, reason: str, yes: bool, wait: bool) -> None:
+    """Erase the data of a user, or of the whole tenant.
+
+    Shows the receipt.
+    """
     if bool(user) == bool(tenant):
         raise click.UsageError("give --user or --tenant, and not both")
     whose = f"user {user}" if user else f"tenant {tenant}"
     if not yes:
-        click.confirm(f"Erase everything of {whose}, for ever?", abort=True)
-    asyncio.run(_erase(url, data_pb2.EraseDataRequest(user=user, tenant=tenant, reason=reason), wait=wait))
+        click.confirm(f"Permanently erase all data of {whose}?", abort=True)
+    asyncio.run(_erase(data_pb2.EraseDataRequest(user=user, tenant=tenant, reason=reason), wait=wait))
 
 
-async def _erase(url: str, request: data_pb2.EraseDataRequest, *, wait: bool) -> None:
-    async with FacadeClient(url) as facade:
+async def _erase(request: data_pb2.EraseDataRequest, *, wait: bool) -> None:
+    async with FacadeClient() as facade:
         erasure: data_pb2.Erasure = (await facade.send(request)).erasure
         shown = ""
         while wait and erasure.state != "done":
@@ -125,16 +130,15 @@ async def _erase(url: str, request: data_pb2.EraseDataRequest, *, wait: bool) ->
 
 
 @data.command()
-@url_option
+@json_option
 @click.argument("erasure_id", required=False)
-def erasures(url: str, erasure_id: str | None) -> None:
-    """List the tenant's erasures, or show the receipt of one."""
+def erasures(erasure_id: str | None) -> None:
+    """List erasures, or show the receipt of one."""
     if erasure_id is not None:
-        request = data_pb2.GetErasureRequest(erasure_id=erasure_id)
-        show_message(make_request(url, lambda facade: facade.send(request)))
-        return
-    response = make_request(url, lambda facade: facade.send(data_pb2.ListErasuresRequest()))
-    list_rows("erasure_id:id", "state", ("of", _name_owner), "requested_at:asked", "reason")(response)
+        show_request(data_pb2.GetErasureRequest(erasure_id=erasure_id), show_message())
+    else:
+        columns = ("erasure_id:id", "state", ("of", _name_owner), "requested_at:asked", "reason")
+        show_request(data_pb2.ListErasuresRequest(), list_rows(*columns))
 
 
 add_command(data, "hold", "DataService/PlaceHold", show_row(*HOLD_COLUMNS), arguments="")

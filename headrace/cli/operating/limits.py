@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import click
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.run_view.tables import NANO_PER_USD, NONE, Column, print_rows
+from headrace.cli.answers import json_option, list_rows, show_request
+from headrace.cli.facade.command import FacadeCommand
+from headrace.cli.run_view.tables import NANO_PER_USD, NONE, Column
 from headrace.v1 import limits_pb2
 
 
@@ -17,6 +17,11 @@ def _format_number(limit: limits_pb2.Limit, name: Literal["used", "value"]) -> s
         return NONE
     number = getattr(limit, name)
     return f"{number / NANO_PER_USD:g}" if limit.unit == "nano_usd" else str(number)
+
+
+def _describe_state(limit: limits_pb2.Limit) -> str:
+    full, free = ("open", "closed") if limit.kind == "breaker" else ("full", "free")
+    return full if limit.is_full else free
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -31,26 +36,27 @@ COLUMNS: tuple[Column, ...] = (
         ),
     ),
     "per",
-    ("state", lambda limit: "full" if limit.is_full else "open"),
-    "opens_at",
-    ("said by", lambda limit: ": ".join(filter(None, (limit.source, limit.source_name)))),
+    ("state", _describe_state),
+    "opens_at:until",
+    ("set by", lambda limit: ": ".join(filter(None, (limit.source, limit.source_name)))),
 )
 
 
-@click.command()
-@url_option
-@click.option("--user", default="", help="Of this user of the tenant; else of you.")
-@click.option("--key", default="", help="Also those of this API key (api_key:…).")
-@click.option("--agent", "agent_key", default="", help="Only the budgets of this agent; else of all.")
-@click.option("--full", is_flag=True, help="Only those at which the next one would wait or be refused.")
-def limits(url: str, full: bool, **fields: Any) -> None:
-    """Show every limit that holds for a user: what is used of it, whom it counts together, who said it.
+@click.command(cls=FacadeCommand)
+@click.option("--user", default="", help="Show the limits of this user. Default: your own.")
+@click.option("--key", default="", help="Include the limits of this API key (api_key:…).")
+@click.option("--agent", "agent_key", default="", help="Only budgets of this agent. Default: all agents.")
+@json_option
+@click.option("--full", is_flag=True, help="Only limits that are reached.")
+def limits(full: bool, **fields: Any) -> None:
+    """List the limits that apply to a user, and their use.
 
-    What other tenants have used is not shown. Needs a credential with the scope operate.
+    The use by other tenants is not included. `until` is the time at which a limit is free again or its period ends.
+    Needs a credential with the scope operate.
     """
     request = limits_pb2.GetLimitsRequest(**fields)
-    found: limits_pb2.GetLimitsResponse = make_request(url, lambda facade: facade.send(request))
-    print_rows([limit for limit in found.limits if limit.is_full or not full], COLUMNS)
+    show = list_rows(*COLUMNS, keep=lambda limit: limit.is_full or not full)
+    found: limits_pb2.GetLimitsResponse = show_request(request, show)
     if found.missing:
         click.echo(f"did not answer: {', '.join(found.missing)}", err=True)
     if found.is_cut:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from headrace.cli.answers import Show
 from headrace.cli.rpc_commands import add_command
 from headrace.cli.run_view.tables import NONE, print_table
 from headrace.v1 import llm_pb2
@@ -25,19 +28,19 @@ def _list_cells(provider: llm_pb2.ProviderHealth, model: llm_pb2.ModelHealth) ->
     ]
 
 
+def _print_providers(providers: Sequence[llm_pb2.ProviderHealth]) -> None:
+    rows = [_list_cells(provider, model) for provider in providers for model in provider.models]
+    print_table(HEAD, rows, right=HEAD[2:-1])
+
+
 providers = add_command(
     None,
     "providers",
     "OperatorService/ListProviders",
-    lambda response: print_table(
-        HEAD,
-        [_list_cells(provider, model) for provider in response.providers for model in provider.models],
-        right=HEAD[2:-1],
-    ),
-    about="""Show the health of each model: its breaker, and of the last five minutes errors and times to the first
-    delta (ms).
+    Show(_print_providers, is_list=True),
+    about="""Show the health of each model.
 
-    `refused` are fields of requests that the model does not take.
-
-    Attempts, and calls that run and wait, are those of the tenant.""",
+    Lists its circuit breaker, and the errors and times to the first delta (ms) of the last five minutes. Attempts, and
+    the numbers of running and waiting calls, are the tenant's own. `refused` are request fields that the model does not
+    accept.""",
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.cli.rpc_commands import add_command, list_rows
+from headrace.cli.answers import list_rows
+from headrace.cli.rpc_commands import add_command
 
 replicas = add_command(
     None,

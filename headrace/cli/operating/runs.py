@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import list_rows
+from headrace.cli.answers import SHOW_JSON, json_option, list_rows, show_request
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import CommandGroup
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
@@ -23,13 +22,17 @@ STATES = ("live", *(state for state in State if state != State.QUEUED))
 def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say which runs."""
     for option in (
-        click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many at most."),
-        click.option("--cost", type=float, metavar="USD", help="Only runs that have cost this much or more."),
-        click.option("--within", type=float, metavar="HOURS", help="Only runs that began in the last so many hours."),
-        click.option("--older", type=float, metavar="MINUTES", help="Only runs that began so long ago, or longer."),
+        click.option(
+            "--count", default=50, show_default=True, type=click.IntRange(1, 200), help="Maximum number of runs."
+        ),
+        click.option("--cost", type=float, metavar="USD", help="Only runs that cost at least this much."),
+        click.option("--within", type=float, metavar="HOURS", help="Only runs that began in the last HOURS."),
+        click.option("--older", type=float, metavar="MINUTES", help="Only runs that began at least MINUTES ago."),
         click.option("--user", help="Only runs of this user."),
         click.option("--agent", "agent_key", help="Only runs of this agent."),
-        click.option("--state", type=click.Choice(STATES), help="Only runs in this state; live: running or waiting."),
+        click.option(
+            "--state", type=click.Choice(STATES), help="Only runs in this state; live means running or waiting."
+        ),
     ):
         command = option(command)
     return command
@@ -47,51 +50,52 @@ def _make_filter(
     )
 
 
-_show_runs = list_rows(
+_RUNS = list_rows(
     *("run_id", "began_at"),
     ("state", lambda run: f"{run.state} ({run.reason})" if run.reason else run.state),
     *("user", "agent_key", "cost_nano_usd:usd", "model_calls:calls", "owner"),
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def runs() -> None:
-    """List, show and end the runs of all users of the tenant (a credential with the scope operate)."""
+    """List, show and cancel the runs of all users.
+
+    Needs a credential with the scope operate.
+    """
 
 
 @runs.command("list")
-@url_option
+@json_option
 @_filter_options
-def list_runs(url: str, **options: Any) -> None:
-    """List runs, the one that began last first: its state, whose it is, what it has cost so far (US dollars)."""
-    _show_runs(make_request(url, lambda facade: facade.send(_make_filter(**options))))
+def list_runs(**options: Any) -> None:
+    """List runs, newest first."""
+    show_request(_make_filter(**options), _RUNS)
 
 
 @runs.command()
-@url_option
-@click.option("--events", is_flag=True, help="Its committed events too; with texts for the scope read_content alone.")
+@json_option
+@click.option("--events", is_flag=True, help="Include its committed events; their texts need the scope read_content.")
 @click.argument("run_id")
-def show(url: str, events: bool, run_id: str) -> None:
-    """Show the run RUN_ID of any user as JSON."""
-    request = operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=events)
-    data = make_request(url, lambda facade: facade.fetch_data(request))
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+def show(events: bool, run_id: str) -> None:
+    """Show a run of any user as JSON."""
+    show_request(operator_pb2.OperatorGetRunRequest(run_id=run_id, include_events=events), SHOW_JSON)
 
 
 @runs.command()
-@url_option
 @_filter_options
-@click.option("--all", "is_all", is_flag=True, help="All live runs that the options name, instead of ids.")
+@click.option("--all", "is_all", is_flag=True, help="Cancel all live runs that match the options.")
 @click.argument("run_ids", nargs=-1)
-def cancel(url: str, is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
-    """End the runs RUN_IDS, or with --all the live ones that the options name, --count at a time.
+def cancel(is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
+    """Cancel runs.
 
-    Says for each what became of it, and fails where one could not be ended.
+    Cancels RUN_IDS, or with --all the live runs that match the options, at most --count. Prints the outcome of each.
+    Exit codes: 0 all were cancelled, 1 at least one could not be.
     """
     if is_all == bool(run_ids):
-        raise click.UsageError("give RUN_IDS, or --all with options that name runs")
+        raise click.UsageError("give RUN_IDS, or --all with options that select runs")
     request = operator_pb2.CancelRunsRequest(run_ids=run_ids, filter=_make_filter(**options) if is_all else None)
-    cancelled: operator_pb2.CancelRunsResponse = make_request(url, lambda facade: facade.send(request))
+    cancelled: operator_pb2.CancelRunsResponse = send_request(request)
     for run in cancelled.runs:
         print_text(f"{run.run_id}  {run.status}{f' ({run.reason})' if run.reason else ''}")
     if cancelled.next_page_token:

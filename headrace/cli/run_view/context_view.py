@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.cli.facade.client import FacadeClient
+from headrace.cli.answers import Show
 from headrace.cli.run_view.notices import describe_result
 from headrace.cli.run_view.printing import describe_usage, print_text
 from headrace.v1 import agent_pb2
@@ -19,14 +19,6 @@ UNSEEN_MAX = 5
 """Maximum number of line ranges shown."""
 
 GONE = ("summarised", "left_out")
-
-
-async def print_context(url: str, chat_id: str, agent_key: str | None = None, run_id: str | None = None) -> None:
-    request = agent_pb2.GetContextRequest(chat_id=chat_id, agent_key=agent_key, run_id=run_id)
-    async with FacadeClient(url) as facade:
-        window = await facade.send(request)
-    for line in _describe_window(window):
-        print_text(line)
 
 
 def _describe_window(window: agent_pb2.GetContextResponse) -> Iterator[str]:
@@ -86,3 +78,11 @@ def _describe_receipt(receipt: agent_pb2.CompactionReceipt) -> Iterator[str]:
     for item in receipt.pinned:
         text = " ".join(item.split())
         yield f"  kept: {text[:PINNED_CHARS_MAX]}{'…' if len(text) > PINNED_CHARS_MAX else ''}"
+
+
+def _print_window(window: agent_pb2.GetContextResponse) -> None:
+    for line in _describe_window(window):
+        print_text(line)
+
+
+CONTEXT = Show(_print_window)

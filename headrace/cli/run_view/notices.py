@@ -95,6 +95,29 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
             return ""
 
 
+def describe_waits(run_id: str, chat_id: str | None, gates: Iterable[agent_pb2.GateOpen]) -> Iterator[str]:
+    """Yield lines that say what the run waits for, and how to answer."""
+    for gate in gates:
+        about = f": {gate.reason}" if gate.reason else ""
+        yield f"{gate.kind} of {gate.tool_name}{about}"
+        yield f"  answer it with: {describe_command(run_id, gate)}"
+    yield f"see the rest of the run with: headrace follow {chat_id}"
+
+
+def describe_command(run_id: str, gate: agent_pb2.GateOpen) -> str:
+    """Return the command that answers a gate."""
+    command = f"headrace gates answer {run_id} {gate.gate_id}"
+    match gate.kind:
+        case "approval":
+            return f"{command} approve (or reject)"
+        case "credential":
+            return f"{command} --credential -"
+        case _ if gate.ask.HasField("url"):
+            return f"""{command} '{{"done": true}}'"""
+        case _:
+            return f"{command} JSON" + (f" (of the JSON Schema {gate.result_schema})" if gate.result_schema else "")
+
+
 def _describe_compaction(done: agent_pb2.CompactionComplete | agent_pb2.CompactionFallback) -> str:
     reason = f" without a summary ({done.reason})" if isinstance(done, agent_pb2.CompactionFallback) else ""
     parts = [f"compacted{reason}: {describe_result(done)}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -60,10 +61,14 @@ class Instant(click.ParamType[int]):
         return int(moment.timestamp() * 1000)
 
 
-def format_time(time_ms: int) -> str:
-    """Return Unix milliseconds as local time, to the minute, clamped to the range of datetime."""
+def format_time(time_ms: int, zone: str | None = None) -> str:
+    """Return Unix milliseconds as local time, to the minute, clamped to the range of datetime.
+
+    With `zone`, return the time of that zone and its name; the local zone if it is empty.
+    """
     time_s = min(max(time_ms / 1000, 0), TIME_S_MAX)
-    return f"{datetime.fromtimestamp(time_s, UTC).astimezone():%Y-%m-%d %H:%M}"
+    moment = datetime.fromtimestamp(time_s, UTC).astimezone(ZoneInfo(zone) if zone else None)
+    return f"{moment:%Y-%m-%d %H:%M}" + ("" if zone is None else f" {zone or moment.tzname()}")
 
 
 def describe_usage(usage: common_pb2.Usage) -> str:

@@ -28,6 +28,8 @@ _ENDINGS = ("_at", "_id", "_key", "_nano_usd")
 
 def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: Collection[str] = ()) -> None:
     """Print rows under their head, each on one line; the columns of `right` end at the right."""
+    if not head:
+        return
     lines = [[*map(_clean_cell, row)] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
@@ -39,9 +41,7 @@ def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: 
 
 
 def print_rows(rows: Sequence[Any], columns: Iterable[Column] = ()) -> None:
-    """Print messages as a table; without `columns` all fields that one of them has. Without rows nothing is printed."""
-    if not rows:
-        return
+    """Print messages as a table; without `columns`, of all fields that one of them has."""
     wanted = list(columns) or list(dict.fromkeys(field.name for row in rows for field, _ in row.ListFields()))
     head: list[str] = []
     cells: list[list[str]] = []
@@ -55,10 +55,9 @@ def print_rows(rows: Sequence[Any], columns: Iterable[Column] = ()) -> None:
             name = name or _name_field(path)
             *parents, leaf = path.split(".")
             messages = [reduce(getattr, parents, row) for row in rows]
-            field = messages[0].DESCRIPTOR.fields_by_name[leaf]
-            cells.append([_format_field(message, field) for message in messages])
-            if _is_number(field):
-                right.add(name)
+            fields = [message.DESCRIPTOR.fields_by_name[leaf] for message in messages]
+            cells.append([*map(_format_field, messages, fields)])
+            right |= {name for field in fields if _is_number(field)}
         head.append(name)
     print_table(head, [*zip(*cells, strict=True)], right=right)
 

@@ -129,9 +129,7 @@ async def _ask(plan: SuitePlan, question: Question) -> int:
 
     with InputLines() as lines:
         is_terminal = sys.stdin.isatty()
-        return await Conversation(plan.url, lines, question.agent_key, None, is_terminal=is_terminal).ask(
-            question.message
-        )
+        return await Conversation(lines, question.agent_key, None, is_terminal=is_terminal).ask(question.message)
 
 
 @contextmanager

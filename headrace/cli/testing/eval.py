@@ -17,15 +17,14 @@ from headrace.cli.evaluation.page import write_junit, write_page
 from headrace.cli.evaluation.result import Journal
 from headrace.cli.evaluation.suite import Suite, SuiteError, read_suite
 from headrace.cli.evaluation.summary import HEAD, describe_differences, find_shortfalls, sum_up
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import FAILED
-from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.tables import print_table
 
 _file = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("eval")
-@url_option
+@click.command("eval", cls=FacadeCommand)
 @click.option("--journal", type=_file, help="Journal of results. [default: SUITE_FILE.journal]")
 @click.option("--again", is_flag=True, help="Repeat all runs, including those in the journal.")
 @click.option("--junit", type=_file, help="Write the results as JUnit XML.")
@@ -33,7 +32,6 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--html", type=_file, help="Write the results as a self-contained HTML page.")
 @click.argument("suite_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def eval(
-    url: str,
     journal: Path | None,
     again: bool,
     junit: Path | None,
@@ -41,7 +39,7 @@ def eval(
     html: Path | None,
     suite_file: Path,
 ) -> None:
-    """Evaluate agents with the suite SUITE_FILE against a running Headrace.
+    """Run a suite of test cases against agents.
 
     An interrupted evaluation continues where it stopped. Exit codes: 0 the suite's thresholds are met, 1 they
     are not, 2 the suite is invalid, 3 no server.
@@ -56,7 +54,7 @@ def eval(
         functions = load_functions(checks, suite_file.parent)
         with Journal(path) as kept:
             evaluation = Evaluation(suite, suite_file.parent, functions, kept, _show_progress)
-            asyncio.run(evaluation.run(url))
+            asyncio.run(evaluation.run())
     except SuiteError as error:
         raise click.UsageError(str(error)) from error
     except msgspec.MsgspecError as error:

@@ -18,8 +18,8 @@ from headrace.cli.evaluation.fork_point import NoForkPoint, make_query
 from headrace.cli.evaluation.result import Result
 from headrace.cli.evaluation.suite import make_trial, read_prompt
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED
-from headrace.cli.facade.options import url_option
 from headrace.event_json import parse_event
 from headrace.regular_files import read_regular_file
 from headrace.run_states import State
@@ -33,8 +33,7 @@ TIMEOUT_MS = 600_000
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.option("--from", "step", required=True, type=click.IntRange(1), help="Step to repeat: the n-th model call.")
 @click.option("--agent", help="Key of the agent that continues. Default: the recorded one, as it is now.")
 @click.option("--agent-version", type=click.IntRange(1), help="Version of the agent. Default: the one in force.")
@@ -49,7 +48,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.argument("cassette", type=_FILE)
 def fork(
-    url: str,
     step: int,
     agent: str | None,
     agent_version: int | None,
@@ -58,11 +56,12 @@ def fork(
     results: tuple[str, ...],
     cassette: Path,
 ) -> None:
-    """Continue the recorded run CASSETTE live from a step, in a new chat, and show both runs side by side.
+    """Continue a recorded run live from a step.
 
-    Messages before the step are taken from the recording. From there on, the agent works as currently
-    configured, or according to the options (--model and --prompt need the scope `publish`). Runs with a plan
-    cannot be forked. Exit codes: 0 the fork completed, 1 it did not, 2 wrong usage, 3 no server.
+    The fork runs in a new chat, and both runs are shown side by side. Messages before the step are taken from the
+    recording. From there on, the agent works as currently configured, or according to the options (--model and --prompt
+    need the scope `publish`). Runs with a plan cannot be forked. Exit codes: 0 the fork completed, 1 it did not, 2
+    wrong usage, 3 no server.
     """
     try:
         recorded = read_cassette(read_regular_file(cassette, FILE_BYTES_MAX).splitlines())
@@ -73,7 +72,7 @@ def fork(
     if trial := make_trial(model, text):
         query["trial"] = trial
     query |= {name: value for name, value in (("agentKey", agent), ("agentVersion", agent_version)) if value}
-    forked = asyncio.run(_ask(url, query))
+    forked = asyncio.run(_ask(query))
     _show(_read_result(recorded), forked, step)
     sys.exit(COMPLETED if forked.state == State.COMPLETED else FAILED)
 
@@ -85,9 +84,9 @@ def _read_results(given: tuple[str, ...]) -> dict[str, str]:
     return {call: text for call, _, text in pairs}
 
 
-async def _ask(url: str, query: dict[str, Any]) -> Result:
+async def _ask(query: dict[str, Any]) -> Result:
     result = Result("", "", "fork", 1)
-    async with FacadeClient(url) as facade:
+    async with FacadeClient() as facade:
         await follow(facade, query, result, TIMEOUT_MS)
     return result
 

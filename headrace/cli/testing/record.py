@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import FacadeCommand
 from headrace.v1 import agent_pb2
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.argument("run_id")
-def record(url: str, run_id: str) -> None:
-    """Write the recording of the ended run RUN_ID, as a cassette for `headrace replay`.
+def record(run_id: str) -> None:
+    """Write the cassette of an ended run.
 
-    A run is recorded if its query (`headrace ask --record`) or its agent's file sets `record: true`.
+    headrace replay and headrace fork read it. A run is recorded if its query (headrace ask --record) or its agent's
+    file sets record: true.
     """
 
     request = agent_pb2.GetCassetteRequest(run_id=run_id)
     while True:
-        page: agent_pb2.GetCassetteResponse = make_request(url, lambda facade: facade.send(request))
+        page: agent_pb2.GetCassetteResponse = send_request(request)
         for line in page.lines:
             click.echo(line)
         if not page.next_page_token:

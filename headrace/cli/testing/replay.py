@@ -25,11 +25,11 @@ import click
 )
 @click.argument("cassettes", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay(speed: float, stop_at: int, show: bool, run_modes: bool, cassettes: tuple[Path, ...]) -> None:
-    """Replay CASSETTES with this version's orchestrator and the recorded answers of models, tools and people.
+    """Replay recorded runs without a network.
 
-    No key, network, sandbox or server is used. Exit codes: 0 every run was reproduced, event by event and byte
-    by byte except for times; 1 a run was not, and the first differing line is shown, or why it was not tried; 2
-    a file is not a cassette.
+    This version's orchestrator runs with the recorded answers of models, tools and people. No key, network, sandbox or
+    server is used. Exit codes: 0 every run was reproduced, event by event and byte by byte except for times; 1 a run
+    was not, and the first differing line is shown, or why it was not tried; 2 a file is not a cassette.
     """
     options = [f"--speed={speed}", f"--stop-at={stop_at}", *(["--show"] if show else [])]
     options += ["--run-modes"] if run_modes else []

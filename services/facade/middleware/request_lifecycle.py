@@ -57,7 +57,8 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
         finally:
             # This branch is left by cancellation or a broken connection when the client has gone.
             record_outcome(span, status, reason)
-            metrics.REQUESTS.labels(route, status).inc()
+            elapsed_s = time.monotonic() - started
+            metrics.REQUESTS.labels(route, status).observe(elapsed_s, spans.current_exemplar())
             say = log.debug if route in PROBES else log.info
             say(
                 "http done",
@@ -65,7 +66,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
                 route=route,
                 status=status,
                 reason=reason,
-                ms=round((time.monotonic() - started) * 1000, 1),
+                ms=round(elapsed_s * 1000, 1),
                 peer=request.remote,
             )
     return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,9 +30,11 @@ from services.llm_gateway.protocols.common.request_rules import merge_extra_body
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.providers.provider_file import find_window
 from services.llm_gateway.telemetry import metrics
+from services.llm_gateway.telemetry.attempt_span import Answer, tracing_attempt
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.clock import monotonic_s
 from services.runtime.rpc.push_stream import MessageSink
+from services.runtime.telemetry import spans
 
 if TYPE_CHECKING:
     from services.llm_gateway.calls.model_caller import ModelCaller
@@ -107,7 +110,11 @@ class Attempt:
         """A field of the body that the model has refused, and its value."""
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._secrets = (planned.key, *target.endpoint.secrets)
-        self._sink = DeltaSink(caller, models.interaction_log.wrap_send(caller.send, self._secrets))
+        send = models.interaction_log.wrap_send(caller.send, self._secrets)
+        if spans.captures_content():
+            self.call.answer = Answer()
+            send = self.call.answer.wrap_send(send)
+        self._sink = DeltaSink(caller, send)
         source = AnswerSource(
             target.provider,
             target.model,
@@ -116,10 +123,17 @@ class Attempt:
             self._secrets,
         )
         self._reader = self._protocol.make_reader(source, self._sink.send_bytes)
+        if spans.is_recording():
+            self._reader.look_for_head()
         self._stream: ProviderStream | None = None
         self._awaits_end = False
         self._succeeded: bool | None = None
         self._never_began = False
+
+    def tracing(self) -> AbstractContextManager[None]:
+        """Record the block as this attempt's span."""
+        target = self._target
+        return tracing_attempt(self.call, target.provider.protocol, target.endpoint.url, self._request, self._secrets)
 
     @property
     def has_begun(self) -> bool:
@@ -165,7 +179,8 @@ class Attempt:
                     elif self._sink.is_behind:
                         await self._sink.wait_until_drained()
                 finish = self._reader.build_finish()
-                call.outcome, self._succeeded = finish.reason, True
+                call.outcome = call.finish_reason = finish.reason
+                self._succeeded = True
                 self._sink.send_delta(self._build_usage_delta())
                 self._sink.send_delta(LlmDelta(finish=finish))
                 await self._stream.read_end()
@@ -238,7 +253,7 @@ class Attempt:
 
     def _report_end(self) -> None:
         call, target = self.call, self._target
-        call.deltas = self._reader.deltas
+        call.deltas, call.head = self._reader.deltas, self._reader.head
         first_delta_s = None if call.first_delta_s is None else call.first_delta_s - call.started_s
         target.breaker.end_call(
             self._planned.breaker_call,
@@ -247,9 +262,7 @@ class Attempt:
             first_delta_s=first_delta_s,
         )
         self._models.interaction_log.log_call(call)
-        metrics.count_attempt(
-            target.provider.key, target.entry.name, call.outcome, call.deltas, first_delta_s, call.usage
-        )
+        metrics.count_attempt(call, target.entry.name)
 
     def _count_spent_tokens(self) -> int:
         # A complete answer was billed even if none of it may be shown, for example a filtered one.

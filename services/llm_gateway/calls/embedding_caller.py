@@ -16,7 +16,8 @@ from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.protocols.openai import embeddings
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.providers.provider_file import Model, Provider
-from services.llm_gateway.telemetry import interaction_log, metrics
+from services.llm_gateway.telemetry import metrics
+from services.llm_gateway.telemetry.attempt_span import tracing_attempt
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.auth.identity import current_tenant
 from services.runtime.telemetry import names
@@ -51,9 +52,10 @@ class EmbeddingCaller:
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
         while True:
             planned = plan.start_attempt()
-            call = CallRecord(EMBEDDINGS, planned.target.provider.key, planned.target.model, planned.number)
+            target = planned.target
+            call = CallRecord(EMBEDDINGS, target.provider.key, target.model, planned.number, operation=names.EMBEDDINGS)
             try:
-                with interaction_log.tracing_attempt(call, names.EMBEDDINGS):
+                with tracing_attempt(call, target.provider.protocol, target.endpoint.url, request):
                     return await self._attempt(request, planned, call, due_s)
             except HeadraceError as error:
                 wait_s = plan.plan_retry(error)
@@ -110,7 +112,8 @@ class EmbeddingCaller:
                 if target.entry.price is not None:
                     usage.cost_usd = target.entry.price.count_dollars(usage)
                 call.usage = usage  # counted at the block's end
-            call.outcome, succeeded = "stop", True
+            call.outcome = call.finish_reason = "stop"
+            succeeded = True
             return llm_pb2.EmbedResponse(
                 provider_key=target.provider.key, model=target.model, embeddings=vectors, usage=usage
             )
@@ -120,7 +123,7 @@ class EmbeddingCaller:
         finally:
             target.breaker.end_call(planned.breaker_call, succeeded=succeeded, never_began=False)
             self.models.interaction_log.log_call(call)
-            metrics.count_attempt(target.provider.key, target.entry.name, call.outcome, 0, None, call.usage)
+            metrics.count_attempt(call, target.entry.name)
 
     async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt) -> bytes:
         target = planned.target

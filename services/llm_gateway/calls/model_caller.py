@@ -21,7 +21,6 @@ from services.llm_gateway.protocols.common.media import check_media
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.providers.catalogue import Catalogue
 from services.llm_gateway.providers.credentials import CloudCredentials, Credentials
-from services.llm_gateway.telemetry import interaction_log
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
 from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
@@ -57,7 +56,7 @@ class ModelCaller:
                 planned = plan.start_attempt()
                 attempt = Attempt(self, request, planned, caller)
                 try:
-                    with interaction_log.tracing_attempt(attempt.call):
+                    with attempt.tracing():
                         await attempt.run_attempt(due_s)
                     return sent + attempt.sent
                 except HeadraceError as error:

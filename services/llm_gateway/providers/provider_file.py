@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from headrace.v1.common_pb2 import Usage
 from services.runtime.tokens.model_table import known_facts
+from services.runtime.usage import round_cost
 
 # Lengths are not part of the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
 # (pydantic-core 2.x, 2026-11).
@@ -151,12 +152,13 @@ class Price(_Entry):
     def count_dollars(self, usage: Usage) -> float:
         cached = 0.0 if self.cached_input_per_m_tok is None else self.cached_input_per_m_tok - self.input_per_m_tok
         written = 0.0 if self.cache_write_per_m_tok is None else self.cache_write_per_m_tok - self.input_per_m_tok
-        return (
+        dollars = (
             usage.input_tokens * self.input_per_m_tok
             + usage.cached_tokens * cached
             + usage.cache_write_tokens * written
             + usage.output_tokens * self.output_per_m_tok
         ) / 1_000_000
+        return round_cost(dollars)
 
 
 class Model(_Entry):

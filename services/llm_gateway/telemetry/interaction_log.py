@@ -1,23 +1,50 @@
-"""The record of one attempt: its line in the interaction log, at DEBUG one per delta, and its span."""
+"""The record of one attempt, and its line in the interaction log; at DEBUG, also one line per delta."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
-from opentelemetry.trace import SpanKind
 
 from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta
 from services.runtime.clock import monotonic_s
-from services.runtime.telemetry import names, spans
+from services.runtime.telemetry import names
 from services.runtime.telemetry.masking import mask_secrets
 
+if TYPE_CHECKING:
+    from services.llm_gateway.telemetry.attempt_span import Answer
+
 log = structlog.get_logger()
+
+
+class AnswerHead(msgspec.Struct, rename="camel"):
+    """The names that a provider gives an answer and its model, wherever one of the protocols has them."""
+
+    id: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    model_version: str | None = None
+    message: AnswerHead | None = None
+    response: AnswerHead | None = None
+
+    @property
+    def answer_id(self) -> str:
+        inner = self.message or self.response
+        return inner.answer_id if inner else self.response_id or self.id or ""
+
+    @property
+    def answer_model(self) -> str:
+        inner = self.message or self.response
+        return inner.answer_model if inner else self.model_version or self.model or ""
+
+
+decode_head = msgspec.json.Decoder(AnswerHead).decode
 
 
 @dataclass(slots=True)
@@ -29,8 +56,21 @@ class CallRecord:
     attempt: int
     """Number from 1, across all providers of the RPC."""
 
+    operation: str = names.CHAT
+    vendor: str = ""
+    """OpenTelemetry's name of the provider's vendor."""
+
+    server: str = ""
+    """Host of the provider."""
+
     outcome: str = "CANCELLED"
     """The finish or error reason; CANCELLED until then."""
+
+    finish_reason: str = ""
+    """Empty unless the answer is complete."""
+
+    head: AnswerHead | None = None
+    """Read only for spans."""
 
     started_s: float = field(default_factory=monotonic_s)
 
@@ -39,6 +79,8 @@ class CallRecord:
 
     deltas: int = 0
     usage: common_pb2.Usage | None = None
+    answer: Answer | None = None
+    """The answer's texts, if spans record them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +136,3 @@ class InteractionLog:
 
 def _round_ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
-
-
-@contextmanager
-def tracing_attempt(call: CallRecord, operation: str = names.CHAT) -> Generator[None]:
-    attributes = {
-        names.OPERATION: operation,
-        names.PROVIDER: call.provider,
-        names.REQUEST_MODEL: call.model,
-        names.STAGE: call.stage,
-        names.ATTEMPT: call.attempt,
-    }
-    with spans.start_span(f"{operation} {call.model}", attributes, SpanKind.CLIENT) as span:
-        try:
-            yield
-        finally:
-            if span.is_recording():
-                span.set_attributes(_describe_result(call))
-
-
-def _describe_result(call: CallRecord) -> spans.Attributes:
-    told: dict[str, int | float | list[str]] = {names.FINISH_REASONS: [call.outcome], names.DELTAS: call.deltas}
-    if call.first_delta_s is not None:
-        told[names.FIRST_CHUNK_S] = call.first_delta_s - call.started_s
-    if call.usage is not None:
-        told[names.INPUT_TOKENS] = call.usage.input_tokens
-        told[names.OUTPUT_TOKENS] = call.usage.output_tokens
-        told[names.COST_USD] = call.usage.cost_usd
-    return told

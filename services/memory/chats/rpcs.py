@@ -167,7 +167,7 @@ class ChatRpcs(MemoryServiceServicer):
         n = await append_line(self._engine, Title(**stamp, text=title, if_untitled=request.if_untitled), request)
         if n == 0:  # another title came first
             return memory_pb2.UpdateChatResponse(title=(await self._access.load_chat(request.chat_id)).info.title)
-        return memory_pb2.UpdateChatResponse(n=n, title=title or chat.info.first_words)
+        return memory_pb2.UpdateChatResponse(n=n, title=title or chat.info.name)
 
     async def ShareChat(self, request: memory_pb2.ShareChatRequest, context: Context) -> memory_pb2.ShareChatResponse:
         readers, participants = parse_shares(request)

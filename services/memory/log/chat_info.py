@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from services.memory.log.lines import Charge
 
-NAME_CODE_POINTS = 10
 TITLE_CODE_POINTS = 60
 EMPTY = "New chat"
 
@@ -43,11 +42,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def make_chat_name(message: str) -> str:
-    """Return the message's first 10 code points with collapsed white space, without NUL, which some stores refuse."""
-    return " ".join(message.replace("\0", " ").split())[:NAME_CODE_POINTS] or EMPTY
-
-
-def make_first_words(message: str) -> str:
     """Return the message's first words with collapsed white space, up to 60 code points, cut between words."""
     words = clean_title(message.lstrip()[:_READ_CODE_POINTS])
     if len(words) <= TITLE_CODE_POINTS:
@@ -158,7 +152,6 @@ class ChatInfo:
     chat_id: str
     owner: Identity = DEFAULT
     name: str = make_chat_name("")
-    first_words: str = make_first_words("")
     given_title: str | None = None
     """The title last given to the chat; empty if it was removed, None if there never was one."""
     shared_with: Sequence[str] = ()
@@ -179,7 +172,7 @@ class ChatInfo:
 
     @property
     def title(self) -> str:
-        return self.given_title or self.first_words
+        return self.given_title or self.name
 
     @property
     def last_agent_key(self) -> str:
@@ -248,7 +241,7 @@ class ChatInfo:
         asked = QUERY_FIELDS.decode(line.query)
         if not self.runs:
             self.owner = Identity.from_stored(line.tenant, line.owner or line.user)
-            self.name, self.first_words = make_chat_name(asked.message), make_first_words(asked.message)
+            self.name = make_chat_name(asked.message)
             self.first_agent_key = asked.agent_key
         self.runs[line.run_id] = RunInfo(
             run_id=line.run_id,

@@ -22,7 +22,6 @@ from services.orchestrator.people.grants import has_used_grant, use_grant
 from services.orchestrator.run.answers.call import Call, violation
 from services.orchestrator.run.approvals.verdict import verdict
 from services.orchestrator.run.scope import Scope, find_grants
-from services.runtime.telemetry import spans
 
 
 async def execute_action(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:
@@ -158,8 +157,7 @@ async def _execute_call(scope: Scope, peers: Peers, call: Call, warn: Warn | Non
             outcome = make_failure("INVALID_ARGUMENTS", problem)
         if outcome is None:
             outcome = await KINDS[call.kind](scope, peers, call)
-        if not outcome.ok:
-            spans.mark_failed(span, tracing.TOOL_FAILED)
+        tracing.mark_tool_end(span, outcome)
     if outcome.ok:
         _note_success(scope, call, outcome.result)
     warning = "" if warn is None else warn(call, outcome)

@@ -196,7 +196,7 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
         is_open = failure.retriable or run.log.is_lost or failure.code in NO_ROOM_FOR_AN_END
         return None if is_open else failure
     metrics.ENDED.labels(line.state, line.error.code).inc()
-    tracing.mark_run_end(line)
+    tracing.mark_run_end(run, line)
     run.feed.release_all()
     run.state.end(State(line.state))
     run.main.publish(make_end(run, line))

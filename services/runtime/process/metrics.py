@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import REGISTRY, Histogram
+from prometheus_client.exposition import choose_encoder
 
 from services.runtime.ending import guard_task
 
@@ -43,10 +43,12 @@ async def serving_metrics(listen: str) -> AsyncGenerator[str]:
         await runner.cleanup()
 
 
-async def get_metrics(_: web.Request) -> web.Response:
+async def get_metrics(request: web.Request) -> web.Response:
+    """Answer in the format that the scraper prefers; only OpenMetrics has exemplars."""
     from aiohttp import web
 
-    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})
 
 
 INTERVAL_S = 0.25

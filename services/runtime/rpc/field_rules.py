@@ -58,7 +58,7 @@ def check_rules(message: Message, path: str = "") -> None:
                 if not _UUID.fullmatch(text) and (text or is_repeated):
                     place = f"{json_name}[{index}]" if is_repeated else json_name
                     raise InvalidRequest.of(path + place, "must be a UUID in lower case")
-        if words and value and value not in words:
+        if words and value and (value not in words if not is_repeated else not frozenset(words).issuperset(value)):
             raise InvalidRequest.of(path + json_name, f"must be one of {', '.join(words)}")
         if bytes_max and len(value) * 4 > bytes_max and len(value.encode()) > bytes_max:
             raise InvalidRequest.of(path + json_name, f"must not be longer than {bytes_max} bytes")

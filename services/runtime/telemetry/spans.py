@@ -18,6 +18,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from headrace.errors import HeadraceError
+from services.runtime.telemetry.masking import mask_secrets
 from services.runtime.telemetry.names import ERROR_TYPE
 
 Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
@@ -29,13 +30,20 @@ _W3C = TraceContextTextMapPropagator()
 
 TRACEPARENT = "traceparent"
 
+CONTENT_CHARS_MAX = 128 * 1024
+"""Characters that a span records of a text; of a request, of all its texts together, the last ones."""
+
 _TRACER: ContextVar[Tracer | None] = ContextVar("_TRACER", default=None)
 """Each service has its own, even if several share a process."""
 
 
-def set_tracer(tracer: Tracer | None) -> None:
+_CAPTURES_CONTENT: ContextVar[bool] = ContextVar("_CAPTURES_CONTENT", default=False)
+
+
+def set_tracer(tracer: Tracer | None, *, captures_content: bool = False) -> None:
     """Set the tracer for the current task and the tasks that it starts from now on."""
     _TRACER.set(tracer)
+    _CAPTURES_CONTENT.set(captures_content)
 
 
 def start_server_span(name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[Span]:
@@ -69,6 +77,23 @@ def mark_failed(span: Span, reason: str) -> None:
 
 def is_recording() -> bool:
     return _TRACER.get() is not None
+
+
+def captures_content() -> bool:
+    """Return whether spans record the texts of people, models and tools, which the operator must ask for."""
+    return _CAPTURES_CONTENT.get()
+
+
+def limit_content(text: str) -> str:
+    """Return a text as a span records it: its beginning, without credentials."""
+    return mask_secrets(text[:CONTENT_CHARS_MAX])
+
+
+def current_exemplar() -> dict[str, str] | None:
+    """Return the sampled trace that an observation belongs to; None without one."""
+    if _TRACER.get() is None or not (context := trace.get_current_span().get_span_context()).trace_flags.sampled:
+        return None
+    return {"trace_id": trace.format_trace_id(context.trace_id), "span_id": trace.format_span_id(context.span_id)}
 
 
 def current_traceparent() -> str:
@@ -122,6 +147,12 @@ def check_endpoints(env: Mapping[str, str]) -> None:
             raise ValueError(f"{name}: {endpoint!r}: expected an address such as http://127.0.0.1:4318")
 
 
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""OpenTelemetry's variable with which an operator asks for the texts; off by default."""
+
+CAPTURE_VALUES = ("true", "span_only", "span_and_event")
+
+
 @asynccontextmanager
 async def recording_spans(service: str, env: Mapping[str, str]) -> AsyncGenerator[None]:
     if not is_enabled(env):
@@ -131,7 +162,7 @@ async def recording_spans(service: str, env: Mapping[str, str]) -> AsyncGenerato
     from services.runtime.telemetry.exporting import exporting_spans
 
     async with exporting_spans(service) as tracer:
-        set_tracer(tracer)
+        set_tracer(tracer, captures_content=env.get(CAPTURE, "").strip().lower() in CAPTURE_VALUES)
         try:
             yield
         finally:

@@ -50,7 +50,7 @@ async def test_space_around_a_credential_is_none_of_it(tmp_path: Path) -> None:
 async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: str) -> None:
     code, _, complaint = await run("agents", url="http://127.0.0.1:1", HEADRACE_TOKEN=token)
     assert code == 2
-    assert b"no credential has" in complaint
+    assert b"cannot be part of a credential" in complaint
     assert b"ab" not in complaint.partition(b"Error: ")[2].replace(b"printable", b"")
 
 
@@ -64,7 +64,7 @@ async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: 
 async def test_an_address_that_is_none_or_more_than_a_host_is_wrong_usage(url: str) -> None:
     code, _, complaint = await run("agents", url=url)
     assert code == 2
-    assert f"{url!r} is no address such as http://127.0.0.1:8080" in complaint.decode()
+    assert f"{url!r} is not an address such as http://127.0.0.1:8080" in complaint.decode()
 
 
 @pytest.mark.parametrize(

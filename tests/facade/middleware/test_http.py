@@ -178,7 +178,7 @@ async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
         async with configured(tmp_path, process=process) as url, aiohttp.ClientSession() as http:
             (metrics,) = [line["metrics"] for line in logs if "metrics" in line]
             async with http.get(f"http://{metrics}/metrics") as response:
-                assert "headrace_facade_requests" in await response.text()
+                assert "headrace_facade_request_duration_seconds" in await response.text()
             async with http.get(f"{url}/metrics") as response:
                 assert response.status == 404
 
@@ -188,7 +188,7 @@ async def test_metrics_are_only_what_a_facade_counts() -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(200):
         output, _ = await process.communicate()
-    assert b"headrace_facade_requests" in output
+    assert b"headrace_facade_request_duration_seconds" in output
     assert b"headrace_rpc" not in output
 
 

@@ -17,16 +17,17 @@ SIM = {"provider": "sim", "model": "sim-1"}
 class Counted:
     """How much each figure has grown since."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: str = "headrace_llm", end: str = "") -> None:
+        self._start, self._end = start, end
         self._before = {(s.name, *sorted(s.labels.items())): s.value for m in REGISTRY.collect() for s in m.samples}
 
     def __call__(self, name: str, **labels: str) -> float:
-        key = (f"headrace_llm_{name}", *sorted(labels.items()))
+        key = (f"{self._start}_{name}{self._end}", *sorted(labels.items()))
         return (REGISTRY.get_sample_value(key[0], labels) or 0.0) - self._before.get(key, 0.0)
 
 
 async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(asking: Asking) -> None:
-    counted = Counted()
+    counted, observed = Counted(), Counted("gen_ai_client", "_sum")
     usage = {"usage": {"prompt_tokens": 11, "completion_tokens": 7}}
     async with asking([{"steps": [{"waitMs": 60}, {"content": "a"}, {"waitMs": 100}, usage]}]) as gateway:
         await gateway.hear()
@@ -35,6 +36,10 @@ async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(askin
     assert counted("tokens_total", kind="output", tenant="default", **SIM) == 7
     assert counted("deltas_total", **SIM) == 1
     assert counted("first_delta_seconds_count", **SIM) == 1
+    gen_ai = {"gen_ai_operation_name": "chat", "gen_ai_provider_name": "openai", "gen_ai_request_model": "sim-1"}
+    assert observed("operation_duration_seconds", **gen_ai, server_address="127.0.0.1", error_type="") >= 0.06
+    assert observed("token_usage", **gen_ai, gen_ai_token_type="input") == 11
+    assert observed("token_usage", **gen_ai, gen_ai_token_type="output") == 7
     assert 0.06 <= counted("first_delta_seconds_sum", **SIM) < 0.16
 
 
@@ -98,10 +103,16 @@ async def test_each_attempt_is_a_span_and_the_last_one_tells_what_the_answer_cos
     first_chunk_s = told.pop("gen_ai.response.time_to_first_chunk")
     assert isinstance(first_chunk_s, float)
     assert 0 < first_chunk_s < 5
+    assert str(told.pop("gen_ai.response.id")).startswith("chatcmpl-")
+    assert isinstance(told.pop("server.port"), int)
     assert told == {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "spare",
+        "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "sim-2",
+        "gen_ai.request.stream": True,
+        "gen_ai.response.model": "sim-2",
+        "server.address": "127.0.0.1",
+        "headrace.provider": "spare",
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 100,
         "gen_ai.usage.output_tokens": 20,

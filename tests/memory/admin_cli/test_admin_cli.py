@@ -221,7 +221,7 @@ async def test_blade_style_entries_are_the_path_to_the_last_one(serve: Serve, fo
     chat_id = await import_chat(folder, tmp_path, BLADE)
     async with serve() as memory:
         (chat,) = (await memory.chats()).chats
-        assert (chat.created_at, chat.chat_name) == (1_714_557_600_000, "Weather in")
+        assert (chat.created_at, chat.chat_name) == (1_714_557_600_000, "Weather in Paris?")
         assert await load_next_context(memory, chat_id) == [
             "user: Weather in Paris?",
             'assistant: I will look.weather{"city": "Paris"}',

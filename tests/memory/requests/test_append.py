@@ -36,7 +36,7 @@ async def test_lines_get_consecutive_numbers_and_the_append_its_uuid(memory: Mem
         chat_id, run_id, step_line(content("a")), step_line(content("b")), request_id=request_id
     )
     assert reply == memory_pb2.AppendResponse(
-        first_n=2, last_n=3, chat_name="what is th", checkpoint_id=1, chat_owner="default"
+        first_n=2, last_n=3, chat_name="what is the weather like?", checkpoint_id=1, chat_owner="default"
     )
     lines = await lines_of(kept, chat_id)
     assert [line["_n"] for line in lines] == [1, 2, 3]

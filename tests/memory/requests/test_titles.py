@@ -49,12 +49,12 @@ async def list_titles(memory: Memory, chat_id: str) -> list[tuple[str, str]]:
         (" " * 2000 + "late", "late"),
     ],
 )
-async def test_a_title_is_the_first_words(serve: Serve, question: str, title: str) -> None:
+async def test_name_and_title_are_the_first_words(serve: Serve, question: str, title: str) -> None:
     async with serve() as memory:
         chat_id = await make_chat(memory, question)
-        assert {shown[1] for shown in await list_titles(memory, chat_id)} == {title}
+        assert {*await list_titles(memory, chat_id)} == {(title, title)}
     async with serve() as memory:
-        assert {shown[1] for shown in await list_titles(memory, chat_id)} == {title}
+        assert {*await list_titles(memory, chat_id)} == {(title, title)}
 
 
 @pytest.mark.engines
@@ -65,16 +65,16 @@ async def test_a_chat_is_given_a_title_and_keeps_its_name(serve: Serve) -> None:
         first = await update(memory, chat_id, " The\nmill ", request_id=request_id)
         assert (first.n, first.title) == (4, "The mill")
         assert await update(memory, chat_id, "other", request_id=request_id) == first, "it is a repetition"
-        assert await list_titles(memory, chat_id) == [("Why does t", "The mill")] * 3
+        assert await list_titles(memory, chat_id) == [(FIRST_WORDS, "The mill")] * 3
         assert await update(memory, chat_id, "The mill") == memory_pb2.UpdateChatResponse(title="The mill")
         await memory.append(chat_id, new_id(), query_line("And now?"), run_line())
         await memory.revert(chat_id, 0)
-        assert await list_titles(memory, chat_id) == [("Why does t", "The mill")] * 3, "no revert takes it back"
+        assert await list_titles(memory, chat_id) == [(FIRST_WORDS, "The mill")] * 3, "no revert takes it back"
     async with serve() as memory:
-        assert await list_titles(memory, chat_id) == [("Why does t", "The mill")] * 3
-        assert await list_titles(memory, await memory.fork(chat_id)) == [("Why does t", "The mill")] * 3
+        assert await list_titles(memory, chat_id) == [(FIRST_WORDS, "The mill")] * 3
+        assert await list_titles(memory, await memory.fork(chat_id)) == [(FIRST_WORDS, "The mill")] * 3
         assert (await update(memory, chat_id, "")).title == FIRST_WORDS
-        assert await list_titles(memory, chat_id) == [("Why does t", FIRST_WORDS)] * 3
+        assert await list_titles(memory, chat_id) == [(FIRST_WORDS, FIRST_WORDS)] * 3
 
 
 @pytest.mark.engines

@@ -25,12 +25,12 @@ def value(name: str, **labels: str) -> float:
 
 
 async def test_an_rpc_is_counted_with_its_code() -> None:
-    before = value("headrace_rpcs_total", method=METHOD, code="NOT_FOUND")
+    before = value("headrace_rpc_duration_seconds_count", method=METHOD, code="NOT_FOUND")
     async with serving_script([NotFound("no")]) as suite:
         with pytest.raises(grpc.aio.AioRpcError):
             await suite.stub.CountTokens(COUNT)
         async with within(1):
-            while value("headrace_rpcs_total", method=METHOD, code="NOT_FOUND") == before:
+            while value("headrace_rpc_duration_seconds_count", method=METHOD, code="NOT_FOUND") == before:
                 await asyncio.sleep(0.005)
 
 

@@ -8,42 +8,51 @@ import sys
 
 import click
 
+from headrace.cli.answers import Show, json_option, show_answer, show_request
 from headrace.cli.facade.client import FacadeClient, make_request
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.rpc_commands import add_command, make_flag
-from headrace.cli.run_view.lists import print_checkpoints, print_pins, revert_chat
+from headrace.cli.run_view.lists import CHECKPOINTS, PINS, revert_chat
 from headrace.cli.run_view.printing import print_text
 from headrace.v1 import memory_pb2
 
 
-@click.command()
-@url_option
-@click.option("--count", default=50, show_default=True, type=click.IntRange(1, 200), help="How many, the latest.")
-@click.option("--steps", is_flag=True, help="Those before each step too, not only before each question.")
+@click.command(cls=FacadeCommand)
+@json_option
+@click.option(
+    "--count",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 200),
+    help="Number of checkpoints, counted from the latest.",
+)
+@click.option("--steps", is_flag=True, help="Include the checkpoints before each step, not only before each question.")
 @click.argument("chat_id")
-def checkpoints(url: str, count: int, steps: bool, chat_id: str) -> None:
-    """List the checkpoints of the chat CHAT_ID, the latest last: id, time, line, what they are before."""
-    asyncio.run(print_checkpoints(url, chat_id, count=count, with_steps=steps))
+def checkpoints(count: int, steps: bool, chat_id: str) -> None:
+    """List the checkpoints of a chat, oldest first."""
+    kind = "" if steps else "query"
+    show_request(memory_pb2.ListCheckpointsRequest(chat_id=chat_id, page_size=count, kind=kind), CHECKPOINTS)
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.argument("chat_id")
 @click.argument("checkpoint_id", type=click.IntRange(0))
-def revert(url: str, chat_id: str, checkpoint_id: int) -> None:
-    """Make the chat CHAT_ID as it was at a checkpoint; nothing is deleted, and files stay as they are."""
-    asyncio.run(revert_chat(url, chat_id, checkpoint_id))
+def revert(chat_id: str, checkpoint_id: int) -> None:
+    """Revert a chat to a checkpoint.
+
+    Nothing is deleted, and files are not reverted.
+    """
+    asyncio.run(revert_chat(chat_id, checkpoint_id))
 
 
-@click.command()
-@url_option
+@click.command(cls=FacadeCommand)
 @click.option(
-    "--context", "context_id", default="", help="Id of a sub-agent's or task's context; without it the chat's."
+    "--context", "context_id", default="", help="Id of the context of a sub-agent or task. Default: the chat's own."
 )
-@click.option("--set", "value", metavar="JSON", help="An object to put in the place of the state.")
+@click.option("--set", "value", metavar="JSON", help="JSON object that replaces the state.")
 @click.argument("chat_id")
-def state(url: str, context_id: str, value: str | None, chat_id: str) -> None:
-    """Show the session state of the chat CHAT_ID as JSON, or replace it."""
+def state(context_id: str, value: str | None, chat_id: str) -> None:
+    """Show the session state of a chat as JSON, or replace it."""
     try:
         wanted = None if value is None else json.loads(value)
     except ValueError as error:
@@ -61,7 +70,7 @@ def state(url: str, context_id: str, value: str | None, chat_id: str) -> None:
         await facade.send(request)
         return after
 
-    click.echo(make_request(url, answer))
+    click.echo(make_request(answer))
 
 
 pin = add_command(
@@ -69,35 +78,38 @@ pin = add_command(
     "pin",
     "MemoryService/PinMessage",
     None,
-    make_flag("--remove", "remove", True, "Take its pin back."),
-    about="""Pin the message of a line N of the chat CHAT_ID; `chats checkpoints --steps` says the numbers.
+    make_flag("--remove", "remove", True, "Unpin the message."),
+    about="""Pin the message of line N of a chat.
 
-    It stands word for word with every summary that stands for it.""",
+    Every summary that replaces the message then includes it word for word. `headrace chats checkpoints --steps` lists
+    the lines.""",
     arguments="chat_id n",
 )
 
 
-@click.command()
-@url_option
-@click.argument("chat_id")
-def pins(url: str, chat_id: str) -> None:
-    """List the pinned messages of the chat CHAT_ID: line, who said it, text."""
-    asyncio.run(print_pins(url, chat_id))
+pins = add_command(None, "pins", "MemoryService/ListPins", PINS)
 
 
-@click.command()
-@url_option
-@click.option("--set", "text", help="Another text for it; - reads it from standard input.")
+@click.command(cls=FacadeCommand)
+@json_option
+@click.option("--set", "text", help="New text; - reads it from standard input.")
 @click.argument("chat_id")
-def summary(url: str, text: str | None, chat_id: str) -> None:
-    """Show the summary of the chat CHAT_ID, or give it another text; the old one stays in the log."""
+def summary(text: str | None, chat_id: str) -> None:
+    """Show the summary of a chat, or replace its text.
+
+    The previous text stays in the log.
+    """
     wanted = sys.stdin.read() if text == "-" else text
 
-    async def answer(facade: FacadeClient) -> str:
-        before = await facade.send(memory_pb2.GetSummaryRequest(chat_id=chat_id))
-        if wanted is None or not before.n:
-            return before.text or "nothing was compacted in this chat"
-        await facade.send(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=before.n, text=wanted))
-        return wanted
+    async def answer(facade: FacadeClient) -> None:
+        request = memory_pb2.GetSummaryRequest(chat_id=chat_id)
+        if wanted is None or not (before := await facade.send(request)).n:
+            await show_answer(facade, request, _SUMMARY)
+        else:
+            await facade.send(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=before.n, text=wanted))
+            print_text(wanted)
 
-    print_text(make_request(url, answer))
+    make_request(answer)
+
+
+_SUMMARY = Show(lambda summary: print_text(summary.text or "nothing was compacted in this chat"))

@@ -16,16 +16,23 @@ import click
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="What the services keep; else HEADRACE_DATABASE_URL or HEADRACE_DATA_DIR, else .data.",
+    help="Folder of the services' data. Default: HEADRACE_DATABASE_URL, else HEADRACE_DATA_DIR, else .data.",
 )
 
 
 @click.command("export")
 @data_dir_option
-@click.option("--output", type=click.Path(path_type=Path), help="A folder; without it one chat goes to the terminal.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder for the files. Default: one chat is written to standard output.",
+)
 @click.argument("chat_ids", nargs=-1)
 def export_chats(data_dir: Path | None, output: Path | None, chat_ids: tuple[str, ...]) -> None:
-    """Write chats as JSON lines, with all that belongs to them; all chats when none is named."""
+    """Export stored chats as JSON lines.
+
+    Includes everything that belongs to them. Without CHAT_IDS all chats are exported.
+    """
     _run_admin_tool(data_dir, "export", *(["--output", str(output)] if output else []), "--", *chat_ids)
 
 
@@ -33,31 +40,34 @@ def export_chats(data_dir: Path | None, output: Path | None, chat_ids: tuple[str
 @data_dir_option
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 def import_chats(data_dir: Path | None, paths: tuple[Path, ...]) -> None:
-    """Read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries; files, or folders of them."""
+    """Import chats from files or folders.
+
+    Reads exported chats, Chat Memory V3 and V3.1, and Blade-style entries.
+    """
     _run_admin_tool(data_dir, "import", "--", *map(str, paths))
 
 
 @click.command("prune")
 @data_dir_option
-@click.option("--older-than", required=True, metavar="AGE", help="7d, 12h or 30m.")
+@click.option("--older-than", required=True, metavar="AGE", help="Time since the last use: 7d, 12h or 30m.")
 def prune_chats(data_dir: Path | None, older_than: str) -> None:
-    """Delete chats that nobody has used for long."""
+    """Delete stored chats that have not been used for a time."""
     _run_admin_tool(data_dir, "prune", "--older-than", older_than)
 
 
 @click.command("reindex")
 @data_dir_option
 def reindex_chats(data_dir: Path | None) -> None:
-    """Make the index of chats anew from their logs."""
+    """Rebuild the index of stored chats from their logs."""
     _run_admin_tool(data_dir, "reindex")
 
 
 @click.command("move-blobs")
 @data_dir_option
 def move_blobs(data_dir: Path | None) -> None:
-    """Put what chats have kept beside them so far into the bucket of HEADRACE_MEMORY_BLOBS.
+    """Move the files of stored chats to a bucket.
 
-    It may be killed, and goes on where it was.
+    HEADRACE_MEMORY_BLOBS names the bucket. An interrupted move continues where it stopped.
     """
     _run_admin_tool(data_dir, "move-blobs")
 
@@ -65,20 +75,20 @@ def move_blobs(data_dir: Path | None) -> None:
 @click.command("keys")
 @data_dir_option
 def list_data_keys(data_dir: Path | None) -> None:
-    """List the data keys of tenants, and say whether all that is stored is encrypted with them.
+    """List the data keys of tenants.
 
-    Services may be running.
+    Also says whether everything stored is encrypted with them. Services may be running.
     """
     _run_admin_tool(data_dir, "keys")
 
 
 @click.command("rotate-keys")
 @data_dir_option
-@click.option("--tenant", "tenants", multiple=True, help="A tenant, more than once too; all without one.")
+@click.option("--tenant", "tenants", multiple=True, help="Only this tenant. Repeatable. Default: all tenants.")
 def rotate_data_keys(data_dir: Path | None, tenants: tuple[str, ...]) -> None:
-    """Give tenants new data keys.
+    """Create new data keys for tenants.
 
-    Services that are running write with them within 2 seconds, and encrypt what there is anew in the background.
+    Running services use them within 2 seconds, and re-encrypt the stored data in the background.
     """
     _run_admin_tool(data_dir, "rotate-keys", *(f"--tenant={tenant}" for tenant in tenants))
 
@@ -86,9 +96,10 @@ def rotate_data_keys(data_dir: Path | None, tenants: tuple[str, ...]) -> None:
 @click.command("reencrypt")
 @data_dir_option
 def reencrypt_chats(data_dir: Path | None) -> None:
-    """Encrypt what is stored with the newest keys now, or decrypt it, as the settings say.
+    """Re-encrypt everything stored with the newest keys now.
 
-    It may be killed, and goes on where it was. Exits with 1 if something was left, which it names.
+    Decrypts it if the settings turn encryption off. An interrupted run continues where it stopped. Exit codes: 0 all is
+    done, 1 something is left, and is named.
     """
     _run_admin_tool(data_dir, "reencrypt")
 
@@ -97,9 +108,10 @@ def reencrypt_chats(data_dir: Path | None) -> None:
 @data_dir_option
 @click.argument("chat_ids", nargs=-1)
 def verify_chats(data_dir: Path | None, chat_ids: tuple[str, ...]) -> None:
-    """Read every line and blob of the chats, all when none is named, and say what is not what was written.
+    """Check stored chats for damage.
 
-    Nothing is changed, and services may be running. Exits with 1 if something is damaged.
+    Reads every line and blob of the chats, or of all chats, and changes nothing. Services may be running. Exit codes:
+    0 nothing is damaged, 1 something is.
     """
     _run_admin_tool(data_dir, "verify", "--", *chat_ids)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from headrace.chat_pages import read_chat
+from headrace.cli.answers import Show, is_json_wanted, json_option, list_rows, print_json, show_fields, show_request
 from headrace.cli.commands.chats.checkpoints import checkpoints, pin, pins, revert, state, summary
 from headrace.cli.commands.chats.folder import (
     export_chats,
@@ -17,19 +20,18 @@ from headrace.cli.commands.chats.folder import (
     rotate_data_keys,
     verify_chats,
 )
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag, show_fields
+from headrace.cli.facade.client import FacadeClient, make_request
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
-from headrace.cli.run_view.tables import print_rows
 from headrace.cli.run_view.view import choose_view
 from headrace.v1 import memory_pb2
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def chats() -> None:
-    """List chats, show one, take one back; move and clear them."""
+    """List, show, share, revert and maintain chats."""
 
 
 for command in (checkpoints, revert, state, pin, pins, summary):
@@ -45,7 +47,7 @@ add_command(
     "list",
     "MemoryService/ListChats",
     list_rows("chat_id:id", "updated_at", "first_agent_key:agent", "title", "owner", "access"),
-    make_flag("--shared", "scope", "shared", "Those of others, with their owners and what you may do."),
+    make_flag("--shared", "scope", "shared", "List the chats that others share with you."),
 )
 
 
@@ -58,9 +60,10 @@ add_command(
     chats,
     "share",
     "MemoryService/ShareChat",
-    _show_shared,
-    about="Let SHARED_WITH read the chat CHAT_ID, and nobody else: tenant, user:NAME, role:NAME; without one it is "
-    "private.",
+    Show(_show_shared),
+    about="""Set who may read a chat.
+
+    SHARED_WITH is tenant, user:NAME or role:NAME, and may be repeated; without it the chat is private.""",
     arguments="chat_id [shared_with]",
 )
 add_command(
@@ -68,29 +71,45 @@ add_command(
     "rename",
     "MemoryService/UpdateChat",
     show_fields("title"),
-    about="Give the chat CHAT_ID another TITLE; with an empty one, the first words of its first message again.",
+    about="Rename a chat.\n\nAn empty TITLE restores the first words of its first message.",
     arguments="chat_id title",
     hidden="if_untitled",
 )
 
 
 @chats.command()
-@url_option
+@json_option
 @click.argument("words", nargs=-1, required=True)
-def search(url: str, words: tuple[str, ...]) -> None:
-    """Search titles and texts of chats for WORDS, the best places first: id, title, text."""
+def search(words: tuple[str, ...]) -> None:
+    """Search the titles and texts of chats, best matches first."""
     request = memory_pb2.SearchRequest(query=" ".join(words), scope="chats")
-    print_rows(make_request(url, lambda facade: facade.send(request)).hits, ("chat_id:id", "title", "excerpt:text"))
+    show_request(request, list_rows("chat_id:id", "title", "excerpt:text"))
 
 
 @chats.command()
-@url_option
+@json_option
 @click.argument("chat_id")
-def show(url: str, chat_id: str) -> None:
-    """Show everything that happened in the chat CHAT_ID."""
+def show(chat_id: str) -> None:
+    """Show everything that happened in a chat.
+
+    With --json, prints each event on a line.
+    """
+    pages: list[Any] = []
+
+    async def read(facade: FacadeClient) -> memory_pb2.GetChatResponse:
+        async def get_page(request: memory_pb2.GetChatRequest) -> memory_pb2.GetChatResponse:
+            answer = await facade.fetch(request)
+            pages.insert(0, answer.data)
+            return answer.message
+
+        return await read_chat(get_page, chat_id)
+
+    events = make_request(read).events
+    if is_json_wanted():
+        print_json(*(event for page in pages for event in page["events"]))
+        return
     view = choose_view()
     display = RunDisplay(view)
-    events = make_request(url, lambda facade: read_chat(facade.send, chat_id)).events
     is_of_several = len({event.request_query.by for event in events if event.HasField("request_query")}) > 1
     for event in events:
         if event.HasField("request_query"):

@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from headrace.cli.facade.client import FacadeClient
-from headrace.cli.facade.options import url_option
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.hash_chain import verify_lines
 from headrace.v1 import gates_pb2
@@ -18,28 +18,27 @@ from headrace.v1 import gates_pb2
 _TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 
 
-@click.command()
-@url_option
-@click.option("--chat", "chat_id", help="Only this chat; without it all of the tenant (the scope operate).")
-@click.option("--since", type=click.DateTime(_TIMES), help="Only what was committed then or later, in local time.")
-@click.option("--before", type=click.DateTime(_TIMES), help="Only what was committed before.")
-@click.option("--content", is_flag=True, help="With arguments, notes and payloads (the scope read_content).")
-@click.option("--output", type=click.File("w", "utf-8", lazy=True), default="-", help="The file; else standard output.")
-def export(
-    url: str, chat_id: str | None, since: datetime | None, before: datetime | None, content: bool, output: TextIO
-) -> None:
-    """Write each step of gates and grants as a line of JSON, in order, in a hash chain that `verify` checks.
+@click.command(cls=FacadeCommand)
+@click.option("--chat", "chat_id", help="Only gates of this chat. Default: all of the tenant; needs the scope operate.")
+@click.option("--since", type=click.DateTime(_TIMES), help="Only steps at or after this local time.")
+@click.option("--before", type=click.DateTime(_TIMES), help="Only steps before this local time.")
+@click.option("--content", is_flag=True, help="Include arguments, notes and payloads; needs the scope read_content.")
+@click.option(
+    "--output", type=click.File("w", "utf-8", lazy=True), default="-", help="File to write. Default: standard output."
+)
+def export(chat_id: str | None, since: datetime | None, before: datetime | None, content: bool, output: TextIO) -> None:
+    """Export the steps of gates and grants as a hash chain.
 
-    How many there are, and the hash of the last line, is said on standard error: kept elsewhere, it proves that the
-    file is this one.
+    Each step is a line of JSON. The number of steps and the hash of the last line are printed on standard error; keep
+    the hash elsewhere to prove later that the file is unchanged.
     """
     since_ms, before_ms = (time and round(time.timestamp() * 1000) for time in (since, before))
     request = gates_pb2.ExportGatesRequest(chat_id=chat_id, since=since_ms, before=before_ms, with_content=content)
-    asyncio.run(_write_export(url, request, output))
+    asyncio.run(_write_export(request, output))
 
 
-async def _write_export(url: str, request: gates_pb2.ExportGatesRequest, output: TextIO) -> None:
-    async with FacadeClient(url) as facade, facade.watch(request) as frames:
+async def _write_export(request: gates_pb2.ExportGatesRequest, output: TextIO) -> None:
+    async with FacadeClient() as facade, facade.watch(request) as frames:
         async for frame in frames:
             output.write(frame.line + "\n")
             line = json.loads(frame.line)
@@ -51,9 +50,12 @@ async def _write_export(url: str, request: gates_pb2.ExportGatesRequest, output:
 
 @click.command()
 @click.argument("file", type=click.File("r", "utf-8"))
-@click.option("--hash", "known_hash", help="The hash of the last line, as it was kept elsewhere.")
+@click.option("--hash", "known_hash", help="Hash of the last line, as export printed it.")
 def verify(file: TextIO, known_hash: str | None) -> None:
-    """Check FILE, which `export` wrote, and name the first line that was changed, removed or swapped."""
+    """Verify a file that export wrote.
+
+    Names the first line that was changed, removed or swapped.
+    """
     with refusing_other_files():
         report = verify_lines(line.rstrip("\n") for line in file)
     print_report(report, known_hash, "file")

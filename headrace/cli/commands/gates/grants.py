@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.rpc_commands import add_command, list_rows, make_flag
+from headrace.cli.answers import Show, list_rows
+from headrace.cli.rpc_commands import add_command, make_flag
 
 grants = add_command(
     None,
@@ -14,12 +15,12 @@ grants = add_command(
         *("chat_id", "grant_id", "tool_name:tool", "requester", "risk", "grounds", "made_by:by", "scope"),
         "expires_at:until",
     ),
-    make_flag("--tenant", "scope", "tenant", "All of the tenant (a credential with the scope operate)."),
+    make_flag("--tenant", "scope", "tenant", "List all grants of the tenant; needs the scope operate."),
 )
 
 revoke = add_command(
     None,
     "revoke",
     "GateService/RevokeGrant",
-    lambda response: click.echo("revoked" if response.status == "revoked" else "it was over already"),
+    Show(lambda response: click.echo("revoked" if response.status == "revoked" else "it was over already")),
 )

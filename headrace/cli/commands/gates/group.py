@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
+from headrace.cli.answers import SHOW_JSON, Show, list_rows
 from headrace.cli.commands.gates.audit import export, verify
 from headrace.cli.commands.gates.grants import grants, revoke
-from headrace.cli.commands.gates.watch import describe_gate, watch
-from headrace.cli.facade.client import make_request
-from headrace.cli.facade.options import url_option
-from headrace.cli.rpc_commands import add_command, make_flag, show_each
+from headrace.cli.commands.gates.watch import name_answerers, watch
+from headrace.cli.facade.client import send_request
+from headrace.cli.facade.command import CommandGroup
+from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.printing import format_time, print_shown
 from headrace.v1 import gates_pb2
 
@@ -30,14 +31,14 @@ def name_holder() -> str:
     return f"cli {user}@{platform.node()}"[:64]
 
 
-HOLDER = "The client that claims; one for each machine."
+HOLDER = "Name of the client that claims. Default: one for each user and machine."
 
 _holder_option = click.option("--holder", default=name_holder, help=HOLDER)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def gates() -> None:
-    """List what waits for a person, and answer it."""
+    """List and answer approvals, forms and questions."""
 
 
 gates.add_command(watch)
@@ -51,43 +52,54 @@ add_command(
     gates,
     "list",
     "GateService/ListGates",
-    show_each(lambda gate: print_shown(describe_gate(gate))),
-    make_flag("--own", "scope", "own", "Those of your runs, instead of those that you may answer."),
-    make_flag("--tenant", "scope", "tenant", "All of the tenant (a credential with the scope operate)."),
+    list_rows(
+        *("run_id", "gate_id", "opened_at", "kind", "tool_name:tool", "agent_key", "requester", "risk"),
+        *(("answerers", name_answerers), "claimed_by", "reason"),
+    ),
+    make_flag("--own", "scope", "own", "List the gates of your own runs instead of those that you may answer."),
+    make_flag("--tenant", "scope", "tenant", "List all gates of the tenant; needs the scope operate."),
     hidden="older_than_ms",
 )
 
 
-@gates.command()
-@url_option
-@click.argument("run_id")
-@click.argument("gate_id")
-def show(url: str, run_id: str, gate_id: str) -> None:
-    """Show the gate GATE_ID of the run RUN_ID as JSON, with its call's arguments and who has answered."""
-    request = gates_pb2.GetGateRequest(run_id=run_id, gate_id=gate_id)
-    data = make_request(url, lambda facade: facade.fetch_data(request))
-    print_shown(json.dumps(data, indent=2, ensure_ascii=False))
+add_command(
+    gates,
+    "show",
+    "GateService/GetGate",
+    SHOW_JSON,
+    about="Show a gate as JSON.\n\nIncludes the arguments of its call, and who has answered.",
+)
 
 
 @gates.command()
-@url_option
 @_holder_option
-@click.option("--note", help="A note to the model, with approve and reject.")
+@click.option("--note", help="With approve or reject: a note to the model.")
 @click.option(
-    "--sha256", "arguments_sha256", metavar="HASH", help="With approve: which arguments, as `show` has argumentsSha256."
+    "--sha256",
+    "arguments_sha256",
+    metavar="HASH",
+    help="With approve: the argumentsSha256 that headrace gates show prints.",
 )
-@click.option("--grant", type=click.Choice(["run", "chat"]), help="With approve: hold for later calls of this, too.")
 @click.option(
-    "--lasts", "lasts_s", type=click.IntRange(60, 2_592_000), help="How long --grant chat lasts, in s (28800)."
+    "--grant",
+    type=click.Choice(["run", "chat"]),
+    help="With approve: also approve later calls of the tool in this run or chat.",
 )
 @click.option(
-    "--credential", metavar="-", help="-: read the missing credential from standard input, or ask for it at a terminal."
+    "--lasts",
+    "lasts_s",
+    type=click.IntRange(60, 2_592_000),
+    help="How long --grant chat lasts, in seconds. Default: 28,800.",
+)
+@click.option(
+    "--credential",
+    metavar="-",
+    help="Supply a missing credential; - reads it from standard input, or asks for it at a terminal.",
 )
 @click.argument("run_id")
 @click.argument("gate_id")
 @click.argument("answer", required=False)
 def answer(
-    url: str,
     holder: str,
     note: str | None,
     arguments_sha256: str | None,
@@ -98,10 +110,11 @@ def answer(
     gate_id: str,
     answer: str | None,
 ) -> None:
-    """Answer the gate GATE_ID of the run RUN_ID: approve, reject, or JSON; or supply a --credential.
+    """Answer a gate, or supply a credential.
 
-    Arguments of more than 32,768 characters are approved with --sha256, after `show` has shown them.
-    JSON is an approval's whole decision ({"decision": "edit", "arguments": {…}}) or the result of a form or question.
+    ANSWER is approve, reject, or JSON: the whole decision of an approval, such as {"decision": "edit", "arguments":
+    {…}}, or the result of a form or question. Arguments of more than 32,768 characters are approved with --sha256,
+    after headrace gates show has printed them.
     """
     beside = {"note": note, "argumentsSha256": arguments_sha256, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
     if (credential is None) == (answer is None):
@@ -112,7 +125,7 @@ def answer(
     else:
         payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
     request = gates_pb2.AnswerGateRequest(run_id=run_id, gate_id=gate_id, payload=json.dumps(payload), holder=holder)
-    answered: gates_pb2.AnswerGateResponse = make_request(url, lambda facade: facade.send(request))
+    answered: gates_pb2.AnswerGateResponse = send_request(request)
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
     print_shown(f"{answered.status}: {answered.detail}{missing}")
     if answered.grant_id:
@@ -143,17 +156,24 @@ def _read_payload(answer: str, beside: dict[str, Any]) -> Any:
 
 
 @gates.command()
-@url_option
 @_holder_option
 @click.option(
-    "--lease", "lease_s", default=60, show_default=True, type=click.IntRange(1, 600), help="For how long, in s."
+    "--lease",
+    "lease_s",
+    default=60,
+    show_default=True,
+    type=click.IntRange(1, 600),
+    help="Duration of the claim in seconds.",
 )
 @click.argument("run_id")
 @click.argument("gate_id")
-def claim(url: str, holder: str, lease_s: int, run_id: str, gate_id: str) -> None:
-    """Claim the gate GATE_ID of the run RUN_ID, so that no other client answers it, or prolong the claim."""
+def claim(holder: str, lease_s: int, run_id: str, gate_id: str) -> None:
+    """Claim a gate, or renew the claim.
+
+    No other client can answer a claimed gate.
+    """
     request = gates_pb2.ClaimGateRequest(run_id=run_id, gate_id=gate_id, holder=holder, lease_ms=lease_s * 1000)
-    claim: gates_pb2.ClaimGateResponse = make_request(url, lambda facade: facade.send(request))
+    claim: gates_pb2.ClaimGateResponse = send_request(request)
     if claim.status != "claimed":
         click.echo("the gate is closed", err=True)
         raise SystemExit(1)
@@ -170,21 +190,21 @@ add_command(
     gates,
     "release",
     "GateService/ReleaseGate",
-    lambda response: click.echo("released" if response.released else "there was nothing to release"),
+    Show(lambda response: click.echo("released" if response.released else "there was nothing to release")),
     click.Option(["--holder"], default=name_holder, help=HOLDER),
 )
 add_command(
     gates,
     "delegate",
     "GateService/DelegateGate",
-    _show_status,
-    about="Let others, TO (user:NAME or role:NAME), answer the gate GATE_ID of the run RUN_ID too.",
+    Show(_show_status),
+    about="Let others answer a gate too.\n\nTO is user:NAME or role:NAME, and may be repeated.",
     arguments="run_id gate_id to",
 )
 add_command(
     gates,
     "ask-back",
     "GateService/AskBack",
-    _show_status,
-    about="Ask the requester about the gate GATE_ID of the run RUN_ID, or reply as the requester; it stays open.",
+    Show(_show_status),
+    about="Ask the requester about a gate, or reply as the requester.\n\nThe gate stays open.",
 )

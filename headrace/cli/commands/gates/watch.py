@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import ServerUnreachable, StreamCut
-from headrace.cli.facade.options import url_option
 from headrace.cli.run_view.notices import describe_answerers
 from headrace.cli.run_view.printing import format_time, print_shown
 from headrace.v1 import gates_pb2
@@ -19,14 +19,20 @@ KINDS = ("approval", "form", "question", "credential")
 RISKS = ("critical", "high", "medium", "low")
 
 
+def name_answerers(gate: gates_pb2.Gate) -> str:
+    """Return who may answer; empty if only the requester may."""
+    rule = gate.answerers
+    who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
+    return who if who != f"user:{gate.requester}" else ""
+
+
 def describe_gate(gate: gates_pb2.Gate) -> str:
     """Return a gate on one line: run, gate, since when, kind, tool, why, who is to answer."""
     about = f"{gate.tool_name} of {gate.agent_key} for {gate.requester}"
     why = f" ({gate.risk} risk: {gate.reason})" if gate.kind == "approval" else ""
     why = f" ({gate.reason})" if gate.kind in ("credential", "form") and gate.reason else why
-    rule = gate.answerers
-    who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)
-    by = f", to be answered by {who}" if who not in ("", f"user:{gate.requester}") else ""
+    who = name_answerers(gate)
+    by = f", to be answered by {who}" if who else ""
     by += f" ({', '.join(gate.voters)} approved)" if gate.voters else ""
     if gate.claimed_by:
         by += f", being answered by {gate.claimed_by} until {format_time(gate.claimed_until)}"
@@ -39,23 +45,24 @@ RETRIES_MAX = 60
 """Connections that fail one behind the other before the command gives up."""
 
 
-@click.command()
-@url_option
-@click.option("--own", "scope", flag_value="own", help="Those of your runs, instead of those that you may answer.")
-@click.option("--tenant", "scope", flag_value="tenant", help="All of the tenant (a credential with the scope operate).")
+@click.command(cls=FacadeCommand)
+@click.option(
+    "--own", "scope", flag_value="own", help="Watch the gates of your own runs instead of those that you may answer."
+)
+@click.option("--tenant", "scope", flag_value="tenant", help="Watch all gates of the tenant; needs the scope operate.")
 @click.option("--kind", type=click.Choice(KINDS), help="Only gates of this kind.")
 @click.option("--risk", type=click.Choice(RISKS), help="Only approvals of this risk.")
 @click.option("--agent", "agent_key", help="Only gates of this agent.")
-def watch(url: str, **fields: Any) -> None:
-    """Show the gates that wait, and each that opens, changes or closes, until Ctrl-C: state, then as `list` does."""
-    asyncio.run(_follow_gates(url, gates_pb2.WatchGatesRequest(**fields)))
+def watch(**fields: Any) -> None:
+    """Show open gates and their changes until Ctrl-C."""
+    asyncio.run(_follow_gates(gates_pb2.WatchGatesRequest(**fields)))
 
 
-async def _follow_gates(url: str, request: gates_pb2.WatchGatesRequest) -> None:
+async def _follow_gates(request: gates_pb2.WatchGatesRequest) -> None:
     shown, failures = _ShownGates(), 0
     while True:
         try:
-            async with FacadeClient(url) as facade, facade.watch(request) as frames:
+            async with FacadeClient() as facade, facade.watch(request) as frames:
                 async for news in frames:
                     shown.apply(news)
                     failures = 0

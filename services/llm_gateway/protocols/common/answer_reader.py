@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
+import msgspec
 import structlog
 
 from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, ProviderUnavailable
@@ -29,6 +31,7 @@ from services.llm_gateway.provider_errors.refusal import (
     read_stream_error,
 )
 from services.llm_gateway.providers.provider_file import Provider
+from services.llm_gateway.telemetry.interaction_log import AnswerHead, decode_head
 
 log = structlog.get_logger()
 
@@ -71,6 +74,10 @@ class AnswerSource:
     """Texts to mask in errors."""
 
 
+HEAD_FRAMES_MAX = 8
+"""Frames in which the head of an answer is looked for."""
+
+
 class AnswerReader:
     __slots__ = (
         "_frames_passed_over",
@@ -82,9 +89,11 @@ class AnswerReader:
         "_saw_end_mark",
         "_secrets",
         "_send",
+        "_take_frame",
         "_tool_names",
         "deltas",
         "has_finish",
+        "head",
         "is_over",
     )
 
@@ -102,11 +111,15 @@ class AnswerReader:
         self._tool_names = source.tool_names
         self._send = give
         self._reader: FrameReader = frames or SseReader(size_bytes_max=frame_bytes_max, take_other=self._read_other)
+        self._take_frame: Take | None = None
+        """Receives frames instead of `_read_frame`."""
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
         self._passed_over = b""
         """The first indecisive frame."""
         self.deltas = 0
+        self.head: AnswerHead | None = None
+        """None unless `look_for_head` was called and a frame had it."""
         self._frames_passed_over = 0
         self.has_finish = False
         """Whether a frame had the finish reason; usage may follow."""
@@ -120,11 +133,30 @@ class AnswerReader:
             HeadraceError: A frame contains an error.
         """
         if chunk:
-            self._reader.push(chunk, self._read_frame)
+            self._reader.push(chunk, self._take_frame or self._read_frame)
             return
         self.is_over = True
-        self._reader.push_rest(self._read_frame)
+        self._reader.push_rest(self._take_frame or self._read_frame)
         self._flush_held()
+
+    def look_for_head(self) -> None:
+        """Set `head` from the first frame that has it."""
+        frames = 0
+
+        def look_and_read(data: bytes, event: str | None, frame_id: str | None) -> None:
+            nonlocal frames
+            if frames < HEAD_FRAMES_MAX:
+                frames += 1
+                with suppress(msgspec.DecodeError):
+                    head = decode_head(data)
+                    if head.answer_id or head.answer_model:
+                        self.head = head
+                        frames = HEAD_FRAMES_MAX
+            else:
+                self._take_frame = None
+            self._read_frame(data, event, frame_id)
+
+        self._take_frame = look_and_read
 
     def build_finish(self) -> LlmFinish:
         """Return how the answer ended; called once, at its end.

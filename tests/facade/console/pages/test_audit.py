@@ -18,7 +18,7 @@ async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
         await page.get_by_role("textbox", name="User the owner").fill("<b>bob</b>")
         await page.get_by_role("button", name="Create").click()
         await expect(page.get_by_label("Key laptop")).to_be_visible()
-        await page.get_by_role("link", name="Audit").click()
+        await console.go("Audit")
         row = page.get_by_role("region", name="Audit log").get_by_role("row").nth(1)
         await expect(row).to_contain_text("key.made")
         await expect(row).to_contain_text("of: <b>bob</b>")

@@ -19,7 +19,7 @@ TOOL = CASSETTES / "tool.cassette"
 
 async def open_film(console: Console, file: Path) -> Locator:
     """The page's main part, with the film at its beginning."""
-    await console.page.get_by_role("link", name="Recordings").click()
+    await console.go("Recordings")
     main = console.page.get_by_role("main")
     await main.get_by_label("Cassette").set_input_files(file)
     return main

@@ -27,7 +27,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
     rows = row(2, "p/<b>dear</b>", 3_000_000_000), row(2, "p/cheap", 500_000_000), row(1, "p/cheap", 250_000_000)
     # axe is injected, which the page's own policy would rightly refuse.
     async with opening(memory=Memory(spend=Spend(*rows)), bypass_csp=True) as console:
-        await console.page.get_by_role("link", name="Spend").click()
+        await console.go("Spend")
         main = console.page.get_by_role("main")
         await expect(main.locator(".sums tbody th")).to_have_text(["p/<b>dear</b>", "p/cheap"])
         await expect(main.locator(".sums tbody td:nth-child(2)")).to_have_text(["$3.0000", "$0.7500"])
@@ -57,7 +57,7 @@ async def test_bars_by_day_are_stacked_by_model_and_summed_up(opening: Opening) 
 @pytest.mark.nightly
 async def test_without_prices_tokens_are_shown_and_what_is_the_tenants_may_be_refused(opening: Opening) -> None:
     async with opening(memory=Memory(spend=Spend(row(0, "p/free", 0, 1200)))) as console:
-        await console.page.get_by_role("link", name="Spend").click()
+        await console.go("Spend")
         main = console.page.get_by_role("main")
         await expect(main.locator("figcaption")).to_contain_text("total 1,200 tokens")
         await main.get_by_role("combobox", name="Of").select_option("tenant")

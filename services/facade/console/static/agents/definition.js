@@ -6,12 +6,12 @@ export const FIELDS = {
   name: { label: "Name", path: ["name"] },
   description: { label: "Description", path: ["description"], hint: "one sentence" },
   mode: { label: "Mode", path: ["mode"], options: ["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM", "REMOTE"] },
-  providerKey: { label: "Provider", path: ["modelConfig", "providerKey"] },
-  model: { label: "Model", path: ["modelConfig", "model"] },
+  providerKey: { label: "Provider", path: ["modelConfig", "providerKey"], isOffered: true },
+  model: { label: "Model", path: ["modelConfig", "model"], isOffered: true },
   prompt: { label: "System prompt", isLong: true },
-  tools: { label: "Tools", path: ["toolConfig", "backends"], isList: true, hint: "comma-separated" },
-  subagents: { label: "Sub-agents", path: ["subagents"], isList: true, hint: "comma-separated" },
-  skills: { label: "Skills", path: ["skills"], isList: true, hint: "comma-separated" },
+  tools: { label: "Tools", path: ["toolConfig", "backends"], isList: true },
+  subagents: { label: "Sub-agents", path: ["subagents"], isList: true },
+  skills: { label: "Skills", path: ["skills"], isList: true },
 };
 
 const SECTIONS = { ONESHOT: "plain", REACT: "react", CUSTOM: "custom" };

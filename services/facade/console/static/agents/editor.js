@@ -7,6 +7,7 @@ import { createField } from "../elements/page.js";
 import * as api from "../server/api.js";
 import { FIELDS, findField, findPath, formatDefinition, parseDefinition, readField, writeField } from "./definition.js";
 import { createDiff } from "./line_diff.js";
+import { Picker } from "./picker.js";
 import { Scratch } from "./scratch.js";
 
 const CHECK_MS = 400;
@@ -53,6 +54,7 @@ export class Editor {
       this.scratch.element,
     );
     this.#showForm();
+    this.#loadChoices();
     this.#check();
   }
 
@@ -67,22 +69,50 @@ export class Editor {
   }
 
   #createForm() {
-    const fields = Object.entries(FIELDS).map(([id, { label, hint, options, isLong }]) => {
-      const oninput = () => this.#handleField(id);
-      if (options) {
-        const listed = ["", ...options].map((value) => createElement("option", { value }, value || "choose"));
-        this.#inputs[id] = createElement("select", { oninput }, ...listed);
-      } else {
-        const attributes = isLong ? { rows: 8 } : { type: "text", autocomplete: "off" };
-        this.#inputs[id] = createElement(isLong ? "textarea" : "input", { oninput, ...attributes });
-      }
+    const fields = Object.entries(FIELDS).map(([id, field]) => {
       this.#notes[id] = createElement("small", { class: "problem", id: `problem-of-${id}` });
-      this.#inputs[id].setAttribute("aria-describedby", `problem-of-${id}`);
-      return createElement("div", {}, createField(label, this.#inputs[id], hint), this.#notes[id]);
+      return createElement("div", {}, this.#createInput(id, field), this.#notes[id]);
     });
     this.plain = createElement("p", { class: "about", hidden: true }, "The form requires valid JSON: fix the text first.");
     const onsubmit = (event) => event.preventDefault();
     return createElement("form", { class: "form", "aria-label": "Form", onsubmit }, this.plain, ...fields);
+  }
+
+  #createInput(id, { label, hint, options, isLong, isList, isOffered }) {
+    const oninput = () => this.#handleField(id);
+    const attributes = { oninput, "aria-describedby": `problem-of-${id}` };
+    if (isList) {
+      this.#inputs[id] = new Picker(label, oninput, `problem-of-${id}`);
+      return this.#inputs[id].element;
+    }
+    if (options) {
+      const listed = ["", ...options].map((value) => createElement("option", { value }, value || "choose"));
+      this.#inputs[id] = createElement("select", attributes, ...listed);
+    } else if (isLong) this.#inputs[id] = createElement("textarea", { ...attributes, rows: 8 });
+    else this.#inputs[id] = createElement("input", { ...attributes, type: "text", autocomplete: "off", list: isOffered ? `offer-of-${id}` : null });
+    const offer = isOffered ? createElement("datalist", { id: `offer-of-${id}` }) : null;
+    return createElement("div", {}, createField(label, this.#inputs[id], hint), offer);
+  }
+
+  /** Offer the tools, skills, agents and models that there are, each list once it has come. */
+  #loadChoices() {
+    const offer = (id, path, choose) =>
+      api.getData(path).then(
+        (items) => this.#inputs[id].offer((items ?? []).map(choose)),
+        () => {}, // names can be written into the text
+      );
+    offer("tools", "/api/tools", ({ name, description }) => [name, description]);
+    offer("skills", "/api/skills", ({ name, description }) => [name, description]);
+    offer("subagents", "/api/agents", ({ key, name }) => [key, name]);
+    api.getData("/api/operator/providers").then(
+      (providers) => {
+        const fill = (id, values) =>
+          this.element.querySelector(`#offer-of-${id}`).replaceChildren(...values.map((value) => createElement("option", { value })));
+        fill("providerKey", providers.map(({ providerKey }) => providerKey));
+        fill("model", providers.flatMap(({ models = [] }) => models.map(({ model }) => model)));
+      },
+      () => {}, // only operators see them
+    );
   }
 
   #handleText() {
@@ -127,18 +157,25 @@ export class Editor {
   #showProblems(problems) {
     const definition = parseDefinition(this.text.value) ?? {};
     for (const note of Object.values(this.#notes)) note.textContent = "";
-    for (const input of Object.values(this.#inputs)) input.removeAttribute("aria-invalid");
+    for (const id of Object.keys(this.#inputs)) this.#setInvalid(id, false);
     for (const { field = "", rule, isWarning } of problems) {
       const id = findField(field, definition);
       if (!id) continue;
       this.#notes[id].textContent = [this.#notes[id].textContent, rule].filter(Boolean).join("; ");
-      if (!isWarning) this.#inputs[id].setAttribute("aria-invalid", "true");
+      if (!isWarning) this.#setInvalid(id, true);
     }
     const items = problems.map(({ field, rule, isWarning }) =>
       createElement("li", {}, createElement("strong", {}, field || "text"), `: ${rule}`, isWarning ? " (a warning)" : ""),
     );
     this.found.replaceChildren(...(items.length ? items : [createElement("li", {}, "No problems found.")]));
     this.publish.disabled = problems.some(({ isWarning }) => !isWarning);
+  }
+
+  #setInvalid(id, isInvalid) {
+    const input = this.#inputs[id];
+    if (input instanceof Picker) input.setInvalid(isInvalid);
+    else if (isInvalid) input.setAttribute("aria-invalid", "true");
+    else input.removeAttribute("aria-invalid");
   }
 
   async #publish() {

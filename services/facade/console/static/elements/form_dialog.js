@@ -3,10 +3,10 @@
 import { createButton, createElement } from "./dom.js";
 
 /**
- * Open a dialog with `fields` in a form, behind what stands `above`. `save()` stores them, and what it throws is shown
- * in the dialog; `leave` and `submit` are the words of its buttons.
+ * Open a dialog with `fields` in a form, after what is `above`. `save()` stores them, and what it throws is shown in the
+ * dialog; `onSaved()` runs once it is closed. `leave` and `submit` are the words of its buttons.
  */
-export function openForm({ id, title, above = [], fields, leave, submit, save }) {
+export function openForm({ id, title, above = [], fields, leave, submit, isDanger, save, onSaved }) {
   const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
   const onsubmit = async (event) => {
     event.preventDefault();
@@ -14,6 +14,7 @@ export function openForm({ id, title, above = [], fields, leave, submit, save })
     try {
       await save();
       dialog.close();
+      onSaved?.();
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
@@ -23,14 +24,14 @@ export function openForm({ id, title, above = [], fields, leave, submit, save })
     "div",
     { class: "actions" },
     createButton(leave, () => dialog.close()),
-    createElement("button", { type: "submit", class: "primary" }, submit),
+    createElement("button", { type: "submit", class: isDanger ? "danger" : "primary" }, submit),
   );
   const dialog = createElement(
     "dialog",
     { "aria-labelledby": id },
     createElement("h2", { id }, title),
     ...above,
-    createElement("form", { onsubmit }, ...fields, problem, actions),
+    createElement("form", { onsubmit }, ...fields, createElement("footer", { class: "foot" }, problem, actions)),
   );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -20,10 +20,18 @@ export const formatCompaction = ({ preTokens, postTokens, filesIncluded = [] }) 
   `${formatCount(preTokens, "token")} → ${formatCount(postTokens, "token")} (${percentFormat.format(postTokens / preTokens)})` +
   (filesIncluded.length ? ` · files kept: ${filesIncluded.join(", ")}` : "");
 export const formatTime = (ms) => timeFormat.format(ms);
-/** Format a day and time, with the year where it is another one. */
-export const formatDate = (ms) =>
-  (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
+/** Format a day and time, with the year where it is another one; those of another place have its time zone. */
+export function formatDate(ms, timeZone) {
+  if (!timeZone) return (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
+  const parts = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
+  return new Intl.DateTimeFormat(undefined, { ...parts, timeZone, timeZoneName: "short" }).format(ms);
+}
 export const formatSeconds = (ms) => `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+
+export const formatMs = (ms) => (ms < 1000 ? `${integerFormat.format(Math.round(ms))} ms` : formatSeconds(ms));
+const NANO_PER_USD = 1_000_000_000;
+/** Format billionths of a US dollar; small amounts keep four digits. */
+export const formatUsd = (nanoUsd) => `$${(nanoUsd / NANO_PER_USD).toFixed(nanoUsd && nanoUsd < NANO_PER_USD ? 4 : 2)}`;
 
 /** Format how long ago something began, in its largest unit. */
 export function formatAge(ms) {

@@ -72,7 +72,7 @@ export class RunEnd {
 
   #showActions() {
     const { run } = this;
-    const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
+    const items = [createButton("Trace", () => run.trace.openDialog(), { class: "quiet" })];
     if (run.runId && !run.actions.isRecorded) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
       if (run.actions.isOwnChat()) items.push(...this.#createOwnerActions());

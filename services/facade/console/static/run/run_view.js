@@ -15,7 +15,7 @@ import { LINE_BUILDERS } from "./event_lines.js";
 import { PlanView } from "./plan_view.js";
 import { RunEnd } from "./run_end.js";
 import { AnswerView, ReasoningView } from "./text_view.js";
-import { Timeline } from "./timeline.js";
+import { Trace } from "./trace.js";
 import { ToolView } from "./tool_view.js";
 import { showViewport } from "../people/viewport.js";
 import * as api from "../server/api.js";
@@ -40,7 +40,7 @@ export class RunView {
   /** `actions` has what a reader may do with the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
-    this.timeline = new Timeline();
+    this.trace = new Trace((id) => this.#fold.getBlock(id), () => this.#loadMessages());
     this.question = createElement("div", { class: "question" });
     this.flow = createElement("div", { class: "flow" });
     this.end = new RunEnd(this);
@@ -59,7 +59,7 @@ export class RunView {
   }
 
   apply(event) {
-    this.timeline.addEvent(event);
+    this.trace.addEvent(event);
     this.#fold.apply(event);
     this.#handleEvent(event);
     if (event.type in LINE_BUILDERS && !isClaim(event)) this.#addLine(event);
@@ -85,6 +85,11 @@ export class RunView {
     if (!this.isOthers) return;
     speaker.textContent = by;
     speaker.className = "speaker";
+  }
+
+  /** Load the messages of the run's log, which have the usage of each turn; a recording has none. */
+  #loadMessages() {
+    return this.actions.isRecorded ? Promise.resolve([]) : api.getRawMessages(this.#fold.chatId, this.runId);
   }
 
   #handleEvent(event) {

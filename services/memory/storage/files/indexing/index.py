@@ -26,7 +26,7 @@ from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDat
 from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.sqlite import database_errors
-from services.memory.storage.gates.query import GateQuery, GrantQuery
+from services.memory.storage.gates.query import GateQuery, GrantQuery, read_gate_chats
 from services.memory.storage.gates.rows import GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
 from services.memory.storage.index_progress import IndexProgress
@@ -264,7 +264,11 @@ class Index:
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
         self.backlog.check_since(since, "which chats have had gates")
-        return await self.query_file(lambda database: database.gates.list_chats(tenant, since))
+
+        async def read(after: str) -> list[tuple[str, int]]:
+            return await self.query_file(lambda database: database.gates.list_chats(tenant, after))
+
+        return await read_gate_chats(read, since)
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         await self._keys.open_tenant(query.tenant)

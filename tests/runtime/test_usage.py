@@ -1,0 +1,23 @@
+"""Sums of money are those that people would write down."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.v1 import common_pb2
+from services.llm_gateway.providers.provider_file import Price
+from services.runtime.usage import sum_usages
+
+
+@pytest.mark.parametrize("costs", [(0.0001, 0.0002), (0.1, 0.2), (0.7, 0.1, 0.1), (1e-9,) * 7])
+def test_a_sum_of_costs_has_no_more_digits_than_they_have(costs: tuple[float, ...]) -> None:
+    total = sum_usages(common_pb2.Usage(cost_usd=cost) for cost in costs)
+    assert total is not None
+    assert str(total.cost_usd) == str(round(sum(costs), 9))
+    assert len(str(total.cost_usd)) <= 7
+
+
+@pytest.mark.parametrize(("tokens", "cached", "cost"), [(3, 0, 3e-07), (1000, 700, 5.1e-05)])
+def test_the_cost_of_a_call_is_in_billionths(tokens: int, cached: int, cost: float) -> None:
+    price = Price.model_validate({"inputPerMTok": 0.1, "outputPerMTok": 0.7, "cachedInputPerMTok": 0.03})
+    assert price.count_dollars(common_pb2.Usage(input_tokens=tokens, cached_tokens=cached)) == cost
