@@ -41,10 +41,6 @@ class CallStream(Protocol):
         """Send a message; False if `wait_until_drained` is due."""
         ...
 
-    def send_last(self, message: bytes) -> None:
-        """Send a message and end our side."""
-        ...
-
     def end_local(self) -> None:
         """End our side after the messages sent."""
         ...
