@@ -230,7 +230,8 @@ class LocalServerConnection:
         # The answer is complete, whatever else the client sends.
         del self._streams[stream.id]
         stream.is_ended, stream.is_local_open = True, False
-        stream.wake_reader()
+        if message is None:  # otherwise the handler has read its request
+            stream.wake_reader()
         headers = None if initial is None else to_headers(initial)
         known = OK
         if status.code is not grpc.StatusCode.OK or status.details or status.trailing:

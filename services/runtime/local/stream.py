@@ -141,5 +141,7 @@ class LocalStream(Inbox):
     def close(self) -> None:
         self.is_local_open = False
         self.is_ended = True
-        self._wake_sender()
-        self.wake_reader()
+        if self._room is not None:
+            self._wake_sender()
+        if self._waiting is not None:
+            self.wake_reader()

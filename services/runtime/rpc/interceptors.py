@@ -177,7 +177,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             return
         who = await admit(details.method, metadata, call.auth_context(), call.is_foreign_user, note_service)
         identity.adopt_identity(who)
-        call.note_admitted()
+        if not call.is_admitted:
+            call.note_admitted()
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
