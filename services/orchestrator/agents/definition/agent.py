@@ -304,7 +304,7 @@ class Definition(Part):
         """Set what `source` returns; only the parser calls this."""
         self._source = source
 
-    @cached_property
+    @property
     def tenant(self) -> str:
         """The agent's tenant; empty for an agent of the operator's files, which all tenants share."""
         return self._tenant
@@ -312,7 +312,6 @@ class Definition(Part):
     def take_tenant(self, tenant: str) -> Definition:
         """Set what `tenant` returns; only readers of the store call this."""
         self._tenant = tenant
-        self.__dict__.pop("tenant", None)
         return self
 
     @cached_property
