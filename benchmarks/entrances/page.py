@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from benchmarks.counts.budgets import describe_budgets
 from benchmarks.entrances.measuring import SETTLE_S
 from benchmarks.grid import Grid
 
@@ -13,6 +14,19 @@ HEAD = """\
 The cost and latency of runs and deltas at each entrance of the suite, compared with peers in the same session, all on
 one machine. `python -m trials bench entrances --write` writes this page in about {minutes:.0f} minutes; it omits no
 measured way.
+"""
+
+COUNTS = """\
+## Counts
+
+What a short run, a delta, a REACT run of three steps and an attach cost in the suite's process, the same on every
+machine (`python -m benchmarks.counts --write`; a test holds each figure). Calls are those of the main thread,
+"functions" are different ones that run at least once, and a dash means not counted. The provider sends each delta when
+the reader has the one before, so every delta is read and written alone.
+
+<!-- generated: counts -->
+{counts}
+<!-- end -->
 """
 
 LEFT = """\
@@ -87,4 +101,5 @@ def write_page(
     notices = f"## Notices\n\n{said}\n" if said else ""
     method = METHOD.format(rounds=rounds, window=window_s, warm=SETTLE_S)
     machine = f"## Machine\n\n| | |\n| :-- | :-- |\n{facts}"
-    return f"{HEAD.format(minutes=minutes)}\n{tables}\n{notices}{LEFT}\n{method}\n{machine}"
+    counts = COUNTS.format(counts=f"\n{describe_budgets()}\n")
+    return f"{HEAD.format(minutes=minutes)}{counts}\n{tables}\n{notices}{LEFT}\n{method}\n{machine}"

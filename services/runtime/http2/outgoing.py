@@ -45,7 +45,7 @@ class FrameWriter:
             self._loop.call_soon(self.flush_all)
         elif len(self._pieces) > limits.OUT_PIECES_MAX:
             # This shows whether the socket accepts them; if not, later data waits with its stream.
-            self._hand_over()
+            self.flush_all(is_last=False)
 
     def write_h2(self) -> None:
         if said := self.h2.data_to_send():
@@ -57,11 +57,9 @@ class FrameWriter:
             self._unsent_control_bytes += len(said)
         self.write(said)
 
-    def flush_all(self) -> None:
-        self._is_flushing = False
-        self._hand_over()
-
-    def _hand_over(self) -> None:
+    def flush_all(self, *, is_last: bool = True) -> None:
+        """Write everything; with `is_last`, the next piece begins another wake-up's output."""
+        self._is_flushing = self._is_flushing and not is_last
         pieces = self._pieces
         if pieces and self._transport is not None:
             self._pieces = []
