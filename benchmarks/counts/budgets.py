@@ -92,5 +92,18 @@ def describe_budgets() -> str:
     return grid.written().partition("\n\n")[2].rstrip("\n")
 
 
+def describe_parts() -> str:
+    """Return the Python calls by folder of the suite's functions as a table in Markdown."""
+    sums: dict[str, list[int]] = {}
+    for name, calls in json.loads(FILE.read_text())["functions"].items():
+        first, second, *_ = name.split("/")
+        part = f"{first}/{second}" if first == "services" else first
+        sums[part] = [*map(sum, zip(sums.get(part, [0] * len(LISTED)), calls, strict=True))]
+    grid = Grid("", ("<part", *(f"{what}, {entrance}" for what, entrance in LISTED)))
+    for part, calls in sorted(sums.items(), key=lambda item: -item[1][0]):
+        grid.rows.append((f"`{part}`", *(f"{count:,}" for count in calls)))
+    return grid.written().partition("\n\n")[2].rstrip("\n")
+
+
 def _show_figure(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"

@@ -52,6 +52,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "flow": flows.describe_flow,
     "sizes": sizes.list_sizes,
     "counts": budgets.describe_budgets,
+    "count-parts": budgets.describe_parts,
 }
 """The function that fills a region, by region name; the region's other words are its arguments."""
 
