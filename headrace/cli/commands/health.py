@@ -20,17 +20,17 @@ from headrace.v1 import tools_pb2
 def health() -> None:
     """Show whether each service is ready.
 
-    A service is ready if the services it depends on are ready. Tools that cannot be used are named, as far as the
+    A service is ready if the services it depends on are ready. Names the tools that cannot be used, as far as the
     credential may list them. Exit codes: 0 all are ready, 1 at least one is not.
     """
     readiness, unusable = make_request(_examine)
     if is_json_wanted():
         print_json(readiness)
     else:
-        states = {name: "ready" if is_ready else "not ready" for name, is_ready in readiness.items()}
+        rows = [(name, "ready" if is_ready else "not ready") for name, is_ready in readiness.items()]
+        print_table(("service", "state"), rows)
         if unusable:
-            states["tools"] += f", except {', '.join(unusable)}: `headrace tools` says why"
-        print_table(("service", "state"), [*states.items()])
+            click.echo(f"cannot be used: {', '.join(unusable)}; `headrace tools` says why")
     sys.exit(COMPLETED if readiness and all(readiness.values()) else FAILED)
 
 
