@@ -12,7 +12,11 @@ from headrace.cli.facade.options import CONNECTION, make_connection_options
 
 SECTIONS = {
     "Start": (
-        *("commands.init", "commands.up", "operating.check", "operating.doctor", "commands.health"),
+        "commands.init",
+        "commands.up",
+        "operating.check",
+        "operating.doctor",
+        "commands.health",
         "commands.simulate",
     ),
     "Ask": tuple(f"commands.{name}" for name in ("ask", "chat", "chats", "follow", "context", "facts")),
