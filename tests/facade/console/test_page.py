@@ -43,7 +43,7 @@ async def test_a_new_user_asks_a_sample_of_an_agent_that_has_some(opening: Openi
         page = console.page
         await expect(page.locator("#agent")).to_have_value("assistant")
         await expect(page.locator("#welcome")).to_contain_text("Knows the weather")
-        await expect(page.locator("#simulated")).to_contain_text("simulated")
+        await expect(page.locator("#simulated")).to_contain_text("Simulated model")
         await console.page.get_by_role("button", name="Rain?").click()
         await expect(page.locator(".answer")).to_have_text("No")
         assert (await script.first(agent_pb2.QueryRequest)).message == "Rain?"
@@ -148,7 +148,7 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await expect(panel.locator("[data-kind] th")).to_have_text(
             ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
         )
-        await expect(panel.locator("[data-kind=tools] td").first).to_have_text("2,600 tokens (8%) in 7")
+        await expect(panel.locator("[data-kind=tools] td").first).to_have_text("2,600 tokens (8%) · 7 items")
         widths = await panel.locator(".stack span").evaluate_all("parts => parts.map(({ style }) => style.width)")
         assert widths[1] == "8.125%"
         await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
