@@ -1,4 +1,4 @@
-"""The page around the runs: chats, files, the timeline, the keyboard, colours, screen readers."""
+"""The page around the runs: chats, files, the trace, the keyboard, colours, screen readers."""
 
 from __future__ import annotations
 
@@ -229,14 +229,19 @@ async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
 
 
 @pytest.mark.nightly
-async def test_the_timeline_has_every_event_with_its_time(opening: Opening) -> None:
-    async with opening(Story().content("a", "b", "c").complete()) as console:
+async def test_the_trace_has_each_turn_and_call_with_its_time(opening: Opening) -> None:
+    story = Story().reasoning("hm").call("c1", "look", "{}").result("c1", "x").content("a", "b").complete()
+    async with opening(story, bypass_csp=True) as console:
         await console.ask()
-        await console.page.get_by_role("button", name="Timeline").click()
-        rows = console.page.locator("dialog tbody tr")
-        await expect(rows.locator("td:nth-child(3)")).to_have_text(["1", "2", "3", "4–6", "7", "8"])
-        await expect(rows.nth(3)).to_contain_text("content.delta × 3, 3 characters in 0.1 s")
-        await expect(rows.nth(3).locator("td:nth-child(2)")).to_have_text("0.1 s")
+        await console.page.get_by_role("button", name="Trace").click()
+        rows = console.page.get_by_role("dialog").get_by_role("treeitem")
+        await expect(rows.locator("> .span .name")).to_have_text(
+            ["Run helper", "Model Turn 1", "Tool look", "Model Turn 2"]
+        )
+        await expect(rows.nth(2).locator(".time")).to_have_text("40 ms")
+        await rows.nth(2).locator(".span").click()
+        await expect(rows.nth(2).get_by_role("group", name="Result")).to_have_text("x")
+        await console.check_accessibility()
         await console.page.keyboard.press("Escape")
         await expect(console.page.locator("dialog")).to_have_count(0)
 
@@ -302,7 +307,7 @@ async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Openi
     story.add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="X", message="note"))
     story.call("t_1", "order", "{}", start={"tool_type": "frontend", "viewport_key": "order"})
     story.call("c1", "_bash_", '{"command": "ls"}').ask_approval().call("c2", "x", "{}").result("c2", "no", ok=False)
-    story.content("# Head\n\n[link](https://x.org)\n\n| a |\n|---|\n| b |\n\n```\ncode\n```\n\n> quote").wait(
+    story.content('# Head\n\n[link](https://x.org)\n\n| a |\n|---|\n| b |\n\n```py\nx = 1  # "y"\n```\n\n> quote').wait(
         asyncio.Event()
     )
     # axe is injected, which the page's own policy would rightly refuse.
