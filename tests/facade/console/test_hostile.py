@@ -62,7 +62,7 @@ async def test_no_text_becomes_markup(opening: Opening) -> None:
         assert links == ["https://evil.example/p.png"]
         names = "[...document.querySelectorAll('*')].flatMap((element) => element.getAttributeNames())"
         assert not [name for name in await console.page.evaluate(names) if name.startswith("on")]
-        await console.page.get_by_role("button", name="Timeline").click()
+        await console.page.get_by_role("button", name="Trace").click()
         assert await console.page.locator("dialog :is(img, script, svg:not(.icon))").count() == 0
         assert await console.page.evaluate("window.hit") is None
 

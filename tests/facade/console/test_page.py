@@ -228,22 +228,51 @@ async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
         assert console.suite.memory.state_version == 5
 
 
-@pytest.mark.nightly
-async def test_the_trace_has_each_turn_and_call_with_its_time(opening: Opening) -> None:
-    story = Story().reasoning("hm").call("c1", "look", "{}").result("c1", "x").content("a", "b").complete()
-    async with opening(story, bypass_csp=True) as console:
-        await console.ask()
+async def test_a_run_is_a_tree_of_turns_and_calls_with_times_tokens_and_cost(opening: Opening) -> None:
+    story = (
+        Story()
+        .reasoning("Ask both.")
+        .call("c1", "weather", '{"city": "Paris"}')
+        .result("c1", "no <b>answer</b>", ok=False)
+    )
+    story.add(subagent_start=agent_pb2.SubagentStart(subagent_id="s-1", parent_id=RUN, agent_key="scout", goal="Look"))
+    story.call("c2", "web_search", "{}", subagent_id="s-1").result("c2", "mild", subagent_id="s-1")
+    story.add(subagent_end=agent_pb2.SubagentEnd(subagent_id="s-1", ok=True)).content("Mild.", number=2).complete()
+    usage = {"inputTokens": 1200, "outputTokens": 34, "costUsd": 0.0015}
+    message = {"role": "assistant", "_msgId": "m_1", "_reasoningId": f"{RUN}_r_1", "_usage": usage}
+    # axe is injected, which the page's own policy would rightly refuse.
+    async with opening(
+        memory=Memory(events=story.events, raw=[message]), place=f"#chat={CHAT}", bypass_csp=True
+    ) as console:
         await console.page.get_by_role("button", name="Trace").click()
-        rows = console.page.get_by_role("dialog").get_by_role("treeitem")
-        await expect(rows.locator("> .span .name")).to_have_text(
-            ["Run helper", "Model Turn 1", "Tool look", "Model Turn 2"]
-        )
-        await expect(rows.nth(2).locator(".time")).to_have_text("40 ms")
+        dialog = console.page.get_by_role("dialog", name="Trace of helper")
+        rows = dialog.get_by_role("treeitem")
+        levels = [
+            (await row.get_attribute("aria-level"), await row.locator(".name").first.inner_text())
+            for row in await rows.all()
+        ]
+        assert levels == [
+            ("1", "Run helper"),
+            ("2", "Model Turn 1"),
+            ("2", "Tool weather"),
+            ("2", "Sub-agent scout"),
+            ("3", "Model Turn 2"),
+            ("3", "Tool web_search"),
+            ("2", "Model Turn 3"),
+        ]
+        await expect(rows.nth(1)).to_contain_text("1,200 → 34 tokens · $0.0015")
+        await expect(rows.nth(2)).to_contain_text("failed")
         await rows.nth(2).locator(".span").click()
-        await expect(rows.nth(2).get_by_role("group", name="Result")).to_have_text("x")
+        await expect(rows.nth(2).get_by_role("group", name="Arguments")).to_contain_text('"city": "Paris"')
+        await expect(rows.nth(2).get_by_role("group", name="Result")).to_have_text("no <b>answer</b>")
+        await rows.first.focus()
+        await console.page.keyboard.press("ArrowDown")
+        await expect(rows.nth(1)).to_be_focused()
+        await console.page.keyboard.press("Enter")
+        await expect(rows.nth(1).get_by_role("group", name="Reasoning")).to_have_text("Ask both.")
         await console.check_accessibility()
         await console.page.keyboard.press("Escape")
-        await expect(console.page.locator("dialog")).to_have_count(0)
+        await expect(dialog).to_have_count(0)
 
 
 async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> None:

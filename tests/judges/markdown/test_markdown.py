@@ -101,6 +101,7 @@ def test_a_text_in_pieces_is_drawn_as_the_whole(count: int) -> None:
         ("marked.js", "marked/lib/marked.esm.js", ""),
         ("highlight.js", "@highlightjs/cdn-assets/es/highlight.min.js", ""),
         ("temml.js", "temml/dist/temml.min.js", "\nexport default temml;"),
+        ("uplot.js", "uplot/dist/uPlot.iife.min.js", "\nexport default uPlot;"),
     ],
 )
 def test_the_libraries_are_as_published(file: str, published: str, added: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -364,6 +365,8 @@ class Memory(ScriptedMemory):
     """Chats in two pages, and one chat's history."""
 
     events: list[agent_pb2.AgentDelta] = field(default_factory=list[agent_pb2.AgentDelta])
+    raw: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Messages of the log, as they are stored."""
     cursor: str = "0.1"
     """Of the last of these events."""
     chats: dict[str, str] = field(default_factory=lambda: {CHAT: "水车 怎么"})
@@ -420,7 +423,10 @@ class Memory(ScriptedMemory):
             )
         if request.chat_id not in self.chats:
             raise NotFound("the chat does not exist", chatId=request.chat_id)
-        return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events, cursor=self.cursor)
+        raw = json.dumps(self.raw) if request.include_raw_messages else None
+        return memory_pb2.GetChatResponse(
+            chat_id=request.chat_id, events=self.events, cursor=self.cursor, raw_messages=raw
+        )
 
     async def UpdateChat(self, request: memory_pb2.UpdateChatRequest, context: Any) -> memory_pb2.UpdateChatResponse:
         if self.refusal is not None:
