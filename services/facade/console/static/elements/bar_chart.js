@@ -25,6 +25,7 @@ export function createBarChart(label, bars, format) {
     for (const { series, value } of parts) values[series] += value;
     return values;
   });
+  const isWhole = sums.every((values) => values.every((value) => Number.isInteger(value) && value < 1000));
   const used = [...new Array(SERIES).keys()].filter((series) => sums.some((values) => values[series]));
   let chart = null;
 
@@ -59,7 +60,7 @@ export function createBarChart(label, bars, format) {
       scales: { x: { time: false, range: (_, low, high) => [low - 0.6, high + 0.6] }, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
       axes: [
         { ...axis, grid: { show: false }, space: 90, incrs: [1, 2, 5, 7, 14, 30, 61], values: (_, at) => at.map((index) => bars[index]?.label ?? "") },
-        { ...axis, size: 70, values: (_, at) => at.map(format) },
+        { ...axis, size: 70, incrs: isWhole ? [1, 2, 5, 10, 20, 50, 100] : undefined, values: (_, at) => at.map(format) },
       ],
       series: [{}, ...colours.map((fill) => ({ fill, width: 0, paths, points: { show: false } }))],
       hooks: { setCursor: [showTip] },

@@ -81,7 +81,7 @@ const LIMITS = {
     const sorted = [...items].sort((one, other) => Number(other.isFull ?? false) - Number(one.isFull ?? false));
     return { items: sorted.map((limit, index) => ({ ...limit, id: `${limit.name}:${index}` })), answer };
   },
-  describe: ({ missing } = {}) => missing?.length && `No answer from: ${missing.join(", ")}.`,
+  describe: ({ answer: { missing } }) => missing?.length && `No answer from: ${missing.join(", ")}.`,
   columns: [
     ["Limit", ({ name, subject }) => createPair(spell(name), subject), "name"],
     ["State", ({ isFull, opensAt }) => (isFull ? createElement("span", {}, createMark("full", "bad"), opensAt ? createElement("small", {}, `until ${formatDate(opensAt)}`) : "") : createMark("free", "good")), "isFull"],
