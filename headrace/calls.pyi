@@ -518,8 +518,8 @@ class Calls:
     ) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-        Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The
-        first line repeats the request; the last one, `end`, has the number of steps, and a file without it is
+        Changes nothing. Each message is one line of a hash-chained file; docs/guides/gate-exports.md describes it.
+        The first line repeats the request; the last one, `end`, has the number of steps, and a file without it is
         incomplete. For a chat, its owner may export it, and callers with the scope `operate` any chat of the
         tenant. Without a chat, all chats of the tenant that are not deleted are exported, which requires the scope
         `operate`. The export says who did what to which call, and nothing from the conversation; with_content,
