@@ -18,7 +18,7 @@ export const createState = (state) => createMark(WORDS[state] ?? state, KINDS[st
 /** Write the name of a field or a word of the contract in words. */
 export const spell = (name) => name.replaceAll("_", " ").replace(/([a-z])([A-Z])/g, (_, end, start) => `${end} ${start.toLowerCase()}`);
 
-/** Create a text with a smaller one below it. */
+/** Create a text, or an element, with a smaller text below it. */
 export const createPair = (text, small) =>
   createElement("span", {}, text, ...(small ? [createElement("small", {}, small)] : []));
 

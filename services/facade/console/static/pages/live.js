@@ -63,7 +63,7 @@ const makeList = (agentKey, caller) => {
     notice: createActivity(),
     columns: [
       ["Run", ({ agentKey: key, user }) => createPair(key, user), "agentKey"],
-      ["State", ({ state, reason }) => createElement("span", {}, createState(state), reason ? createElement("small", {}, reason) : ""), "state"],
+      ["State", ({ state, reason }) => createPair(createState(state), reason), "state"],
       ["Began", ({ beganAt }) => `${formatAge(beganAt)} ago`, "beganAt"],
       ["Calls", ({ modelCalls = 0 }) => modelCalls, "modelCalls"],
       ["Tokens", ({ inputTokens = 0, outputTokens = 0 }) => inputTokens + outputTokens, "tokens"],
@@ -100,8 +100,8 @@ function createActivity() {
       if (part) part.value += 1;
       else parts.push({ series: Math.max(SERIES.indexOf(state), 0), name: state, value: 1 });
     }
-    const figure = () => createElement("figure", {}, createBarChart("Runs by when they began", bars, String), createElement("figcaption", {}, "The listed runs by when they began"));
-    chart = items.length ? figure() : null;
+    const parts = [createBarChart("Runs by when they began", bars, String), createElement("figcaption", {}, "The listed runs by when they began")];
+    chart = items.length ? createElement("figure", {}, ...parts) : null;
     return chart;
   };
 }
