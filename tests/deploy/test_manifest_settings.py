@@ -21,7 +21,7 @@ pytestmark = needs_go
 
 CONFIG = yaml.safe_load((CHART / "values.yaml").read_text())["config"]
 
-VALUES_OF = {name: name for name in CONFIGS} | {"llm-gateway": "llmGateway"}
+VALUES_OF = {"llm-gateway": "llmGateway"}
 
 
 def ours(container: Manifest) -> dict[str, str]:
@@ -50,23 +50,28 @@ def test_no_variable_is_given_twice(variant: str) -> None:
 
 
 def test_every_setting_of_compose_can_be_set() -> None:
-    settings = {name: [*list_settings(name), "OPENAI_API_KEY"] for name in CONFIGS}
+    """Variables for how long a pod drains follow from `drainSeconds`."""
+    settings = {name: [*list_settings(name), "OPENAI_API_KEY"] for name in CONFIGS} | {
+        "gateway": list_gateway_settings()
+    }
     values = {
-        VALUES_OF[service]: {
-            "drainSeconds": 77,
-            "env": [{"name": name, "value": f"{name} set"} for name in names if name != "HEADRACE_DRAIN_S"],
+        VALUES_OF.get(container, container): {
+            "env": [{"name": name, "value": f"{name} set"} for name in names if not name.endswith("_DRAIN_S")],
         }
-        for service, names in settings.items()
+        | ({"enabled": True} if container == "gateway" else {"drainSeconds": 77})
+        for container, names in settings.items()
     }
     rendered = {
-        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]["spec"]["containers"][0]
+        container["name"]: container["env"]
         for item in render_chart(yaml.safe_dump(values))
         if item["kind"] in ("Deployment", "StatefulSet")
+        for container in item["spec"]["template"]["spec"]["containers"]
     }
-    for service, names in settings.items():
-        given = [(item["name"], item.get("value")) for item in rendered[service]["env"] if item["name"] in names]
-        expected = {name: f"{name} set" for name in names} | {"HEADRACE_DRAIN_S": "77"}
-        assert sorted(given) == sorted(expected.items())
+    assert rendered.keys() == settings.keys()
+    for container, names in settings.items():
+        given = [(item["name"], item.get("value")) for item in rendered[container] if item["name"] in names]
+        expected = [(name, "77" if name.endswith("_DRAIN_S") else f"{name} set") for name in names]
+        assert sorted(given) == sorted(expected)
 
 
 def test_a_services_own_variables_are_added_to_those_of_all_pods() -> None:
