@@ -44,10 +44,14 @@ clean: ## Remove what was made; .data stays
 # --- environments
 
 $(VENV)/run: constraints.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP) -c packaging/requirements.txt uv
-	$(INSTALL) --python $(BIN)/python -c constraints.txt -e .
-	$(BIN)/python -m compileall -q headrace services
+	@echo "1/4 creating the environment $(VENV) (some 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/4 installing uv, which installs the rest (some 5 s)"
+	@$(BIN)/$(PIP) -c packaging/requirements.txt uv
+	@echo "3/4 installing $$(grep -c == packaging/hashes/suite.txt) packages (some 15 s)"
+	@$(INSTALL) --python $(BIN)/python -c constraints.txt -e .
+	@echo "4/4 compiling (some 5 s)"
+	@$(BIN)/python -m compileall -q -j 0 headrace services
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run
@@ -100,7 +104,7 @@ else
 endif
 ifneq ($(HASHES),)
 	$(COMPILE) pyproject.toml >build/suite.txt && mv build/suite.txt $(HASHES)
-	for extra in cloud data; do \
+	for extra in cloud data documents; do \
 		$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra $$extra \
 			pyproject.toml >build/$$extra.txt && mv build/$$extra.txt $(HASHES) || exit; done
 	printf 'buf-bin\nsetuptools\n' | $(COMPILE) - >build/build.txt && mv build/build.txt $(HASHES)

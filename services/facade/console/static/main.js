@@ -32,7 +32,13 @@ new ChatSearch(byId("search"), byId("hits"), {
   onChange: (isSearching) => chatList.setShown(!isSearching),
   onProblem: showProblem,
 });
-const agentPicker = new AgentPicker(byId("agent"), byId("about"));
+const agentPicker = new AgentPicker({
+  select: byId("agent"),
+  about: byId("about"),
+  welcome: byId("welcome"),
+  simulated: byId("simulated"),
+  ask: (question) => sendMessage(question).catch(showProblem),
+});
 const conversation = new Conversation(byId("runs"), {
   onChange: updatePage,
   onProblem: showProblem,

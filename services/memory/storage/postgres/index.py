@@ -14,7 +14,7 @@ from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch, TextRow
-from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+from services.memory.storage.index_rows import UNCHANGED, ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 _TITLE = "coalesce(nullif(title, ''), name)"
 """The title of a chat; services of version 7 still write chats without one."""
 
-_CHAT = (
-    f"SELECT chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false,"
-    " tenant, user_name, shared_with, participants FROM chats"
+_COLUMNS = (
+    f"chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name,"
+    " shared_with, participants"
 )
+
+_CHAT = f"SELECT {_COLUMNS} FROM chats"
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, greatest(generation, lease_generation), last_seq, owner, expires_at,
@@ -58,11 +60,7 @@ ORDER BY started_at, run_id
 """
 """Skips parked runs that are not due."""
 
-_UNCHANGED = """
-SELECT chat_id FROM chats WHERE updated_at < $1
-AND NOT EXISTS (SELECT FROM runs WHERE runs.chat = chats.id AND NOT is_ended) ORDER BY updated_at
-"""
-
+_UNCHANGED = UNCHANGED.format(columns=_COLUMNS, is_of_chat="runs.chat = chats.id")
 
 _CHAT_OF_RUN = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHERE run_id = $1"
 
@@ -162,13 +160,15 @@ class PostgresIndex:
         return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
 
     async def list_chats(self) -> list[str]:
-        return await self._list_ids("SELECT chat_id FROM chats ORDER BY chat_id")
+        rows = await self._database.run(
+            lambda connection: connection.fetch("SELECT chat_id FROM chats ORDER BY chat_id")
+        )
+        return [row[0] for row in rows]
 
-    async def list_unchanged_since(self, updated_at: int) -> list[str]:
-        return await self._list_ids(_UNCHANGED, updated_at)
-
-    async def _list_ids(self, query: str, *values: object) -> list[str]:
-        return [row[0] for row in await self._database.run(lambda connection: connection.fetch(query, *values))]
+    async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        values = (updated_at, *(after or (0, "")))
+        rows = await self._database.run(lambda connection: connection.fetch(_UNCHANGED, *values))
+        return [ChatEntry(*row) for row in rows]
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         if not self._keys.is_on:

@@ -85,6 +85,19 @@ async def test_a_pages_code_is_loaded_when_it_is_opened(opening: Opening) -> Non
         assert {"pages/spend.js", "styles/pages.css", "styles/spend.css"} <= {*loaded}
 
 
+FIRST_BYTES_MAX = 200_000
+"""All that the first chat page loads, over the wire."""
+
+
+async def test_the_first_page_is_light(opening: Opening) -> None:
+    sizes = "performance.getEntriesByType('resource').map(({ name, transferSize }) => [name, transferSize])"
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        await expect(console.page.locator(".run")).to_have_count(2)
+        loaded = await console.page.evaluate(sizes)
+    assert sum(size for _, size in loaded) < FIRST_BYTES_MAX
+    assert [name for name, _ in loaded if re.search(r"vendor/(?!marked)", name)] == []
+
+
 @pytest.mark.nightly
 async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: Opening) -> None:
     async with opening() as console:

@@ -11,12 +11,11 @@ from benchmarks.postgresql import Server
 from headrace.v1 import common_pb2
 from services.memory.storage.postgres.migrations import list_versions, migrate_tables
 from services.runtime.auth.identity import acting_as
-from tests.memory.storage.postgres.test_migrations import make_tables, until_waits
 from tests.support.memory.budgets import ADA, begin, claim
 from tests.support.memory.serving import memory_in
 from tests.support.memory.spend import charge, said, total
 from tests.support.memory.writing import Memory, run_line
-from tests.support.postgresql import connected
+from tests.support.postgresql import connected, make_tables, until_waits
 
 SUMS = next(version for version, statements in list_versions().items() if "TABLE spend_sums" in statements)
 

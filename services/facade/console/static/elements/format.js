@@ -12,6 +12,8 @@ const dateFormat = new Intl.DateTimeFormat(undefined, {
 
 const longDateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+const monthFormat = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });
+
 const UNITS = ["B", "KiB", "MiB", "GiB"];
 
 export const formatCount = (number, word) => `${integerFormat.format(number)} ${word}${number === 1 ? "" : "s"}`;
@@ -25,6 +27,13 @@ export function formatDate(ms, timeZone) {
   if (!timeZone) return (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
   const parts = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
   return new Intl.DateTimeFormat(undefined, { ...parts, timeZone, timeZoneName: "short" }).format(ms);
+}
+/** Format a day for a heading over what happened on it, or near it. */
+export function formatDay(ms) {
+  const days = (new Date().setHours(0, 0, 0, 0) - new Date(ms).setHours(0, 0, 0, 0)) / 86_400_000;
+  if (days < 0.5) return "Today";
+  if (days < 1.5) return "Yesterday";
+  return days < 7.5 ? "Last 7 days" : monthFormat.format(ms);
 }
 export const formatSeconds = (ms) => `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
 

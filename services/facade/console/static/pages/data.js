@@ -34,15 +34,7 @@ const HOLDS = {
     },
   ],
   actions: [
-    {
-      label: "Release",
-      rpc: "DataService.ReleaseHold",
-      inRow: true,
-      confirm: (hold) => ({
-        title: `Release the hold on ${nameSubject(hold)}?`,
-        text: "Its data can then be deleted and erased, unless another hold covers it.",
-      }),
-    },
+    { label: "Release", rpc: "DataService.ReleaseHold", inRow: true, confirm: true },
   ],
 };
 

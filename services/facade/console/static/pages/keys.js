@@ -14,9 +14,6 @@ const FIELDS = ["name", "user", "kind", "scopes", "roles", "expiresAt", "runsMax
 
 const isOver = ({ state }) => state === "revoked" || state === "expired";
 
-const showText = ({ key, secret }, { showSecret }) =>
-  secret && showSecret(`The key ${key.name} of ${key.user}. It is shown only once.`, { [`Key ${key.name}`]: secret });
-
 const LIST = {
   key: "keyId",
   noun: "key",
@@ -27,23 +24,14 @@ const LIST = {
   empty: "No keys. Create one for each program and person, so that each can be limited and revoked on its own.",
   properties: { scopes: { items: { type: "string", enum: Object.keys(SCOPES) }, labels: SCOPES } },
   creates: [
-    { label: "New key", rpc: "KeyService.CreateKey", fields: FIELDS, values: { kind: "person", scopes: ["ask", "answer"] }, done: showText },
+    { label: "New key", rpc: "KeyService.CreateKey", fields: FIELDS, values: { kind: "person", scopes: ["ask", "answer"] } },
   ],
   actions: [
     { label: "Edit", inRow: true, when: (key) => !isOver(key), edit: { rpc: "KeyService.UpdateKey", fields: FIELDS } },
-    { label: "Confirm", rpc: "KeyService.ConfirmKey", when: ({ state }) => state === "unconfirmed", inRow: true, done: showText },
+    { label: "Confirm", rpc: "KeyService.ConfirmKey", when: ({ state }) => state === "unconfirmed", inRow: true },
     { label: "Disable", id: "able", rpc: "KeyService.UpdateKey", body: { disabled: true }, when: ({ state }) => state === "active" },
     { label: "Enable", id: "able", rpc: "KeyService.UpdateKey", body: { disabled: false }, when: ({ state }) => state === "disabled" },
-    {
-      label: "Revoke",
-      rpc: "KeyService.RevokeKey",
-      inRow: true,
-      when: (key) => !isOver(key),
-      confirm: ({ name, user }) => ({
-        title: `Revoke “${name}”?`,
-        text: `Calls of ${user} with this key will be refused, and its open streams end. This cannot be undone.`,
-      }),
-    },
+    { label: "Revoke", rpc: "KeyService.RevokeKey", inRow: true, when: (key) => !isOver(key), confirm: true },
   ],
 };
 

@@ -28,11 +28,8 @@ const ENDS = { cancelling: "stopping", ended: "already ended", not_found: "not f
 
 const isLive = ({ state }) => state === "running" || state === "waiting";
 const name = ({ agentKey, user }) => `${agentKey}, ${user}`;
-const confirmStop = (count) => ({
-  title: `Stop ${formatCount(count, "run")}?`,
-  text: "Users will see that their runs were stopped. The output so far is kept.",
-  label: "Stop",
-});
+const STOPPING = "Users will see that their runs were stopped. The output so far is kept.";
+const confirmStop = (count) => ({ title: `Stop ${formatCount(count, "run")}?`, text: STOPPING, label: "Stop" });
 
 const makeList = (agentKey, caller) => {
   let outcome = "";
@@ -74,7 +71,7 @@ const makeList = (agentKey, caller) => {
     bulk: { label: "Stop selected", when: isLive, confirm: confirmStop, act: stop },
     actions: [
       { label: "Trace", inRow: true, done: openTrace },
-      { label: "Stop", inRow: true, when: isLive, confirm: () => confirmStop(1), done: ({ runId }) => stop([runId]) },
+      { label: "Stop", inRow: true, when: isLive, confirm: STOPPING, done: ({ runId }) => stop([runId]) },
     ],
     details: ({ user, chatId }) => ({
       element: user === caller ? createElement("a", { href: formatHash({ chatId }) }, "Open the chat") : null,

@@ -5,7 +5,7 @@
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatCount } from "../elements/format.js";
-import { openForm } from "../elements/form_dialog.js";
+import { openForm } from "../elements/dialog.js";
 import { createFacts, createRow, createTable, replaceItems } from "../elements/page.js";
 import { createFields } from "../people/fields.js";
 import { callRpc, listRpc } from "../server/contract.js";
@@ -207,11 +207,20 @@ export class ResourceList {
     const run = () =>
       this.context.attempt(async () => {
         const answer = action.rpc && (await callRpc(action.rpc, { [key]: item[key], ...action.body }));
-        await action.done?.(answer ?? item, this.context);
+        await this.#finish(action, answer ?? item);
       });
     if (!action.confirm) return run();
     const attributes = { class: action.isSafe ? "primary" : "danger" };
-    return openConfirmation({ ...action.confirm(item), label: action.label, attributes, act: run });
+    const asked = { title: `${action.label}: “${this.#name(item)}”?`, text: action.confirm, label: action.label };
+    return openConfirmation({ ...asked, ...(action.confirm === true && { text: this.rpcs[action.rpc].about }), attributes, act: run });
+  }
+
+  /** Do what is left after a creation or an action; a secret in its answer is shown, this once. */
+  async #finish(act, answer) {
+    if (act.done) return act.done(answer, this.context);
+    const { secret, ...others } = answer ?? {};
+    const [made] = Object.values(others);
+    if (secret) this.context.showSecret(`The secret of ${made.name} is shown only once.`, { [`Secret of ${made.name}`]: secret });
   }
 
   #createTools() {
@@ -260,7 +269,7 @@ export class ResourceList {
         const values = { ...create.body?.(), ...read(), ...own.read() };
         answer = create.act ? await create.act(values) : await callRpc(create.rpc, values);
       },
-      onSaved: () => this.context.attempt(() => create.done?.(answer, this.context)),
+      onSaved: () => this.context.attempt(() => this.#finish(create, answer)),
     });
   }
 

@@ -19,13 +19,11 @@ const PROPERTIES = {
   catchUp: { title: "After an outage, start the last missed run", description: undefined },
 };
 
-const makeSecret = async ({ scheduleId }, context) => {
-  const { schedule, secret } = await callRpc("ScheduleService.RotateScheduleSecret", { scheduleId });
+const showSecret = ({ schedule: { scheduleId, name }, secret }, context) =>
   context.showSecret("Sign posts to this address with the secret. It is shown only once.", {
-    [`Address of ${schedule.name}`]: new URL(`/hooks/${scheduleId}`, location.href).href,
-    [`Secret of ${schedule.name}`]: secret,
+    [`Address of ${name}`]: new URL(`/hooks/${scheduleId}`, location.href).href,
+    [`Secret of ${name}`]: secret,
   });
-};
 
 const makeList = (agentKey) => ({
   key: "scheduleId",
@@ -51,7 +49,8 @@ const makeList = (agentKey) => ({
       values: { overlap: "skip" },
       own: createWhenFields,
       ownAt: 3,
-      done: (schedule, context) => schedule.onWebhook && makeSecret(schedule, context),
+      done: async ({ scheduleId, onWebhook }, context) =>
+        onWebhook && showSecret(await callRpc("ScheduleService.RotateScheduleSecret", { scheduleId }), context),
     },
   ],
   actions: [
@@ -59,21 +58,8 @@ const makeList = (agentKey) => ({
     { label: "Pause", id: "pause", rpc: "ScheduleService.UpdateSchedule", body: { paused: true }, when: ({ paused }) => !paused, inRow: true },
     { label: "Resume", id: "pause", rpc: "ScheduleService.UpdateSchedule", body: { paused: false }, when: ({ paused }) => paused, inRow: true },
     { label: "Edit", edit: { rpc: "ScheduleService.UpdateSchedule", load: "ScheduleService.GetSchedule", fields: FIELDS, own: createWhenFields, ownAt: 3 } },
-    {
-      label: "New secret",
-      when: ({ onWebhook }) => onWebhook,
-      isSafe: true,
-      confirm: ({ name }) => ({ title: `Rotate the secret of “${name}”?`, text: "The current secret is accepted for one more day." }),
-      done: makeSecret,
-    },
-    {
-      label: "Delete",
-      rpc: "ScheduleService.DeleteSchedule",
-      confirm: ({ name }) => ({
-        title: `Delete “${name}”?`,
-        text: "It starts no more runs. Its current runs continue, and their chats are kept.",
-      }),
-    },
+    { label: "New secret", rpc: "ScheduleService.RotateScheduleSecret", when: ({ onWebhook }) => onWebhook, isSafe: true, confirm: true, done: showSecret },
+    { label: "Delete", rpc: "ScheduleService.DeleteSchedule", confirm: true },
   ],
   details: createResults,
 });

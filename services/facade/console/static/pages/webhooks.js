@@ -13,11 +13,6 @@ const FIELDS = ["url", "name", "types", "agentKeys"];
 
 const shorten = (type) => type.replace("headrace.", "");
 
-const showSecret = ({ webhook, secret }, context) => {
-  const about = `The secret of ${webhook.name} signs its requests. It is shown only once.`;
-  if (secret) context.showSecret(about, { [`Secret of ${webhook.name}`]: secret });
-};
-
 const makeList = (agentKeys) => ({
   key: "webhookId",
   noun: "webhook",
@@ -32,30 +27,14 @@ const makeList = (agentKeys) => ({
   hidden: ["webhookId", "url", "full"],
   empty: "No webhooks. Create one to send this tenant's events to another system.",
   properties: { agentKeys },
-  creates: [{ label: "New webhook", rpc: "WebhookService.CreateWebhook", fields: FIELDS, done: showSecret }],
+  creates: [{ label: "New webhook", rpc: "WebhookService.CreateWebhook", fields: FIELDS }],
   actions: [
     { label: "Pause", id: "pause", rpc: "WebhookService.UpdateWebhook", body: { paused: true }, when: ({ paused }) => !paused, inRow: true },
     { label: "Resume", id: "pause", rpc: "WebhookService.UpdateWebhook", body: { paused: false }, when: ({ paused }) => paused, inRow: true },
     { label: "Edit", edit: { rpc: "WebhookService.UpdateWebhook", fields: FIELDS }, inRow: true },
     { label: "Send ping", rpc: "WebhookService.PingWebhook" },
-    {
-      label: "New secret",
-      rpc: "WebhookService.RotateSecret",
-      isSafe: true,
-      confirm: ({ name }) => ({
-        title: `Rotate the secret of “${name}”?`,
-        text: "The current secret also signs for one more day; any older one no longer does.",
-      }),
-      done: showSecret,
-    },
-    {
-      label: "Delete",
-      rpc: "WebhookService.DeleteWebhook",
-      confirm: ({ name }) => ({
-        title: `Delete “${name}”?`,
-        text: "Its deliveries are deleted too; waiting ones will not be delivered.",
-      }),
-    },
+    { label: "New secret", rpc: "WebhookService.RotateSecret", isSafe: true, confirm: true },
+    { label: "Delete", rpc: "WebhookService.DeleteWebhook", confirm: true },
   ],
   details: createDeliveries,
 });

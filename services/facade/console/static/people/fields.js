@@ -34,9 +34,16 @@ function createField(name, property, preset, required) {
   const isShort = isText && (!(property.maxLength > 256) || property.format === "uri");
   const input = createElement(isShort ? "input" : "textarea", { ...attributes, maxlength: property.maxLength });
   if (property.format === "uri") input.type = "url";
+  const examples = isShort && property.examples?.length && createExamples(input, name, property.examples);
   if (preset !== undefined) input.value = isText ? preset : formatJson(preset);
   const value = () => (input.value === "" ? undefined : isText ? input.value : parseField(label, input.value));
-  return { name, value, element: createLabel(label, property, input) };
+  return { name, value, element: createLabel(label, property, input, examples || null) };
+}
+
+/** Offer values that a field may have, along with others. */
+function createExamples(input, name, examples) {
+  input.setAttribute("list", `examples-of-${name}`);
+  return createElement("datalist", { id: `examples-of-${name}` }, ...examples.map((value) => createElement("option", { value })));
 }
 
 function createNumberField(name, label, property, preset, attributes) {
@@ -93,7 +100,7 @@ function createListField(name, label, property, preset) {
     return chosen.length ? chosen : undefined;
   };
   const legend = createElement("legend", {}, label);
-  return { name, value, element: createElement("fieldset", { class: "checks" }, legend, createHint(property), ...checks) };
+  return { name, value, element: createElement("fieldset", { class: "checks", name }, legend, createHint(property), createElement("div", {}, ...checks)) };
 }
 
 function createWordsField(name, label, property, preset, attributes) {
@@ -115,4 +122,4 @@ function createCheckField(name, label, property, preset) {
 
 const createHint = ({ description }) => (description ? createElement("small", {}, showText(description)) : null);
 
-const createLabel = (label, property, input) => createElement("label", {}, label, createHint(property), input);
+const createLabel = (label, property, ...inputs) => createElement("label", {}, label, createHint(property), ...inputs);

@@ -7,7 +7,8 @@ import { ApprovalView } from "../people/approval_view.js";
 import { Claim } from "../people/claim.js";
 import { createAskForm } from "../people/ask_view.js";
 import { createCredentialForm } from "../people/credential_view.js";
-import { createElement } from "../elements/dom.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { createIcon } from "../elements/icon.js";
 import { Fold, TERMINAL, getBlockId, getKind } from "../client/fold.js";
 import { scheduleForFrame } from "../elements/redraw.js";
 import { Scopes } from "./scopes.js";
@@ -16,6 +17,7 @@ import { PlanView } from "./plan_view.js";
 import { RunEnd } from "./run_end.js";
 import { AnswerView, ReasoningView } from "./text_view.js";
 import { Trace } from "./trace.js";
+import { StatusLine } from "./status_line.js";
 import { ToolView } from "./tool_view.js";
 import { showViewport } from "../people/viewport.js";
 import * as api from "../server/api.js";
@@ -43,15 +45,22 @@ export class RunView {
     this.trace = new Trace((id) => this.#fold.getBlock(id), () => this.#loadMessages());
     this.question = createElement("div", { class: "question" });
     this.flow = createElement("div", { class: "flow" });
+    this.status = new StatusLine();
     this.end = new RunEnd(this);
     this.element = createElement(
       "article",
       { class: "run", "aria-label": "Run" },
       this.question,
       this.flow,
+      this.status.element,
       this.end.element,
     );
     this.scopes = new Scopes(this.flow);
+  }
+
+  /** What the run has answered, as Markdown. */
+  get answer() {
+    return this.#fold.answer;
   }
 
   get isOver() {
@@ -62,6 +71,7 @@ export class RunView {
     this.trace.addEvent(event);
     this.#fold.apply(event);
     this.#handleEvent(event);
+    if (this.isLive) this.status.apply(event);
     if (event.type in LINE_BUILDERS && !isClaim(event)) this.#addLine(event);
     if (!TERMINAL.has(event.type)) return;
     this.end.showOutcome(event);
@@ -76,6 +86,17 @@ export class RunView {
     const speaker = createElement("h2", { class: "hidden" }, "You");
     this.question.replaceChildren(speaker, createElement("p", {}, message), list);
     if (by) this.#nameSpeaker(speaker, by);
+  }
+
+  /** Let the question be asked in other words. */
+  offerEditing() {
+    const edit = createButton("", () => this.actions.goBack(this), {
+      class: "quiet",
+      "aria-label": "Edit question",
+      title: "Edit the question and ask again",
+    });
+    edit.append(createIcon("edit"));
+    this.question.append(edit);
   }
 
   /** Show who has asked, where that is another than the user. */

@@ -1,6 +1,7 @@
 // Keeps when each turn and call of a run began and ended, and shows them as a tree of bars with tokens and cost.
 
-import { createButton, createElement } from "../elements/dom.js";
+import { createActions, openDialog } from "../elements/dialog.js";
+import { createElement } from "../elements/dom.js";
 import { formatCount, formatMs, formatTime } from "../elements/format.js";
 import { shortenLine, showText } from "../elements/shown_text.js";
 import { getBlockId, getKind, TERMINAL } from "../client/fold.js";
@@ -49,12 +50,8 @@ export class Trace {
   openDialog() {
     const body = createElement("div", { class: "spans", role: "tree", "aria-label": "Turns and calls", onkeydown: moveFocus });
     const note = createElement("p", { class: "about" });
-    const close = createButton("Close", () => dialog.close(), { class: "primary" });
-    const title = createElement("h2", { id: "trace-title" }, `Trace of ${showText(this.#root.title)}`);
-    const dialog = createElement("dialog", { class: "trace", "aria-labelledby": "trace-title" }, createElement("header", {}, title, close), note, body);
-    dialog.addEventListener("close", () => dialog.remove());
-    document.body.append(dialog);
-    dialog.showModal();
+    const title = `Trace of ${showText(this.#root.title)}`;
+    const dialog = openDialog({ id: "trace-title", title, className: "trace" }, (opened) => [note, body, createActions(opened, "Close")]);
     this.#draw(body, note);
     this.#addUsage().then((isNew) => isNew && dialog.open && this.#draw(body, note));
   }

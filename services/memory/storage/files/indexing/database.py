@@ -25,7 +25,7 @@ from services.memory.storage.files.indexing.spend import (
     SpendTable,
     make_triggers,
 )
-from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
+from services.memory.storage.index_rows import UNCHANGED, ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX, Lease
 from services.memory.storage.paging import Page
 from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
@@ -249,13 +249,9 @@ class IndexDatabase:
     def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
         return self._grants.measure_uses(reservation)
 
-    def list_unchanged_since(self, updated_at: int) -> list[str]:
-        rows = self._db.execute(
-            "SELECT chat_id FROM chats WHERE updated_at < ? AND chat_id NOT IN"
-            " (SELECT chat_id FROM runs WHERE NOT is_ended) ORDER BY updated_at",
-            (updated_at,),
-        )
-        return [row[0] for row in rows]
+    def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        rows = self._db.execute(_UNCHANGED, (updated_at, *(after or (0, ""))))
+        return list(map(_make_entry, rows))
 
     def get_generation_floor(self) -> int:
         """Return the number above which new leases' generations start.
@@ -408,6 +404,8 @@ _CHAT = (
     "chat_id, name, title, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user,"
     " shared_with, participants"
 )
+_UNCHANGED = UNCHANGED.replace("$", "?").format(columns=_CHAT, is_of_chat="runs.chat_id = chats.chat_id")
+
 _columns = attrgetter(*_CHAT.split(", "))
 _run_columns = attrgetter(
     *("agent_key", "started_at", "generation", "last_seq", "is_ended", "state", "reason", "updated_at", "model_calls"),
