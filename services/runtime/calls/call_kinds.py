@@ -17,6 +17,10 @@ log = structlog.get_logger()
 
 class _OneRequest(Call):
     is_repeatable = True
+    request: bytes
+
+    def get_request(self) -> bytes:
+        return self.request
 
 
 class _OneAnswer(Call):

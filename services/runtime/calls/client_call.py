@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -31,8 +32,6 @@ class Method:
 class Call(grpc.aio.Call):
     is_repeatable = False
     """Whether the whole request is kept and has not been repeated yet."""
-    request: bytes | None = None
-    """The request's only message; None if messages follow."""
 
     def __init__(
         self,
@@ -57,13 +56,16 @@ class Call(grpc.aio.Call):
         self.on_message: Callable[[bytes], None] | None = None
         """Receives each message at once, if set."""
         self._callbacks: list[Callable[[Any], None]] = []
-        self._end_waiters: list[asyncio.Future[None]] = []
         self._deadline = None if timeout_s is None else Deadline(timeout_s, self._abandon_call, LATE)
 
     # Callbacks of the connection.
 
+    def get_request(self) -> bytes | None:
+        """Return the request's only message; None if messages follow."""
+        return None
+
     def connect(self, connection: ClientEnd, stream: CallStream) -> None:
-        """Take the stream; the connection sends `request` if there is one."""
+        """Take the stream; the connection sends the request if `get_request` has one."""
         self._connection, self.stream = connection, stream
         stream.take = self.on_message
         if self._open_waiter is not None:
@@ -119,8 +121,7 @@ class Call(grpc.aio.Call):
         if (stream := self.stream) is not None and not stream.is_ended:
             stream.is_ended = True
             stream.wake_reader()
-        waiters, self._end_waiters = self._end_waiters, []
-        for waiter in (self._open_waiter, self._headers_waiter, *waiters):
+        for waiter in (self._open_waiter, self._headers_waiter):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
         callbacks, self._callbacks = self._callbacks, []  # the waiter is released
@@ -192,10 +193,7 @@ class Call(grpc.aio.Call):
     def make_end_waiter(self) -> asyncio.Future[None]:
         """Return a future of the caller's own that is done when the call is over."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.status is None:
-            self._end_waiters.append(over)
-        else:
-            over.set_result(None)
+        self.add_done_callback(partial(_wake_waiter, over))
         return over
 
     def raise_status(self) -> None:
@@ -218,6 +216,6 @@ class Call(grpc.aio.Call):
         return deserialize(message) if deserialize is not None else message
 
 
-def _wake_waiter(waiter: asyncio.Future[None] | None) -> None:
+def _wake_waiter(waiter: asyncio.Future[None] | None, _: object = None) -> None:
     if waiter is not None and not waiter.done():
         waiter.set_result(None)

@@ -50,7 +50,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """Whether anything has been sent to the client."""
         self.sent = 0
         """Messages sent."""
-        self.is_admitted = False
         self._turn_messages = 0
         """Messages written since the handler last waited."""
         self._task: asyncio.Task[None] | None = None
@@ -159,7 +158,6 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     def note_admitted(self) -> None:
         """Record that the call is permitted, or that a service has proved itself: the peer is no stranger."""
-        self.is_admitted = True
         self._connection.note_admitted()
         self._stream.lift_bound()
 

@@ -91,8 +91,8 @@ class ClientConnection(Connection):
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
         call.connect(self, stream)
-        if call.request is not None:
-            stream.send_last(call.request)
+        if (request := call.get_request()) is not None:
+            stream.send_last(request)
 
     def _encode_head(self, path: str) -> bytes:
         self._heads[path] = encode_block(

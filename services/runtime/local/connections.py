@@ -64,8 +64,9 @@ class LocalClientConnection:
         self._next_id += 1
         self._streams[stream.id], self._calls[stream.id] = stream, call
         call.connect(self, stream)
-        self._link.send(self._server.receive_call, stream.id, call.method.path, headers, call.request)
-        if call.request is not None:
+        request = call.get_request()
+        self._link.send(self._server.receive_call, stream.id, call.method.path, headers, request)
+        if request is not None:
             stream.is_local_open = False
 
     def drop_stream(self, stream_id: int) -> None:

@@ -177,7 +177,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             return
         who = await admit(details.method, metadata, call.auth_context(), call.is_foreign_user, note_service)
         identity.adopt_identity(who)
-        if not call.is_admitted:
+        if not _is_service.get():  # of a service, it is noted already
             call.note_admitted()
 
 

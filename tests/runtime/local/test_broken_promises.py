@@ -1,4 +1,4 @@
-"""Each promise of a call, broken on purpose in memory, is missed by the cases of tests/runtime/http2."""
+"""Each promise of a call in memory, broken on purpose, is missed by its case; tests/runtime/http2 has all cases."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from services.runtime.calls.metadata import TIMEOUT
+from services.runtime.http2.limits import WINDOW_BYTES
 from services.runtime.local.network import NETWORK, LocalNetwork
 from services.runtime.local.stream import DirectLink
-from tests.runtime.http2 import test_calls_cancelled, test_streams, test_streams_slow
-from tests.support.http2.ends import connecting
+from tests.support.http2.ends import SILENCE_S, connecting, handlers
+from tests.support.timing import until_still, within
 
+HEARD_S = 1.0
+PIECE = b"x" * 1000
 CASE_S = 5.0
 """After which a case that waits for what was broken counts as failed."""
 
@@ -79,31 +82,76 @@ class BrokenNetwork(LocalNetwork):
         return BrokenLink(DirectLink(context), self._change)
 
 
-CASES: dict[str, tuple[Break, Callable[[], Awaitable[None]]]] = {
-    "cancel": (
-        lose_cancellation,
-        lambda: test_calls_cancelled.test_a_unary_caller_that_leaves_ends_the_handler("local", "local", by_task=True),
-    ),
-    "deadline": (lose_deadline, lambda: test_calls_cancelled.test_a_handler_knows_the_deadline("local", "local")),
-    "order": (swap_messages, lambda: test_streams.test_every_byte_of_every_stream_arrives("local", "local", 200)),
-    "back-pressure": (
-        credit_at_once,
-        lambda: test_streams_slow.test_what_waits_for_a_reader_that_does_not_read_is_bounded("local"),
-    ),
+async def end_a_handler_whose_caller_leaves() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def unary(request: bytes, context: Any) -> bytes:
+        began.set()
+        try:
+            await asyncio.sleep(SILENCE_S)
+        finally:
+            ended.set()
+        return b""
+
+    async with connecting("local", "local", handlers(unary=unary)) as caller:
+        call = caller.unary(b"")
+        await began.wait()
+        call.cancel()
+        async with within(HEARD_S):
+            await ended.wait()
+
+
+async def tell_a_handler_its_deadline() -> None:
+    async def unary(request: bytes, context: Any) -> bytes:
+        return repr(context.time_remaining()).encode()
+
+    async with connecting("local", "local", handlers(unary=unary)) as caller:
+        assert 50 < float(await caller.unary(b"", timeout=60)) < 61
+
+
+async def keep_the_order_of_messages() -> None:
+    sent = [b"%d" % number for number in range(20)]
+
+    async def stream(request: bytes, context: Any) -> Any:
+        for message in sent:
+            yield message
+
+    async with connecting("local", "local", handlers(stream=stream)) as caller:
+        assert [message async for message in caller.stream(b"")] == sent
+
+
+async def bound_what_waits_for_a_reader() -> None:
+    sent = 0
+
+    async def stream(request: bytes, context: Any) -> None:
+        nonlocal sent
+        while True:
+            await context.write(PIECE)
+            sent += 1
+
+    async with connecting("local", "local", handlers(stream=stream)) as caller:
+        call = caller.stream(b"")
+        await call.read()
+        assert await until_still(lambda: sent) * len(PIECE) <= WINDOW_BYTES + 2 * len(PIECE)
+
+
+PROMISES: dict[str, tuple[Break, Callable[[], Awaitable[None]]]] = {
+    "cancel": (lose_cancellation, end_a_handler_whose_caller_leaves),
+    "deadline": (lose_deadline, tell_a_handler_its_deadline),
+    "order": (swap_messages, keep_the_order_of_messages),
+    "back-pressure": (credit_at_once, bound_what_waits_for_a_reader),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_a_broken_promise_fails_its_case(name: str) -> None:
-    change, case = CASES[name]
-    for network, is_whole in ((BrokenNetwork(keep), True), (BrokenNetwork(change), False)):
-        NETWORK.set(network)
-        if is_whole:
+@pytest.mark.parametrize("name", PROMISES)
+async def test_a_broken_promise_is_missed(name: str) -> None:
+    change, case = PROMISES[name]
+    NETWORK.set(BrokenNetwork(keep))
+    await case()
+    NETWORK.set(BrokenNetwork(change))
+    with pytest.raises((AssertionError, TimeoutError, ValueError)):
+        async with asyncio.timeout(CASE_S):
             await case()
-            continue
-        with pytest.raises((AssertionError, ExceptionGroup, TimeoutError, ValueError)):
-            async with asyncio.timeout(CASE_S):
-                await case()
 
 
 class Shared(bytes):
