@@ -167,7 +167,7 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         assert re.split("  +", hit) == [CHAT, "水车 怎么 转", "mill wheel chats 0"]
         assert await run("chats", "show", CHAT, url=facade.url) == (0, b"> hi\nit works\n", b"")
         code, out, _ = await run("health", url=facade.url)
-        assert (code, out.split()) == (0, b"orchestrator ready memory ready tools ready".split())
+        assert (code, out.split()) == (0, b"service state orchestrator ready memory ready tools ready".split())
 
 
 async def test_chat_goes_on_in_its_chat_and_survives_a_refusal(tmp_path: Path) -> None:
