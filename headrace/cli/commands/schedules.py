@@ -59,11 +59,7 @@ add_command(
     hidden="page_size",
 )
 add_command(
-    schedules,
-    "show",
-    "ScheduleService/GetSchedule",
-    Show(_show_schedule),
-    about="Show a schedule and its latest runs.",
+    schedules, "show", "ScheduleService/GetSchedule", Show(_show_schedule), about="Show a schedule and its latest runs."
 )
 
 
