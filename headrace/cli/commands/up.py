@@ -33,7 +33,7 @@ REPLICAS_MAX = 64
     default="examples",
     show_default=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="agents/, tools/, providers.json …",
+    help="Folder with agents/, tools/, providers.json and so on.",
 )
 @click.option(
     "--data-dir",

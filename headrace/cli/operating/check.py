@@ -13,10 +13,11 @@ import click
 @click.argument("config_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--secrets", is_flag=True, help="Also tell secrets of providers and MCP servers that are not set here.")
 def check(config_dir: Path, secrets: bool) -> None:
-    """Check a configuration folder: agents, providers, tools, skills, rules.
+    """Check the files of a configuration folder.
 
-    Prints each problem as file, field and rule, and exits with 1 if there is one. No service is started and nothing is
-    sent. Names of models, tools, skills and agents are looked up where CONFIG_DIR has both agents/ and providers.json.
+    Reads agents, providers, tools, skills and rules. Prints each problem as file, field and rule, and exits with 1 if
+    there is one. No service is started and nothing is sent. Names of models, tools, skills and agents are looked up
+    where CONFIG_DIR has both agents/ and providers.json.
     """
     command = [sys.executable, "-m", "services.config_check", str(config_dir), *(["--secrets"] if secrets else [])]
     sys.exit(subprocess.run(command, check=False).returncode)

@@ -16,7 +16,7 @@ from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
 from headrace.v1 import operator_pb2
 
-STATES = ("live", *(state for state in State if state != State.QUEUED))
+STATES = ("live", *(state.value for state in State if state != State.QUEUED))
 
 
 def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
