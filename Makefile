@@ -9,7 +9,6 @@ PIP := pip install --quiet --disable-pip-version-check
 # Installs in seconds what takes pip minutes.
 UV := packaging/uv
 INSTALL := $(UV) pip install --quiet
-HAS_GO := $(shell command -v go)
 HAS_NPM := $(shell command -v npm)
 
 help: ## Print this
@@ -45,10 +44,14 @@ clean: ## Remove what was made; .data stays
 # --- environments
 
 $(VENV)/run: constraints.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/$(PIP) -c packaging/requirements.txt uv
-	$(INSTALL) --python $(BIN)/python -c constraints.txt -e .
-	$(BIN)/python -m compileall -q headrace services
+	@echo "1/4 creating the environment $(VENV) (some 5 s)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/4 installing uv, which installs the rest (some 5 s)"
+	@$(BIN)/$(PIP) -c packaging/requirements.txt uv
+	@echo "3/4 installing $$(grep -c == packaging/hashes/suite.txt) packages (some 15 s)"
+	@$(INSTALL) --python $(BIN)/python -c constraints.txt -e .
+	@echo "4/4 compiling (some 5 s)"
+	@$(BIN)/python -m compileall -q -j 0 headrace services
 	@touch $@
 
 $(VENV)/dev: $(VENV)/run
@@ -76,7 +79,6 @@ build/image.binpb: $(PROTOS) $(PROTO_VENV)/done
 	$(PROTO_RUN) --include_imports --include_source_info --descriptor_set_out=$@ $(PROTOS)
 
 OPENAPI := build/openapi.json
-RULES := deploy/kubernetes/components/prometheus-operator/rules.yaml
 # What of the client for browsers the console loads is committed as it is built: Python alone serves it.
 CONSOLE_CLIENT := services/facade/console/static/client
 CONSOLE_FILES := errors fold json pauses reading run_stream sse transport watches
@@ -94,14 +96,6 @@ gen: $(VENV)/dev build/image.binpb ## Write all that is generated (HASHES=: with
 	$(PROTO_VENV)/bin/python protos/comments build/image.binpb headrace/v1/comments.json
 	$(BIN)/python packaging/client/make_stubs.py
 	$(BIN)/python -m docs.generate
-	printf 'apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: headrace, namespace: headrace}\nspec:\n' >$(RULES)
-	sed -n '/^groups:/,$$ s/^./  &/p' deploy/observability/alerts.yaml >>$(RULES)
-ifdef HAS_GO
-	cd tests/deploy/kustomize && go tool kustomize build $(CURDIR)/deploy/kubernetes/overlays/prod >$(CURDIR)/build/prod.yaml
-	$(BIN)/python deploy/helm/make_chart.py deploy/helm/headrace <build/prod.yaml
-else
-	@echo "NOTICE: Go is not installed: the Helm chart is NOT written"
-endif
 ifdef HAS_NPM
 	@$(MAKE) --no-print-directory $(CLIENTS)/headrace/done
 	cp $(CONSOLE_FILES:%=$(CLIENTS)/headrace/package/dist/%.js) $(CONSOLE_CLIENT)
@@ -110,7 +104,7 @@ else
 endif
 ifneq ($(HASHES),)
 	$(COMPILE) pyproject.toml >build/suite.txt && mv build/suite.txt $(HASHES)
-	for extra in cloud data; do \
+	for extra in cloud data documents; do \
 		$(COMPILE) $$(sed -n 's/^\([A-Za-z0-9._-]*\)==.*/--no-emit-package \1/p' $(HASHES)/suite.txt) --extra $$extra \
 			pyproject.toml >build/$$extra.txt && mv build/$$extra.txt $(HASHES) || exit; done
 	printf 'buf-bin\nsetuptools\n' | $(COMPILE) - >build/build.txt && mv build/build.txt $(HASHES)

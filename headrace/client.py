@@ -166,7 +166,7 @@ class Client(Calls):
     async def _send(self, rpc: Rpc, request: Any) -> Any:
         """Send a request and return the answer; raise a HeadraceError."""
         timeout_s = UPLOAD_TIMEOUT_S if rpc is _UPLOAD else (rpc.client and rpc.client.timeout_s) or UNARY_TIMEOUT_S
-        with rpc_errors():
+        with rpc_errors(is_client=True):
             return await self._find_rpc(rpc)(request, timeout=timeout_s, metadata=self._metadata)
 
     async def _send_all(self, rpc: Rpc, request: Any) -> AsyncGenerator[Any]:
@@ -181,7 +181,7 @@ class Client(Calls):
             request.page_token = page.next_page_token
 
     def _open(self, rpc: Rpc, request: Any) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
-        return reading(self._find_rpc(rpc)(request, metadata=self._metadata))
+        return reading(self._find_rpc(rpc)(request, metadata=self._metadata), is_client=True)
 
     def _read(self, rpc: Rpc, request: Any) -> AbstractAsyncContextManager[Any]:
         """Open a stream for the block; streams of runs and chats reconnect when they break."""

@@ -82,7 +82,7 @@ class ChatStream(AsyncIterator[agent_pb2.FollowDelta]):
     async def __anext__(self) -> agent_pb2.FollowDelta:
         while True:
             try:
-                with rpc_errors():
+                with rpc_errors(is_client=True):
                     delta = await anext(self._deltas)
             except (StopAsyncIteration, ProviderUnavailable, Overloaded):
                 if not await self._patience.wait():
@@ -121,7 +121,7 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
     async def __anext__(self) -> agent_pb2.AgentDelta:
         while True:
             try:
-                with rpc_errors():
+                with rpc_errors(is_client=True):
                     delta = await anext(self._deltas)
             except StopAsyncIteration:
                 if not await self._reopen():

@@ -70,7 +70,8 @@ class SseReader:
             chunk = self._normalize_line_ends(chunk)
         elif not buffer and chunk.find(b"\n") == len(chunk) - 2 and chunk.startswith(b"data: ") and chunk[-1] == _LF:
             # One frame of one line, which is how providers send a token.
-            self._check_size(len(chunk) - 2)
+            if len(chunk) - 2 > self._size_bytes_max:
+                self._check_size(len(chunk) - 2)
             take(chunk[6:-2], None, None)
             return
         # The blank line may have started in the previous chunk: search from one byte back, not the whole buffer

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[1]
 PLACES = {
     "pyproject.toml": r'^version = "(.*)"$',
     "packaging/typescript/package.json": r'^  "version": "(.*)",$',
-    "deploy/kubernetes/components/pod/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
-    "deploy/kubernetes/components/backup/kustomization.yaml": r"^  - \{name: headrace, newTag: (.*)\}$",
-    "docs/operating/install.md": r"registry.example/headrace(?::|, (?:newTag|tag): )([\d.]+)",
+    "deploy/Dockerfile": r"^ARG VERSION=(\S+)",
+    "deploy/helm/headrace/Chart.yaml": r"^(?:version|appVersion): (.*)$",
+    "docs/operating/install.md": r"(?:registry.example|ours)/headrace(?::|, tag: )([\d.]+)",
 }
-"""The text around the version in each file. The OpenAPI document and the chart are made from these."""
+"""The text around the version in each file. The OpenAPI document is made from these."""
 
 CHANGES = "changes/*.md"
 """A file per change, with at most two sentences of Markdown."""

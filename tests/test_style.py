@@ -20,7 +20,7 @@ ATTRIBUTES_MAX = 15
 ATTRIBUTES_LEFT = {
     # A field for each column, or each member of what is stored or sent.
     "headrace/cli/evaluation/result.py: Result": 17,
-    "services/memory/log/chat_info.py: ChatInfo": 17,
+    "services/memory/log/chat_info.py: ChatInfo": 16,
     "services/memory/log/chat_info.py: RunInfo": 20,
     "services/memory/log/messages.py: StoredMessage": 22,
     "services/memory/log/raw_json.py: GateEvent": 24,

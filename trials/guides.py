@@ -1,112 +1,132 @@
-"""Paste each block of the guides and of README.md, unchanged, into a shell next to a running suite.
+"""Paste each block of the guides, of docs/start.md and of README.md, unchanged, into a shell beside a running suite.
 
-Readers have a clone, `make up` in another window (default ports), the virtual environment's programs, and no
-bubblewrap. Blocks are not modified. A block `file PATH` is written to that file. Blocks marked `run`, and
-unmarked shell commands, are pasted into their interpreter: sh into bash, python into Python, js into node.
-Blocks marked `output` must be printed; … matches anything. Blocks in other languages (json, yaml, ts, go, text)
-are only for reading. Known failures are listed in EXPECTED; an expected failure that passes also fails the
-trial.
+Readers have a clone, the virtual environment's programs, and a suite in another window: the command of `make up`, or
+the block marked `window` of a page that this one names: of first-agent.md if it works in ~/mill. A page's own block
+`window` replaces what runs there. A block `file PATH` is saved
+to that file. Blocks marked `run`, and unmarked shell commands, are pasted into their interpreter: sh into bash, python
+into Python, js into node. Blocks marked `output` must be printed; … matches anything. All other blocks are only for
+reading. Nothing else is set, written or passed on. The suite has its default ports in a network of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.pages import GUIDES, ROOT, Block, find_missing_line, list_blocks
 
-PAGES = (ROOT / "README.md", *sorted(GUIDES.glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "docs" / "start.md", *sorted(GUIDES.glob("*.md")))
 
 NIGHTLY: list[str] = []
 
-BLOCK_S = 60.0
+BLOCK_S = 120.0
 READY_S = 180.0
+SAVED_S = 2.0
+"""How long a reader takes from saving a file to the next command; the suite looks at its files each second."""
 
-COMMANDS = {"sh": ["bash", "-e"], "python": ["python", "-"], "js": ["node", "--input-type=module", "-"]}
+MILL = "~/mill"
+"""The folder of a reader's own, which pages name that work there."""
 
-FAILING = {
-    "clients": (1, 3),
-    "modes": (4,),
-    "people": (1, 6, 8, 9, 11, 12, 16, 18, 20, 25, 27),
-    "testing": (2, 3, 5, 10),
-}
-"""Numbers of the blocks that currently fail, by page."""
+UP = "exec headrace up --simulate --config-dir examples --data-dir .data"
+"""The command of `make up`."""
 
-OWNED = "owned by 'The first hour, and the hundredth', 1: the guides' programs cannot be pasted"
+NAMED_WINDOW = re.compile(r"start the suite as in\s+\[[^]]+\]\(([\w-]+\.md)")
 
-EXPECTED = {f"{page} {number}": OWNED for page, numbers in FAILING.items() for number in numbers}
-"""Currently failing blocks, and the issue that owns them."""
+COMMANDS = {"sh": "", "python": "exec python -", "js": "exec node --input-type=module -"}
+"""What the shell runs with a block as its input; `sh` is the shell itself."""
+
+SHELL = 'touch ~/.exported; . ~/.exported; trap "export -p >~/.exported" EXIT'
+"""Keeps what a block exports for the blocks after it, as one shell does."""
+
+OWN_NETWORK = ["unshare", "--map-root-user", "--net", "--kill-child", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="guides", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("page", nargs="*", help="names of pages, such as first-agent; none: all")
-    pages = parser.parse_args(arguments).page
+    parser.add_argument("--without-bubblewrap", action="store_true")
+    parser.add_argument("--here", action="store_true", help="use this machine's network, with the default ports")
+    options = parser.parse_args(arguments)
+    if not options.here:
+        return subprocess.run([*OWN_NETWORK, sys.executable, "-m", "trials.guides", "--here", *arguments]).returncode
     failures: dict[str, str] = {}
     tried = 0
     for page in PAGES:
-        if not pages or page.stem in pages:
-            for name, problem in try_page(page):
+        if not options.page or page.stem in options.page:
+            for name, problem in try_page(page, without=("bwrap",) if options.without_bubblewrap else ()):
                 tried += 1
                 print(f"{name}: {problem.splitlines()[-1] if problem else 'ok'}", flush=True)
                 if problem:
                     failures[name] = problem
-    unexpected = {name: problem for name, problem in failures.items() if name not in EXPECTED}
-    held = [] if pages else [name for name in EXPECTED if name not in failures]
-    for name, problem in unexpected.items():
+    for name, problem in failures.items():
         print(f"\n{name} failed:\n{problem}")
-    for name in held:
-        print(f"{name} holds now: take it off the list")
-    failed = len(unexpected) + len(held)
-    for name in failures.keys() & EXPECTED.keys():
-        print(f"{name} failed as expected: {EXPECTED[name]}")
-    print(f"{tried - len(failures)} passed, {failed} failed")
-    return 1 if failed else 0
+    print(f"{tried - len(failures)} passed, {len(failures)} failed")
+    return 1 if failures else 0
 
 
-def try_page(page: Path) -> Generator[tuple[str, str]]:
-    """Yield the name of each pasted block and its problem, empty if there is none."""
+def try_page(page: Path, without: Sequence[str] = ()) -> Generator[tuple[str, str]]:
+    """Yield the name of each pasted block and its problem, empty if there is none; `without` names missing programs."""
     blocks = list_blocks(page)
     if not any(is_pasted(block) for block in blocks):
         return
     with tempfile.TemporaryDirectory(prefix="guide-") as name:
-        clone, programs = Path(name) / "clone", Path(name) / "programs"
-        make_clone(clone)
-        link_programs(programs)
+        home = Path(name)
+        make_clone(home / "clone")
+        link_programs(home / "programs", without)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-        environment |= {"PATH": str(programs), "HOME": name}
-        for path, text in [(block.use.removeprefix("file "), block.text) for block in blocks if is_file(block)]:
-            (clone / path).parent.mkdir(parents=True, exist_ok=True)
-            (clone / path).write_text(text)
-        with running_suite(clone, environment):
+        environment |= {"PATH": str(home / "programs"), "HOME": name}
+        folder = home / "mill" if MILL in page.read_text() else home / "clone"
+        window = Window(home / "clone", environment)
+        try:
             for number, block in enumerate(blocks, start=1):
-                if is_pasted(block):
-                    after = blocks[number] if number < len(blocks) else Block("", "", "")
-                    output = after.text if after.use == "output" else ""
-                    yield f"{page.stem} {number}", paste(block, output, clone, environment)
+                if block.use == "window":
+                    window.paste(block.text)
+                elif block.use.startswith("file ") or is_pasted(block):
+                    if not window.is_open:
+                        window.paste(find_window(page))
+                    if is_pasted(block):
+                        after = blocks[number] if number < len(blocks) else Block("", "", "")
+                        output = after.text if after.use == "output" else ""
+                        yield f"{page.stem} {number}", paste(block, output, folder, environment)
+                    else:
+                        save(block, folder)
+        finally:
+            window.close()
 
 
-def is_file(block: Block) -> bool:
-    return block.use.startswith("file ")
+def find_window(page: Path) -> str:
+    """Return what runs in the first window if the page does not say it: a page that it names does, or `make up`."""
+    text = page.read_text()
+    named = "first-agent.md" if MILL in text else next(iter(NAMED_WINDOW.findall(text)), "")
+    blocks = list_blocks(GUIDES / named) if named else []
+    return next((block.text for block in blocks if block.use == "window"), UP)
+
+
+def save(block: Block, folder: Path) -> None:
+    path = folder / block.use.removeprefix("file ")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.text)
+    time.sleep(SAVED_S)
 
 
 def is_pasted(block: Block) -> bool:
     return block.form in COMMANDS and block.use in (("", "run") if block.form == "sh" else ("run",))
 
 
-def paste(block: Block, output: str, clone: Path, environment: dict[str, str]) -> str:
+def paste(block: Block, output: str, folder: Path, environment: Mapping[str, str]) -> str:
     """Run a block as a reader who pastes it would; return its problem, empty if there is none."""
     process = subprocess.Popen(
-        COMMANDS[block.form],
-        cwd=clone,
+        ["bash", "-ec", f"{SHELL}\n{COMMANDS[block.form] or block.text}"],
+        cwd=folder,
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -115,10 +135,10 @@ def paste(block: Block, output: str, clone: Path, environment: dict[str, str]) -
         text=True,
     )
     try:
-        printed, _ = process.communicate(block.text, timeout=BLOCK_S)
+        printed, _ = process.communicate(block.text if COMMANDS[block.form] else "", timeout=BLOCK_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return f"it has not ended in {BLOCK_S:g} s"
+        return f"{process.communicate()[0]}\nit has not ended in {BLOCK_S:g} s"
     if process.returncode != 0:
         return f"{printed}\nit ended with {process.returncode}"
     missing = find_missing_line(printed, output)
@@ -134,13 +154,13 @@ def make_clone(folder: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples")
 
 
-def link_programs(folder: Path) -> None:
-    """Create a folder of all programs except bubblewrap, with precedence for the virtual environment's."""
+def link_programs(folder: Path, without: Sequence[str]) -> None:
+    """Create a folder of all programs except some, with precedence for the virtual environment's."""
     folder.mkdir()
     for place in (str(Path(sys.executable).parent), *os.environ["PATH"].split(os.pathsep)):
         for program in Path(place).glob("*") if Path(place).is_dir() else ():
             link = folder / program.name
-            if program.name != "bwrap" and not link.is_symlink():
+            if program.name not in without and not link.is_symlink():
                 link.symlink_to(program)
     # A linked Python does not find its virtual environment, so scripts replace these links.
     for name in ("python", "python3"):
@@ -149,27 +169,41 @@ def link_programs(folder: Path) -> None:
         (folder / name).chmod(0o755)
 
 
-@contextmanager
-def running_suite(clone: Path, environment: dict[str, str]) -> Generator[None]:
-    """Run the same command as `make up`, on its ports, inside the block."""
-    command = ["headrace", "up", "--simulate", "--config-dir", "examples", "--data-dir", ".data"]
-    log = clone / "up.log"
-    with log.open("w") as output:
-        suite = subprocess.Popen(command, cwd=clone, env=environment, stdout=output, stderr=output)
-    try:
-        wait = [
-            "timeout",
-            str(READY_S),
-            "sh",
-            "-c",
-            f"until grep -q ready: {log}; do kill -0 {suite.pid}; sleep 0.1; done",
-        ]
-        if subprocess.run(wait, check=False).returncode or suite.poll() is not None:
-            raise SystemExit(f"headrace up did not come up:\n{log.read_text()}")
-        yield
-    finally:
-        suite.terminate()
-        suite.wait()
+class Window:
+    """A reader's first window, in which the suite runs."""
+
+    def __init__(self, clone: Path, environment: Mapping[str, str]) -> None:
+        self._clone, self._environment = clone, environment
+        self._suite: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._suite is not None
+
+    def paste(self, text: str) -> None:
+        """Stop what runs, paste, and wait until the suite is ready."""
+        self.close()
+        log = self._clone / "window.log"
+        with log.open("w") as output:
+            self._suite = subprocess.Popen(
+                ["bash", "-ec", text],
+                cwd=self._clone,
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + READY_S
+        while "ready:" not in log.read_text():
+            if self._suite.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"the suite did not start:\n{log.read_text()}")
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        if self._suite is not None:
+            os.killpg(self._suite.pid, signal.SIGTERM)
+            self._suite.wait()
+            self._suite = None
 
 
 if __name__ == "__main__":

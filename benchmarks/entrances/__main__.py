@@ -19,10 +19,9 @@ from benchmarks.entrances.growth import measure_forms, measure_growth
 from benchmarks.entrances.loads import Page, measure_loads
 from benchmarks.entrances.measuring import Measuring
 from benchmarks.entrances.page import write_page
-from benchmarks.entrances.profile import measure_parts
 from benchmarks.entrances.ways import FRAMEWORKS, PROVIDER, opening_ways
 from benchmarks.machine import machine
-from benchmarks.peers.environment import Unavailable, read_version
+from benchmarks.peers.environment import read_version
 from benchmarks.processes import started
 
 console = Console(width=200)
@@ -40,10 +39,6 @@ async def main(given: argparse.Namespace) -> None:
             page.disk_ms = time_writes(Path(folder))
             measuring = Measuring(ways.base_url, given.window_s, given.rounds, report)
             await measure_loads(measuring, ways.ways, page)
-            try:
-                page.grids.append(await measure_parts(measuring, ways.ways[0]))
-            except Unavailable as error:
-                ways.missing.append(f"Where the CPU goes is left out: {error}.")
     async with started("-m", PROVIDER) as (_, line):
         at_rest = Measuring(line.strip(), given.window_s, 1, report, measuring.notes)
         forms_grid, forms = await measure_forms(at_rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from benchmarks.counts.budgets import describe_budgets, describe_parts
 from benchmarks.entrances.measuring import SETTLE_S
 from benchmarks.grid import Grid
 
@@ -15,12 +16,32 @@ one machine. `python -m trials bench entrances --write` writes this page in abou
 measured way.
 """
 
+COUNTS = """\
+## Counts
+
+What a short run, a delta, a REACT run of three steps and an attach cost in the suite's process, the same on every
+machine (`python -m benchmarks.counts --write`; a test holds each figure). Calls are those of the main thread,
+"functions" are different ones that run at least once, and a dash means not counted. The provider sends each delta when
+the reader has the one before, so every delta is read and written alone.
+
+<!-- generated: counts -->
+{counts}
+<!-- end -->
+
+Python calls by the suite's own parts, without those of libraries:
+
+<!-- generated: count-parts -->
+{parts}
+<!-- end -->
+"""
+
 LEFT = """\
 ## Where it goes, and what is left
 
-* **A run's CPU**: see the table of samples above. The profile is flat: none of our functions takes 2 %. The rest is
-  the number of steps between a question and its end: a plain run makes four calls between services and two appends to
-  a log (which no peer keeps), and writes three log lines and some thirty events.
+* **A run's CPU**: see "Counts" and its parts. No function of ours takes 2 %; a run costs what the number of its steps
+  costs: a plain run makes four calls between services and two appends to a log (which no peer keeps), and writes three
+  log lines and some thirty events. It calls three times as many different functions as the hand-written server, and a
+  function that runs once a run is slower than one that runs for every delta.
 * **The first delta** waits for the same things as the hand-written server's, plus the query's `fdatasync` and the
   Python code of the steps before the model is called. "The first delta by step" shows how long each takes.
 * **The slowest deltas of 160 streams**: in one process, a run that begins or ends shares the event loop with the
@@ -66,8 +87,7 @@ METHOD = """\
 * Chats are copies of a short one. The first start with them has no index: it serves as soon as the index has the most
   recently changed chats, and adds the others in the background.
 * "The first delta by step": the provider stamps its first delta as soon as it is called, which ends the first step.
-  The p50 and p99 of a step and of the whole come from different runs. Samples of the suite's process come from
-  py-spy, for the thread that holds the interpreter, and count for the innermost part they are in.
+  The p50 and p99 of a step and of the whole come from different runs.
 * Bifrost is not among the peers: the module proxy did not have its Go module.
 """
 
@@ -87,4 +107,5 @@ def write_page(
     notices = f"## Notices\n\n{said}\n" if said else ""
     method = METHOD.format(rounds=rounds, window=window_s, warm=SETTLE_S)
     machine = f"## Machine\n\n| | |\n| :-- | :-- |\n{facts}"
-    return f"{HEAD.format(minutes=minutes)}\n{tables}\n{notices}{LEFT}\n{method}\n{machine}"
+    counts = COUNTS.format(counts=f"\n{describe_budgets()}\n", parts=f"\n{describe_parts()}\n")
+    return f"{HEAD.format(minutes=minutes)}{counts}\n{tables}\n{notices}{LEFT}\n{method}\n{machine}"

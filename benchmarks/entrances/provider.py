@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -97,11 +98,14 @@ class Connection(asyncio.Protocol):
         self._write(frame)
         self._sent += 1
         if self._sent < self._deltas:
-            self._timer = self._loop.call_at(self._started_s + self._sent * self._pace_s, self._send_due)
+            self._await_next()
             return
         self._write(self._tail)
         self._transport.write(b"0\r\n\r\n")
         self._end_stream()
+
+    def _await_next(self) -> None:
+        self._timer = self._loop.call_at(self._started_s + self._sent * self._pace_s, self._send_due)
 
     def _write(self, data: bytes) -> None:
         self._transport.write(b"%x\r\n%s\r\n" % (len(data), data))
@@ -112,9 +116,15 @@ class Connection(asyncio.Protocol):
             Connection.open_streams -= 1
 
 
+async def listen(make: Callable[[], Connection] = Connection) -> tuple[asyncio.Server, str]:
+    """Return the server and its base URL."""
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0, backlog=2000)
+    return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
 async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0, backlog=2000)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+    server, base_url = await listen()
+    print(base_url, flush=True)
     await server.serve_forever()
 
 

@@ -111,7 +111,7 @@ def describe_flow(name: str) -> str:
         lines.append(f"{number}. {step.meaning}:")
         if common:
             file, function = spine[common - 1]
-            lines.append(f"   - as above, down to `{_shorten(function)}` of `{file}`")
+            lines.append(f"    - as above, down to `{_shorten(function)}` of `{file}`")
         lines += _list_files(spine[common:])
         shown.append(spine)
     return "\n".join(lines)
@@ -142,7 +142,7 @@ def _list_files(spine: Spine) -> list[str]:
     functions: dict[str, dict[str, None]] = {}
     for file, function in spine:
         functions.setdefault(file, {})[_shorten(function)] = None
-    return [f"   - `{file}`: {', '.join(f'`{name}`' for name in names)}" for file, names in functions.items()]
+    return [f"    - `{file}`: {', '.join(f'`{name}`' for name in names)}" for file, names in functions.items()]
 
 
 def _shorten(function: str) -> str:

@@ -51,7 +51,10 @@ GO_MODULES = {
 
 
 def list_python_licences() -> str:
-    rows = [[code(name), metadata.version(name), find_licence(name)] for name in list_packages("headrace", "data")]
+    rows = [
+        [code(name), metadata.version(name), find_licence(name)]
+        for name in list_packages("headrace", "data", "documents")
+    ]
     return format_table("package | version | licence", rows)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.counts import budgets
 from docs.generate import (
     code_tables,
     command_line,
@@ -21,7 +22,7 @@ from docs.generate import (
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
-    *(ROOT / "docs" / name for name in ("architecture.md", "flows.md", "operating.md")),
+    *(ROOT / "docs" / name for name in ("architecture.md", "flows.md", "operating.md", "performance.md")),
 ]
 
 _REGION = re.compile(r"(<!-- generated: ([\w-]+)((?: [\w.-]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -50,6 +51,8 @@ REGIONS: dict[str, Callable[..., str]] = {
     "mode-api": mode_api.describe_mode,
     "flow": flows.describe_flow,
     "sizes": sizes.list_sizes,
+    "counts": budgets.describe_budgets,
+    "count-parts": budgets.describe_parts,
 }
 """The function that fills a region, by region name; the region's other words are its arguments."""
 

@@ -32,17 +32,30 @@ async def main() -> None:
     async with _demonstration() as url, aiohttp.ClientSession(url) as http, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = await browser.new_page(viewport=SIZE, color_scheme="light")  # pyright: ignore[reportArgumentType] - it is a size
+        await _draw_console(http, page, url)
         await _draw_context(http, page, url)
         await _draw_facts(http, page, url)
         await browser.close()
 
 
+async def _draw_console(http: aiohttp.ClientSession, page: Page, url: str) -> None:
+    chat_id = await _ask(http, "assistant", "What is the weather in Paris today?")
+    await page.goto(f"{url}/#chat={chat_id}")
+    await page.get_by_text("The weather in Paris").first.wait_for()
+    await page.screenshot(path=GUIDES / "console.png")
+
+
+async def _ask(http: aiohttp.ClientSession, agent: str, message: str, chat_id: str = "") -> str:
+    """Ask an agent and return the chat's id once the run has ended."""
+    body = {"message": message, "agentKey": agent, "stream": False} | ({"chatId": chat_id} if chat_id else {})
+    async with http.post("/api/query", json=body) as response:
+        return (await response.json())["data"]["chatId"]
+
+
 async def _draw_context(http: aiohttp.ClientSession, page: Page, url: str) -> None:
     chat_id = ""
     for message in (*QUESTIONS, "/compact", "Search for ship mills"):
-        body = {"message": message, "agentKey": "archivist", "stream": False} | ({"chatId": chat_id} if chat_id else {})
-        async with http.post("/api/query", json=body) as response:
-            chat_id = (await response.json())["data"]["chatId"]
+        chat_id = await _ask(http, "archivist", message, chat_id)
     await page.goto(f"{url}/#chat={chat_id}")
     await page.get_by_role("button", name="Context").click()
     await page.get_by_role("dialog").get_by_text("Summary").first.wait_for()

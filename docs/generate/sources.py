@@ -39,6 +39,7 @@ from services.tools.catalogue import tool_tiers as tiers
 from services.tools.config import Config as ToolsConfig
 from services.tools.mcp_client import settings as mcp_settings
 from services.tools.skills import skill_folder
+from services.tools.toolkit.api_request import ApiRequest
 
 __all__ = [
     "ALIASES",
@@ -102,6 +103,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "retry": provider_file.Retry,
     "tool-file": definitions._File,
     "tool": definitions.Definition,
+    "request": ApiRequest,
     "front-matter": skill_folder._Front,
     "tools-yaml": tiers._File,
     "option": tiers.Option,

@@ -26,7 +26,7 @@ from services.llm_gateway.http.connection import Connection
 from services.memory.storage.files.commits import Commits
 from services.memory.storage.files.disk import Disk
 from services.runtime.calls.client_call import Call
-from services.runtime.local.stream import LocalStream
+from services.runtime.local.stream import DirectLink, LocalStream
 from services.runtime.process.program import Service, run_services, wait_for_stop
 from services.suite.__main__ import SERVICES
 from services.tools import __main__ as tools
@@ -56,6 +56,8 @@ _spines: dict[asyncio.Task[Any], Spine] = {}
 def _read_spine(frame: FrameType | None) -> Spine:
     stack: Spine = []
     while frame is not None:
+        if frame.f_code is DirectLink.send.__code__:  # from here on, another service's
+            return [*reversed(stack)]
         file = frame.f_code.co_filename.removeprefix(ROOT)
         if file.startswith("services/") and not file.startswith(SHARED):
             stack.append((file, frame.f_code.co_qualname))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from suite import open_suite, tell
 
@@ -13,11 +14,13 @@ APPROVE = '{"decision": "approve"}'
 
 
 async def main() -> None:
-    async with open_suite("ada", "bob:finance", "cleo:finance") as (ada, bob, cleo):
+    async with open_suite("ada", "bob:finance", "cleo:finance", needs="pay") as (ada, bob, cleo):
         tell("ada", "Pay 1200 euros to Miller & Sons")
+        was_asked = False
         async with ada.ask("Pay 1200 euros to Miller & Sons", agent_key="cashier") as deltas:
             async for delta in deltas:
                 if delta.HasField("gate_open"):
+                    was_asked = True
                     await decide(ada, bob, cleo)
                 elif delta.HasField("tool_result"):
                     tell("tool", delta.tool_result.result.strip())
@@ -25,6 +28,8 @@ async def main() -> None:
                     tell("gate", f"{delta.gate_close.state} by {delta.gate_close.answered_by}")
                 elif delta.HasField("run_complete"):
                     tell("run", "complete")
+        if not was_asked:
+            sys.exit("nobody was asked to approve the payment")
 
 
 async def decide(ada: Client, bob: Client, cleo: Client) -> None:

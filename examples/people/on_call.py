@@ -13,7 +13,7 @@ AT_ONCE_MS = 1000
 
 
 async def main() -> None:
-    async with open_suite("pete", "nina:on_call", "carla:chief") as (pete, nina, carla):
+    async with open_suite("pete", "nina:on_call", "carla:chief", needs="restart_pump") as (pete, nina, carla):
         once_at = round(time.time() * 1000) + AT_ONCE_MS
         made = await pete.create_schedule("pump_warden", "Check the pump", once_at=once_at, name="Pump")
         tell("schedule", f"{made.name}: {made.message!r}, once; --cron '*/10 * * * *' would be every ten minutes")

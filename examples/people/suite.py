@@ -13,19 +13,23 @@ import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from headrace.client import Client
 
 PEOPLE = Path(__file__).parent
 EXAMPLES = PEOPLE.parent
 
-READY = re.compile(r"ready: \S+\s+grpc (\S+)\s+memory (\S+)")
+READY = re.compile(r"ready: (\S+)\s+grpc (\S+)\s+memory (\S+)")
 READY_TIMEOUT_S = 300.0
 
 
 @asynccontextmanager
-async def open_suite(*users: str, config_dir: Path = PEOPLE) -> AsyncGenerator[list[Client]]:
-    """Start a suite, and connect each of `users`, "NAME" or "NAME:ROLE", with an API key of their own."""
+async def open_suite(*users: str, needs: str = "", config_dir: Path = PEOPLE) -> AsyncGenerator[list[Client]]:
+    """Start a suite, and connect each of `users`, "NAME" or "NAME:ROLE", with an API key of their own.
+
+    Ends the program with the reason if the tool `needs` cannot be used on this machine.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-people-") as folder:
         keys = {user: secrets.token_hex(32) for user in users}
         keys_file = Path(folder, "api-keys.json")
@@ -37,7 +41,9 @@ async def open_suite(*users: str, config_dir: Path = PEOPLE) -> AsyncGenerator[l
             env=os.environ | {"HEADRACE_AUTH": "api_key", "HEADRACE_AUTH_API_KEYS_FILE": str(keys_file)},
         )
         try:
-            grpc, memory = await wait_until_ready(process)
+            url, grpc, memory = await wait_until_ready(process)
+            if needs:
+                await asyncio.to_thread(check_tool, url, needs, keys[users[0]])
             async with AsyncExitStack() as stack:
                 clients = [Client(grpc, memory_address=memory, token=key) for key in keys.values()]
                 yield [await stack.enter_async_context(client) for client in clients]
@@ -58,13 +64,21 @@ def make_entry(user: str, key: str) -> dict[str, object]:
     return {"sha256": digest, "tenant": "mill", "user": name, "roles": [role] if role else []}
 
 
-async def wait_until_ready(process: asyncio.subprocess.Process) -> tuple[str, str]:
-    """Return the addresses of AgentService and MemoryService."""
+def check_tool(url: str, name: str, key: str) -> None:
+    """Raise SystemExit if the tool cannot be used, as where a sandbox is missing."""
+    request = Request(f"{url}/api/tool?toolName={name}", headers={"Authorization": f"Bearer {key}"})
+    with urlopen(request) as response:
+        if reason := json.load(response)["data"].get("unavailable"):
+            sys.exit(f"this example needs the tool {name}, which cannot be used: {reason}; see `headrace doctor`")
+
+
+async def wait_until_ready(process: asyncio.subprocess.Process) -> tuple[str, str, str]:
+    """Return the address of the facade, and those of AgentService and MemoryService."""
     assert process.stdout is not None
     async with asyncio.timeout(READY_TIMEOUT_S):
         async for line in process.stdout:
             if ready := READY.search(line.decode()):
-                return ready[1], ready[2]
+                return ready[1], ready[2], ready[3]
     raise RuntimeError("headrace up ended before it was ready; it has said why")
 
 

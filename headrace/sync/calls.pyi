@@ -277,7 +277,14 @@ class Calls:
         """
 
     def audit(
-        self, event: str | None = None, page_token: str = "", page_size: int | None = None
+        self,
+        event: str | None = None,
+        page_token: str = "",
+        page_size: int | None = None,
+        *,
+        by: str | None = None,
+        from_at: int | None = None,
+        until_at: int | None = None,
     ) -> audit_pb2.ListAuditResponse:
         """List the tenant's audit log, newest first.
 
@@ -366,7 +373,10 @@ class Calls:
         """
 
     def release_hold(self, hold_id: str) -> data_pb2.Hold:
-        """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND."""
+        """Release a hold. Its data can then be deleted and erased, unless another hold covers it.
+
+        Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
+        """
 
     def gates(
         self,
@@ -504,8 +514,8 @@ class Calls:
     ) -> AbstractContextManager[Iterator[str]]:
         """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-        Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The
-        first line repeats the request; the last one, `end`, has the number of steps, and a file without it is
+        Changes nothing. Each message is one line of a hash-chained file; docs/guides/gate-exports.md describes it.
+        The first line repeats the request; the last one, `end`, has the number of steps, and a file without it is
         incomplete. For a chat, its owner may export it, and callers with the scope `operate` any chat of the
         tenant. Without a chat, all chats of the tenant that are not deleted are exported, which requires the scope
         `operate`. The export says who did what to which call, and nothing from the conversation; with_content,
@@ -585,9 +595,10 @@ class Calls:
         """
 
     def revoke_key(self, key_id: str) -> keys_pb2.ApiKey:
-        """Revoke a key permanently; use UpdateKey to disable it for a time.
+        """Revoke a key permanently. Within 5 s, calls with it are refused, and its open streams end.
 
-        Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
+        To disable a key for a time, use UpdateKey. Idempotent: a revoked key is returned unchanged. Errors:
+        NOT_FOUND.
         """
 
     def suspend_user(self, user: str) -> keys_pb2.SuspendedUser:
@@ -922,10 +933,9 @@ class Calls:
         """
 
     def delete_schedule(self, schedule_id: str) -> None:
-        """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
-        kept.
+        """Delete a schedule. Its live runs continue, and their chats are kept.
 
-        Errors: NOT_FOUND.
+        With the scope operate, also another user's. Errors: NOT_FOUND.
         """
 
     def trigger_schedule(self, schedule_id: str, request_id: str | None = None) -> schedule_pb2.Schedule:
@@ -937,10 +947,11 @@ class Calls:
         """
 
     def rotate_schedule_secret(self, schedule_id: str, keep_s: int | None = None) -> str:
-        """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
+        """Create or rotate the secret that other systems use to sign their posts. The previous secret stays valid for
+        a day, or for keep_s.
 
-        Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid
-        for keep_s. Each call creates another secret.
+        Effect: a post to /hooks/{scheduleId} signed with it starts a run, if the schedule has on_webhook. Each call
+        creates another secret.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
 

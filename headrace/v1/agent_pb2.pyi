@@ -1234,6 +1234,8 @@ class Agent(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
+    IS_DEFAULT_FIELD_NUMBER: _builtins.int
+    IS_SIMULATED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Key, unique."""
     name: _builtins.str
@@ -1253,6 +1255,12 @@ class Agent(_message.Message):
     version: _builtins.int
     """For a tenant's agent, the version that PutAgent assigned. Runs may have later versions, because a version also
     covers the definitions of its tools.
+    """
+    is_default: _builtins.bool
+    """Whether the settings name it as the agent for queries that name none; false in ValidateAgent."""
+    is_simulated: _builtins.bool
+    """Whether its model is a simulated one, whose answers are made up; false in ValidateAgent, and if the
+    gateway does not answer.
     """
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1291,10 +1299,12 @@ class Agent(_message.Message):
         owner: _builtins.str = ...,
         version: _builtins.int | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
+        is_default: _builtins.bool = ...,
+        is_simulated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "icon", b"icon", "instructions", b"instructions", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "description", b"description", "icon", b"icon", "instructions", b"instructions", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "owner", b"owner", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tags", b"tags", "tools", b"tools", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_icon", b"_icon", "_instructions", b"_instructions", "_version", b"_version", "description", b"description", "icon", b"icon", "instructions", b"instructions", "is_default", b"is_default", "is_simulated", b"is_simulated", "key", b"key", "mode", b"mode", "model", b"model", "name", b"name", "owner", b"owner", "publish", b"publish", "questions", b"questions", "skills", b"skills", "tags", b"tags", "tools", b"tools", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__icon: _TypeAlias = _typing.Literal["icon"]  # noqa: Y015
     _WhichOneofArgType__icon: _TypeAlias = _typing.Literal["_icon", b"_icon"]  # noqa: Y015

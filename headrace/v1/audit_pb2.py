@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/audit.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"z\n\x10ListAuditRequest\x12\x16\n\tpage_size\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\npage_token\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 @\x12\x1a\n\x05\x65vent\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 @H\x01\x88\x01\x01\x42\x0c\n\n_page_sizeB\x08\n\x06_event\"S\n\x11ListAuditResponse\x12%\n\x05lines\x18\x01 \x03(\x0b\x32\x16.headrace.v1.AuditLine\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\tAuditLine\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\n\n\x02\x61t\x18\x02 \x01(\x03\x12\r\n\x05\x65vent\x18\x03 \x01(\t\x12\n\n\x02\x62y\x18\x04 \x01(\t\x12\x12\n\ncredential\x18\x05 \x01(\t\x12\x0c\n\x04line\x18\x06 \x01(\t\"7\n\x12\x45xportAuditRequest\x12\x11\n\tafter_seq\x18\x01 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\"#\n\x13\x45xportAuditResponse\x12\x0c\n\x04line\x18\x01 \x01(\t\"\x14\n\x12VerifyAuditRequest\"m\n\x13VerifyAuditResponse\x12\r\n\x05lines\x18\x01 \x01(\x03\x12\x11\n\tfirst_seq\x18\x02 \x01(\x03\x12\x10\n\x08last_seq\x18\x03 \x01(\x03\x12\x11\n\tlast_hash\x18\x04 \x01(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\"\x94\x01\n\x12RecordAuditRequest\x12\x17\n\x05\x65vent\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x17\n\x06tenant\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x13\n\x02\x62y\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1b\n\ncredential\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1a\n\x07\x64\x65tails\x18\x05 \x01(\tB\t\x8a\xb5\x18\x05 \x80 0\x01\"\x15\n\x13RecordAuditResponse2\x94\x05\n\x0c\x41uditService\x12\xa1\x01\n\tListAudit\x12\x1d.headrace.v1.ListAuditRequest\x1a\x1e.headrace.v1.ListAuditResponse\"U\x8a\xb5\x18\x05\x61\x64min\x9a\xb5\x18\x06public\xaa\xb5\x18%\n\x05\x61udit\x1a\x05\x65vent\x1a\npage_token\x1a\tpage_size\x82\xd3\xe4\x93\x02\x13\x12\n/api/auditb\x05lines\x12\xb5\x01\n\x0b\x45xportAudit\x12\x1f.headrace.v1.ExportAuditRequest\x1a .headrace.v1.ExportAuditResponse\"a\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x0e\x61udit.exported\x9a\xb5\x18\x06public\xaa\xb5\x18\x1f\n\x0c\x65xport_audit\x1a\tafter_seq\"\x04line\x82\xd3\xe4\x93\x02\x13\x12\x11/api/audit/export0\x01\x12\x90\x01\n\x0bVerifyAudit\x12\x1f.headrace.v1.VerifyAuditRequest\x1a .headrace.v1.VerifyAuditResponse\">\x8a\xb5\x18\x05\x61\x64min\x9a\xb5\x18\x06public\xaa\xb5\x18\x0e\n\x0cverify_audit\x82\xd3\xe4\x93\x02\x13\x12\x11/api/audit/verify\x12\x88\x01\n\x0bRecordAudit\x12\x1f.headrace.v1.RecordAuditRequest\x1a .headrace.v1.RecordAuditResponse\"6\x9a\xb5\x18\x06\x66\x61\x63\x61\x64\x65\x9a\xb5\x18\x0corchestrator\x9a\xb5\x18\x0bllm_gateway\x9a\xb5\x18\x05tools\xa0\xb5\x18\x01\x1a\n\x8a\xb5\x18\x06memoryBA\n\x0bheadrace.v1B\nAuditProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headrace/v1/audit.proto\x12\x0bheadrace.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x18headrace/v1/common.proto\"\xe1\x01\n\x10ListAuditRequest\x12\x16\n\tpage_size\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\npage_token\x18\x02 \x01(\tB\x06\x8a\xb5\x18\x02 @\x12\x1a\n\x05\x65vent\x18\x03 \x01(\tB\x06\x8a\xb5\x18\x02 @H\x01\x88\x01\x01\x12\x18\n\x02\x62y\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01H\x02\x88\x01\x01\x12\x14\n\x07\x66rom_at\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x15\n\x08until_at\x18\x06 \x01(\x03H\x04\x88\x01\x01\x42\x0c\n\n_page_sizeB\x08\n\x06_eventB\x05\n\x03_byB\n\n\x08_from_atB\x0b\n\t_until_at\"S\n\x11ListAuditResponse\x12%\n\x05lines\x18\x01 \x03(\x0b\x32\x16.headrace.v1.AuditLine\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"a\n\tAuditLine\x12\x0b\n\x03seq\x18\x01 \x01(\x03\x12\n\n\x02\x61t\x18\x02 \x01(\x03\x12\r\n\x05\x65vent\x18\x03 \x01(\t\x12\n\n\x02\x62y\x18\x04 \x01(\t\x12\x12\n\ncredential\x18\x05 \x01(\t\x12\x0c\n\x04line\x18\x06 \x01(\t\"7\n\x12\x45xportAuditRequest\x12\x11\n\tafter_seq\x18\x01 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\"#\n\x13\x45xportAuditResponse\x12\x0c\n\x04line\x18\x01 \x01(\t\"\x14\n\x12VerifyAuditRequest\"m\n\x13VerifyAuditResponse\x12\r\n\x05lines\x18\x01 \x01(\x03\x12\x11\n\tfirst_seq\x18\x02 \x01(\x03\x12\x10\n\x08last_seq\x18\x03 \x01(\x03\x12\x11\n\tlast_hash\x18\x04 \x01(\t\x12\x0f\n\x07problem\x18\x05 \x01(\t\"\x94\x01\n\x12RecordAuditRequest\x12\x17\n\x05\x65vent\x18\x01 \x01(\tB\x08\x8a\xb5\x18\x04\x08\x01 @\x12\x17\n\x06tenant\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x13\n\x02\x62y\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1b\n\ncredential\x18\x04 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1a\n\x07\x64\x65tails\x18\x05 \x01(\tB\t\x8a\xb5\x18\x05 \x80 0\x01\"\x15\n\x13RecordAuditResponse2\x94\x05\n\x0c\x41uditService\x12\xa1\x01\n\tListAudit\x12\x1d.headrace.v1.ListAuditRequest\x1a\x1e.headrace.v1.ListAuditResponse\"U\x8a\xb5\x18\x05\x61\x64min\x9a\xb5\x18\x06public\xaa\xb5\x18%\n\x05\x61udit\x1a\x05\x65vent\x1a\npage_token\x1a\tpage_size\x82\xd3\xe4\x93\x02\x13\x12\n/api/auditb\x05lines\x12\xb5\x01\n\x0b\x45xportAudit\x12\x1f.headrace.v1.ExportAuditRequest\x1a .headrace.v1.ExportAuditResponse\"a\x8a\xb5\x18\x05\x61\x64min\x92\xb5\x18\x0e\x61udit.exported\x9a\xb5\x18\x06public\xaa\xb5\x18\x1f\n\x0c\x65xport_audit\x1a\tafter_seq\"\x04line\x82\xd3\xe4\x93\x02\x13\x12\x11/api/audit/export0\x01\x12\x90\x01\n\x0bVerifyAudit\x12\x1f.headrace.v1.VerifyAuditRequest\x1a .headrace.v1.VerifyAuditResponse\">\x8a\xb5\x18\x05\x61\x64min\x9a\xb5\x18\x06public\xaa\xb5\x18\x0e\n\x0cverify_audit\x82\xd3\xe4\x93\x02\x13\x12\x11/api/audit/verify\x12\x88\x01\n\x0bRecordAudit\x12\x1f.headrace.v1.RecordAuditRequest\x1a .headrace.v1.RecordAuditResponse\"6\x9a\xb5\x18\x06\x66\x61\x63\x61\x64\x65\x9a\xb5\x18\x0corchestrator\x9a\xb5\x18\x0bllm_gateway\x9a\xb5\x18\x05tools\xa0\xb5\x18\x01\x1a\n\x8a\xb5\x18\x06memoryBA\n\x0bheadrace.v1B\nAuditProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTAUDITREQUEST'].fields_by_name['page_token']._serialized_options = b'\212\265\030\002 @'
   _globals['_LISTAUDITREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_LISTAUDITREQUEST'].fields_by_name['event']._serialized_options = b'\212\265\030\002 @'
+  _globals['_LISTAUDITREQUEST'].fields_by_name['by']._loaded_options = None
+  _globals['_LISTAUDITREQUEST'].fields_by_name['by']._serialized_options = b'\212\265\030\003 \200\001'
   _globals['_RECORDAUDITREQUEST'].fields_by_name['event']._loaded_options = None
   _globals['_RECORDAUDITREQUEST'].fields_by_name['event']._serialized_options = b'\212\265\030\004\010\001 @'
   _globals['_RECORDAUDITREQUEST'].fields_by_name['tenant']._loaded_options = None
@@ -58,24 +60,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AUDITSERVICE'].methods_by_name['VerifyAudit']._serialized_options = b'\212\265\030\005admin\232\265\030\006public\252\265\030\016\n\014verify_audit\202\323\344\223\002\023\022\021/api/audit/verify'
   _globals['_AUDITSERVICE'].methods_by_name['RecordAudit']._loaded_options = None
   _globals['_AUDITSERVICE'].methods_by_name['RecordAudit']._serialized_options = b'\232\265\030\006facade\232\265\030\014orchestrator\232\265\030\013llm_gateway\232\265\030\005tools\240\265\030\001'
-  _globals['_LISTAUDITREQUEST']._serialized_start=96
-  _globals['_LISTAUDITREQUEST']._serialized_end=218
-  _globals['_LISTAUDITRESPONSE']._serialized_start=220
-  _globals['_LISTAUDITRESPONSE']._serialized_end=303
-  _globals['_AUDITLINE']._serialized_start=305
-  _globals['_AUDITLINE']._serialized_end=402
-  _globals['_EXPORTAUDITREQUEST']._serialized_start=404
-  _globals['_EXPORTAUDITREQUEST']._serialized_end=459
-  _globals['_EXPORTAUDITRESPONSE']._serialized_start=461
-  _globals['_EXPORTAUDITRESPONSE']._serialized_end=496
-  _globals['_VERIFYAUDITREQUEST']._serialized_start=498
-  _globals['_VERIFYAUDITREQUEST']._serialized_end=518
-  _globals['_VERIFYAUDITRESPONSE']._serialized_start=520
-  _globals['_VERIFYAUDITRESPONSE']._serialized_end=629
-  _globals['_RECORDAUDITREQUEST']._serialized_start=632
-  _globals['_RECORDAUDITREQUEST']._serialized_end=780
-  _globals['_RECORDAUDITRESPONSE']._serialized_start=782
-  _globals['_RECORDAUDITRESPONSE']._serialized_end=803
-  _globals['_AUDITSERVICE']._serialized_start=806
-  _globals['_AUDITSERVICE']._serialized_end=1466
+  _globals['_LISTAUDITREQUEST']._serialized_start=97
+  _globals['_LISTAUDITREQUEST']._serialized_end=322
+  _globals['_LISTAUDITRESPONSE']._serialized_start=324
+  _globals['_LISTAUDITRESPONSE']._serialized_end=407
+  _globals['_AUDITLINE']._serialized_start=409
+  _globals['_AUDITLINE']._serialized_end=506
+  _globals['_EXPORTAUDITREQUEST']._serialized_start=508
+  _globals['_EXPORTAUDITREQUEST']._serialized_end=563
+  _globals['_EXPORTAUDITRESPONSE']._serialized_start=565
+  _globals['_EXPORTAUDITRESPONSE']._serialized_end=600
+  _globals['_VERIFYAUDITREQUEST']._serialized_start=602
+  _globals['_VERIFYAUDITREQUEST']._serialized_end=622
+  _globals['_VERIFYAUDITRESPONSE']._serialized_start=624
+  _globals['_VERIFYAUDITRESPONSE']._serialized_end=733
+  _globals['_RECORDAUDITREQUEST']._serialized_start=736
+  _globals['_RECORDAUDITREQUEST']._serialized_end=884
+  _globals['_RECORDAUDITRESPONSE']._serialized_start=886
+  _globals['_RECORDAUDITRESPONSE']._serialized_end=907
+  _globals['_AUDITSERVICE']._serialized_start=910
+  _globals['_AUDITSERVICE']._serialized_end=1570
 # @@protoc_insertion_point(module_scope)

@@ -27,31 +27,55 @@ class ListAuditRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    FROM_AT_FIELD_NUMBER: _builtins.int
+    UNTIL_AT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Lines per page, at most 500; absent: 100."""
     page_token: _builtins.str
     """Token from the previous page."""
     event: _builtins.str
     """Only events of this kind: a whole name (`key.made`), or the part before the dot (`key`)."""
+    by: _builtins.str
+    """Only what this user did."""
+    from_at: _builtins.int
+    """Only lines from this time on, Unix milliseconds."""
+    until_at: _builtins.int
+    """Only lines before this time, Unix milliseconds."""
     def __init__(
         self,
         *,
         page_size: _builtins.int | None = ...,
         page_token: _builtins.str = ...,
         event: _builtins.str | None = ...,
+        by: _builtins.str | None = ...,
+        from_at: _builtins.int | None = ...,
+        until_at: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "_page_size", b"_page_size", "event", b"event", "page_size", b"page_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_event", b"_event", "_from_at", b"_from_at", "_page_size", b"_page_size", "_until_at", b"_until_at", "by", b"by", "event", b"event", "from_at", b"from_at", "page_size", b"page_size", "until_at", b"until_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "_page_size", b"_page_size", "event", b"event", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by", b"_by", "_event", b"_event", "_from_at", b"_from_at", "_page_size", b"_page_size", "_until_at", b"_until_at", "by", b"by", "event", b"event", "from_at", b"from_at", "page_size", b"page_size", "page_token", b"page_token", "until_at", b"until_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__by: _TypeAlias = _typing.Literal["by"]  # noqa: Y015
+    _WhichOneofArgType__by: _TypeAlias = _typing.Literal["_by", b"_by"]  # noqa: Y015
     _WhichOneofReturnType__event: _TypeAlias = _typing.Literal["event"]  # noqa: Y015
     _WhichOneofArgType__event: _TypeAlias = _typing.Literal["_event", b"_event"]  # noqa: Y015
+    _WhichOneofReturnType__from_at: _TypeAlias = _typing.Literal["from_at"]  # noqa: Y015
+    _WhichOneofArgType__from_at: _TypeAlias = _typing.Literal["_from_at", b"_from_at"]  # noqa: Y015
     _WhichOneofReturnType__page_size: _TypeAlias = _typing.Literal["page_size"]  # noqa: Y015
     _WhichOneofArgType__page_size: _TypeAlias = _typing.Literal["_page_size", b"_page_size"]  # noqa: Y015
+    _WhichOneofReturnType__until_at: _TypeAlias = _typing.Literal["until_at"]  # noqa: Y015
+    _WhichOneofArgType__until_at: _TypeAlias = _typing.Literal["_until_at", b"_until_at"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__by) -> _WhichOneofReturnType__by | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__event) -> _WhichOneofReturnType__event | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_at) -> _WhichOneofReturnType__from_at | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__page_size) -> _WhichOneofReturnType__page_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_at) -> _WhichOneofReturnType__until_at | None: ...
 
 Global___ListAuditRequest: _TypeAlias = ListAuditRequest  # noqa: Y015
 

@@ -55,7 +55,7 @@ class FieldRules(_message.Message):
     """An empty list is omitted from the JSON form instead of appearing as []."""
     @_builtins.property
     def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """A non-empty string must be one of these words."""
+        """A non-empty string, or each item of a list, must be one of these words."""
 
     def __init__(
         self,

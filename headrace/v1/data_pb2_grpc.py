@@ -154,7 +154,9 @@ class DataServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseHold(self, request, context):
-        """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
+        """Release a hold. Its data can then be deleted and erased, unless another hold covers it.
+
+        Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

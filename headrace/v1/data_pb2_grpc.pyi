@@ -87,7 +87,10 @@ class DataServiceStub:
     Changes nothing.
     """
     ReleaseHold: _grpc.UnaryUnaryMultiCallable[_data_pb2.ReleaseHoldRequest, _data_pb2.ReleaseHoldResponse]
-    """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND."""
+    """Release a hold. Its data can then be deleted and erased, unless another hold covers it.
+
+    Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
+    """
 
 @_typing.type_check_only
 class DataServiceAsyncStub(DataServiceStub):
@@ -148,7 +151,10 @@ class DataServiceAsyncStub(DataServiceStub):
     Changes nothing.
     """
     ReleaseHold: _aio.UnaryUnaryMultiCallable[_data_pb2.ReleaseHoldRequest, _data_pb2.ReleaseHoldResponse]  # type: ignore[assignment]
-    """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND."""
+    """Release a hold. Its data can then be deleted and erased, unless another hold covers it.
+
+    Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
+    """
 
 class DataServiceServicer(metaclass=_abc_1.ABCMeta):
     """Exports, erases and holds personal data (docs/guides/erasure.md). A chat belongs to its owner, with files, blobs and
@@ -248,7 +254,10 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _data_pb2.ReleaseHoldRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_data_pb2.ReleaseHoldResponse, _abc.Awaitable[_data_pb2.ReleaseHoldResponse]]:
-        """Release a hold. Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND."""
+        """Release a hold. Its data can then be deleted and erased, unless another hold covers it.
+
+        Idempotent: a released hold is returned unchanged. Errors: NOT_FOUND.
+        """
 
 def add_DataServiceServicer_to_server(servicer: DataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

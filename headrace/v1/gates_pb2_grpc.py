@@ -233,7 +233,7 @@ class GateServiceServicer(object):
     def ExportGates(self, request, context):
         """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-        Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The first
+        Changes nothing. Each message is one line of a hash-chained file; docs/guides/gate-exports.md describes it. The first
         line repeats the request; the last one, `end`, has the number of steps, and a file without it is incomplete. For a
         chat, its owner may export it, and callers with the scope `operate` any chat of the tenant. Without a chat, all
         chats of the tenant that are not deleted are exported, which requires the scope `operate`. The export says who did

@@ -130,7 +130,7 @@ class GateServiceStub:
     ExportGates: _grpc.UnaryStreamMultiCallable[_gates_pb2.ExportGatesRequest, _gates_pb2.ExportGatesResponse]
     """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-    Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The first
+    Changes nothing. Each message is one line of a hash-chained file; docs/guides/gate-exports.md describes it. The first
     line repeats the request; the last one, `end`, has the number of steps, and a file without it is incomplete. For a
     chat, its owner may export it, and callers with the scope `operate` any chat of the tenant. Without a chat, all
     chats of the tenant that are not deleted are exported, which requires the scope `operate`. The export says who did
@@ -240,7 +240,7 @@ class GateServiceAsyncStub(GateServiceStub):
     ExportGates: _aio.UnaryStreamMultiCallable[_gates_pb2.ExportGatesRequest, _gates_pb2.ExportGatesResponse]  # type: ignore[assignment]
     """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-    Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The first
+    Changes nothing. Each message is one line of a hash-chained file; docs/guides/gate-exports.md describes it. The first
     line repeats the request; the last one, `end`, has the number of steps, and a file without it is incomplete. For a
     chat, its owner may export it, and callers with the scope `operate` any chat of the tenant. Without a chat, all
     chats of the tenant that are not deleted are exported, which requires the scope `operate`. The export says who did
@@ -413,7 +413,7 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_gates_pb2.ExportGatesResponse], _abc.AsyncIterator[_gates_pb2.ExportGatesResponse]]:
         """Export the history of gates for an audit: each step of each gate and grant, in the order of commits.
 
-        Changes nothing. Each message is one line of a hash-chained file; docs/guides/people.md describes it. The first
+        Changes nothing. Each message is one line of a hash-chained file; docs/guides/gate-exports.md describes it. The first
         line repeats the request; the last one, `end`, has the number of steps, and a file without it is incomplete. For a
         chat, its owner may export it, and callers with the scope `operate` any chat of the tenant. Without a chat, all
         chats of the tenant that are not deleted are exported, which requires the scope `operate`. The export says who did

@@ -174,9 +174,9 @@ class KeyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeKey(self, request, context):
-        """Revoke a key permanently; use UpdateKey to disable it for a time.
+        """Revoke a key permanently. Within 5 s, calls with it are refused, and its open streams end.
 
-        Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
+        To disable a key for a time, use UpdateKey. Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -84,9 +84,9 @@ class KeyServiceStub:
     own credential lacks, and for new roles as in CreateKey.
     """
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_keys_pb2.RevokeKeyRequest, _keys_pb2.RevokeKeyResponse]
-    """Revoke a key permanently; use UpdateKey to disable it for a time.
+    """Revoke a key permanently. Within 5 s, calls with it are refused, and its open streams end.
 
-    Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
+    To disable a key for a time, use UpdateKey. Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
     """
     SuspendUser: _grpc.UnaryUnaryMultiCallable[_keys_pb2.SuspendUserRequest, _keys_pb2.SuspendUserResponse]
     """Suspend a user of the tenant, with all of their credentials.
@@ -181,9 +181,9 @@ class KeyServiceAsyncStub(KeyServiceStub):
     own credential lacks, and for new roles as in CreateKey.
     """
     RevokeKey: _aio.UnaryUnaryMultiCallable[_keys_pb2.RevokeKeyRequest, _keys_pb2.RevokeKeyResponse]  # type: ignore[assignment]
-    """Revoke a key permanently; use UpdateKey to disable it for a time.
+    """Revoke a key permanently. Within 5 s, calls with it are refused, and its open streams end.
 
-    Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
+    To disable a key for a time, use UpdateKey. Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
     """
     SuspendUser: _aio.UnaryUnaryMultiCallable[_keys_pb2.SuspendUserRequest, _keys_pb2.SuspendUserResponse]  # type: ignore[assignment]
     """Suspend a user of the tenant, with all of their credentials.
@@ -311,9 +311,9 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _keys_pb2.RevokeKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_keys_pb2.RevokeKeyResponse, _abc.Awaitable[_keys_pb2.RevokeKeyResponse]]:
-        """Revoke a key permanently; use UpdateKey to disable it for a time.
+        """Revoke a key permanently. Within 5 s, calls with it are refused, and its open streams end.
 
-        Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
+        To disable a key for a time, use UpdateKey. Idempotent: a revoked key is returned unchanged. Errors: NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

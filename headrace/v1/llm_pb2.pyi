@@ -871,6 +871,7 @@ class ModelInfo(_message.Message):
     OUTPUT_USD_PER_MTOK_MAX_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
     KEEPS_REASONING_FIELD_NUMBER: _builtins.int
+    IS_SIMULATED_FIELD_NUMBER: _builtins.int
     provider_key: _builtins.str
     """Key of its provider."""
     model: _builtins.str
@@ -895,6 +896,8 @@ class ModelInfo(_message.Message):
     """Encoding that counts its tokens exactly: o200k_base or cl100k_base; empty: unknown, and counts are estimates."""
     keeps_reasoning: _builtins.bool
     """Whether its provider requires the reasoning of calls as long as the chat shows them."""
+    is_simulated: _builtins.bool
+    """Whether it is a simulated model: its provider's address is env:SIMULATOR_URL."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """tools, reasoning, vision, audio, files, json_schema, embeddings; empty: unknown, and all except embeddings are
@@ -916,10 +919,11 @@ class ModelInfo(_message.Message):
         output_usd_per_mtok_max: _builtins.float | None = ...,
         encoding: _builtins.str = ...,
         keeps_reasoning: _builtins.bool = ...,
+        is_simulated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_input_usd_per_mtok_max", b"_input_usd_per_mtok_max", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_output_usd_per_mtok_max", b"_output_usd_per_mtok_max", "_summary_model", b"_summary_model", "input_usd_per_mtok", b"input_usd_per_mtok", "input_usd_per_mtok_max", b"input_usd_per_mtok_max", "output_usd_per_mtok", b"output_usd_per_mtok", "output_usd_per_mtok_max", b"output_usd_per_mtok_max", "summary_model", b"summary_model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_input_usd_per_mtok_max", b"_input_usd_per_mtok_max", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_output_usd_per_mtok_max", b"_output_usd_per_mtok_max", "_summary_model", b"_summary_model", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "encoding", b"encoding", "input_usd_per_mtok", b"input_usd_per_mtok", "input_usd_per_mtok_max", b"input_usd_per_mtok_max", "keeps_reasoning", b"keeps_reasoning", "model", b"model", "output_tokens_max", b"output_tokens_max", "output_usd_per_mtok", b"output_usd_per_mtok", "output_usd_per_mtok_max", b"output_usd_per_mtok_max", "provider_key", b"provider_key", "summary_model", b"summary_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok", "_input_usd_per_mtok_max", b"_input_usd_per_mtok_max", "_output_usd_per_mtok", b"_output_usd_per_mtok", "_output_usd_per_mtok_max", b"_output_usd_per_mtok_max", "_summary_model", b"_summary_model", "capabilities", b"capabilities", "context_window_tokens", b"context_window_tokens", "encoding", b"encoding", "input_usd_per_mtok", b"input_usd_per_mtok", "input_usd_per_mtok_max", b"input_usd_per_mtok_max", "is_simulated", b"is_simulated", "keeps_reasoning", b"keeps_reasoning", "model", b"model", "output_tokens_max", b"output_tokens_max", "output_usd_per_mtok", b"output_usd_per_mtok", "output_usd_per_mtok_max", b"output_usd_per_mtok_max", "provider_key", b"provider_key", "summary_model", b"summary_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__input_usd_per_mtok: _TypeAlias = _typing.Literal["input_usd_per_mtok"]  # noqa: Y015
     _WhichOneofArgType__input_usd_per_mtok: _TypeAlias = _typing.Literal["_input_usd_per_mtok", b"_input_usd_per_mtok"]  # noqa: Y015

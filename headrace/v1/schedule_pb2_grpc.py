@@ -139,10 +139,9 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSchedule(self, request, context):
-        """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
-        kept.
+        """Delete a schedule. Its live runs continue, and their chats are kept.
 
-        Errors: NOT_FOUND.
+        With the scope operate, also another user's. Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,10 +159,11 @@ class ScheduleServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RotateScheduleSecret(self, request, context):
-        """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
+        """Create or rotate the secret that other systems use to sign their posts. The previous secret stays valid for a day,
+        or for keep_s.
 
-        Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid for
-        keep_s. Each call creates another secret.
+        Effect: a post to /hooks/{scheduleId} signed with it starts a run, if the schedule has on_webhook. Each call creates
+        another secret.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

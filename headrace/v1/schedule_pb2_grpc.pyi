@@ -64,10 +64,9 @@ class ScheduleServiceStub:
     Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
     """
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.DeleteScheduleRequest, _schedule_pb2.DeleteScheduleResponse]
-    """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
-    kept.
+    """Delete a schedule. Its live runs continue, and their chats are kept.
 
-    Errors: NOT_FOUND.
+    With the scope operate, also another user's. Errors: NOT_FOUND.
     """
     TriggerSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.TriggerScheduleRequest, _schedule_pb2.TriggerScheduleResponse]
     """Start a run of the schedule now, in addition to its times; also if it is paused.
@@ -77,10 +76,11 @@ class ScheduleServiceStub:
     Errors: NOT_FOUND.
     """
     RotateScheduleSecret: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RotateScheduleSecretRequest, _schedule_pb2.RotateScheduleSecretResponse]
-    """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
+    """Create or rotate the secret that other systems use to sign their posts. The previous secret stays valid for a day,
+    or for keep_s.
 
-    Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid for
-    keep_s. Each call creates another secret.
+    Effect: a post to /hooks/{scheduleId} signed with it starts a run, if the schedule has on_webhook. Each call creates
+    another secret.
     Errors: NOT_FOUND; INVALID_REQUEST.
     """
     ReceiveWebhook: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ReceiveWebhookRequest, _schedule_pb2.ReceiveWebhookResponse]
@@ -145,10 +145,9 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     Errors: NOT_FOUND; INVALID_REQUEST; PERMISSION_DENIED (held).
     """
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.DeleteScheduleRequest, _schedule_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
-    """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
-    kept.
+    """Delete a schedule. Its live runs continue, and their chats are kept.
 
-    Errors: NOT_FOUND.
+    With the scope operate, also another user's. Errors: NOT_FOUND.
     """
     TriggerSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.TriggerScheduleRequest, _schedule_pb2.TriggerScheduleResponse]  # type: ignore[assignment]
     """Start a run of the schedule now, in addition to its times; also if it is paused.
@@ -158,10 +157,11 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     Errors: NOT_FOUND.
     """
     RotateScheduleSecret: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RotateScheduleSecretRequest, _schedule_pb2.RotateScheduleSecretResponse]  # type: ignore[assignment]
-    """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
+    """Create or rotate the secret that other systems use to sign their posts. The previous secret stays valid for a day,
+    or for keep_s.
 
-    Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid for
-    keep_s. Each call creates another secret.
+    Effect: a post to /hooks/{scheduleId} signed with it starts a run, if the schedule has on_webhook. Each call creates
+    another secret.
     Errors: NOT_FOUND; INVALID_REQUEST.
     """
     ReceiveWebhook: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ReceiveWebhookRequest, _schedule_pb2.ReceiveWebhookResponse]  # type: ignore[assignment]
@@ -253,10 +253,9 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.DeleteScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.DeleteScheduleResponse, _abc.Awaitable[_schedule_pb2.DeleteScheduleResponse]]:
-        """Delete a schedule; with the scope operate, also another user's. Its live runs continue, and their chats are
-        kept.
+        """Delete a schedule. Its live runs continue, and their chats are kept.
 
-        Errors: NOT_FOUND.
+        With the scope operate, also another user's. Errors: NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -278,10 +277,11 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _schedule_pb2.RotateScheduleSecretRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_schedule_pb2.RotateScheduleSecretResponse, _abc.Awaitable[_schedule_pb2.RotateScheduleSecretResponse]]:
-        """Create or rotate the secret that other systems use to sign their posts to /hooks/{scheduleId}.
+        """Create or rotate the secret that other systems use to sign their posts. The previous secret stays valid for a day,
+        or for keep_s.
 
-        Effect: a post signed with it starts a run, if the schedule has on_webhook. The previous secret stays valid for
-        keep_s. Each call creates another secret.
+        Effect: a post to /hooks/{scheduleId} signed with it starts a run, if the schedule has on_webhook. Each call creates
+        another secret.
         Errors: NOT_FOUND; INVALID_REQUEST.
         """
 

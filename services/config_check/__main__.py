@@ -1,7 +1,9 @@
-"""`python -m services.config_check FOLDER`: prints what the services would refuse; `headrace check` runs it."""
+"""`python -m services.config_check FOLDER` prints what the services would refuse, and without FOLDER what this machine
+lacks; `headrace check` and `headrace doctor` run it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,8 +12,29 @@ from pathlib import Path
 import click
 import structlog
 
-from services.config_check.definitions import Definitions, read_definitions
+from services.config_check.definitions import (
+    AGENTS,
+    APPROVALS,
+    BUDGETS,
+    GRANTS,
+    MCP_FILE,
+    MODES,
+    PROVIDER_FILE,
+    RETENTION,
+    SKILLS,
+    TOOLS,
+    Definitions,
+    read_definitions,
+)
+from services.config_check.machine import examine_machine, print_findings
 from services.config_check.references import find_missing, find_unset_secrets
+from services.tools.catalogue.tools_folder import VIEWS_FOLDER
+
+READ = (
+    *(AGENTS, PROVIDER_FILE, TOOLS, VIEWS_FOLDER, "tools.yaml", MCP_FILE, SKILLS, MODES, APPROVALS, BUDGETS, GRANTS),
+    RETENTION,
+)
+"""Files and folders that the services read."""
 
 BAD = 1
 """Exit status where there are problems."""
@@ -57,11 +80,18 @@ def _count(definitions: Definitions) -> str:
 
 
 @click.command(name="services.config_check")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--secrets", is_flag=True)
-def main(folder: Path, secrets: bool) -> None:
+def main(folder: Path | None, secrets: bool) -> None:
     # What the readers log is what is printed, in another form.
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[])
+    if folder is None:
+        sys.exit(not print_findings(asyncio.run(examine_machine(os.environ))))
+    if not any((folder / name).is_file() or any((folder / name).glob("*")) for name in READ):
+        click.echo(
+            f"{folder} is empty: it has none of {', '.join(READ)}; `headrace init DIR` creates a project", err=True
+        )
+        sys.exit(BAD)
     definitions, problems = check_folder(folder, os.environ if secrets else None)
     for problem in problems:
         click.echo(problem)

@@ -22,6 +22,7 @@ from services.tools.catalogue.catalogue import Catalogue as ToolCatalogue
 from services.tools.mcp_client.servers import FILE as MCP_FILE
 from services.tools.mcp_client.settings import BadMcpFile, read_servers
 from services.tools.skills.skill_folder import Skill, SkillFolder
+from services.tools.toolkit.api_request import ApiRequest
 from services.tools.toolkit.tool import Tool
 
 AGENTS, APPROVALS, BUDGETS, SKILLS, TOOLS = "agents", "approvals.yaml", "budgets.yaml", "skills", "tools"
@@ -42,6 +43,10 @@ class Definitions:
 
     providers: Sequence[Provider]
     tools: Sequence[Tool]
+
+    requests: Mapping[str, ApiRequest]
+    """Requests to HTTP APIs by the name of their tool."""
+
     skills: Sequence[Skill]
     mcp_servers: Sequence[str]
     """Names of the servers of mcp.json, whose tools only they know."""
@@ -95,6 +100,7 @@ def read_definitions(folder: Path, env: Mapping[str, str]) -> tuple[Definitions,
         modes=modes.names,
         providers=providers.providers,
         tools=tools.list_tools(),
+        requests=tools.requests,
         skills=known_skills,
         mcp_servers=servers,
         ruled_tools=list(rules.current.tools),

@@ -12,6 +12,8 @@ from services.orchestrator.agents.definition import Definition, ModelConfig
 from services.orchestrator.calls.own_tools.catalogue import FUNCTIONS, OWN
 from services.orchestrator.peers.remote.http import Credentials as RemoteCredentials
 from services.runtime.files.refused_files import Refusal
+from services.tools.errors import ToolFailed
+from services.tools.toolkit.api_request import find_headers
 
 TIERS = ("@core", "@enabled")
 """Names in an agent's list that stand for all tools of a tier."""
@@ -38,8 +40,8 @@ def find_missing(definitions: Definitions) -> Iterator[Refusal]:
 
 
 def find_unset_secrets(definitions: Definitions, env: Mapping[str, str]) -> Iterator[Refusal]:
-    """Find providers and remote agents whose addresses, keys or headers `env` does not have, as the gateway and the
-    orchestrator would at their first call."""
+    """Find providers, remote agents and tools whose addresses, keys or headers `env` does not have, as their services
+    would at the first call."""
     credentials = Credentials(env)
     for provider in definitions.providers:
         try:
@@ -53,6 +55,11 @@ def find_unset_secrets(definitions: Definitions, env: Mapping[str, str]) -> Iter
                 RemoteCredentials(env).make_headers(agent.remote)
             except HeadraceError as error:
                 yield Refusal(f"{AGENTS}/{file}", error.message)
+    for name, request in definitions.requests.items():
+        try:
+            find_headers(request, env)
+        except ToolFailed as error:
+            yield Refusal(f"{TOOLS}/{name}", str(error))
 
 
 def _find_missing_of_agent(agent: Definition, definitions: Definitions, keys: set[str]) -> Iterator[str]:

@@ -86,6 +86,7 @@ def _build_model_info(provider: Provider, model: Model, prices: Sequence[Price |
         output_usd_per_mtok_max=max(price.output_per_m_tok for price in known) if are_known else None,
         encoding=choose_exact_encoding(model) or "",
         keeps_reasoning=provider.keeps_reasoning,
+        is_simulated=provider.base_url == "env:SIMULATOR_URL",
     )
 
 

@@ -114,7 +114,7 @@ class AuditService(AuditServiceServicer):
                 break
             for line in map(_make_line, lines):
                 before = line.seq
-                if request.event in ("", line.event) or line.event.startswith(f"{request.event}."):
+                if _is_wanted(line, request):
                     found.append(line)
                 if len(found) == size:
                     break
@@ -161,6 +161,15 @@ class AuditService(AuditServiceServicer):
         details = _parse_details(request.details)
         await self._trail.record_of(request.tenant, request.event, request.by, request.credential, **details)
         return audit_pb2.RecordAuditResponse()
+
+
+def _is_wanted(line: audit_pb2.AuditLine, request: audit_pb2.ListAuditRequest) -> bool:
+    return (
+        (request.event in ("", line.event) or line.event.startswith(f"{request.event}."))
+        and request.by in ("", line.by)
+        and line.at >= request.from_at
+        and (not request.until_at or line.at < request.until_at)
+    )
 
 
 def _parse_details(text: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Config:
 
     database_connections_max: int = 10
     """Connections of each memory service to the database, plus one more; the total of all services must be below the
-    database's limit."""
+    database's limit. Lists and searches use at most three tenths of them, exports a fifth and maintenance one."""
 
     database_statement_timeout_s: float = 10.0
     """Maximum seconds of one statement; callers wait 15 s for a response, so a longer one does not help them."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import InvalidRequest
 from headrace.v1 import memory_pb2, operator_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
-from services.memory.storage.index_progress import describe_progress
+from services.memory.storage.index_rows import describe_progress
 from services.memory.storage.leases import lease_lost
 from services.memory.storage.paging import parse_page
 from services.memory.storage.run_query import RunQuery

@@ -1,6 +1,7 @@
 """New ids in the forms of docs/reference/events.md."""
 
 import hashlib
+import re
 from contextvars import ContextVar
 
 from services.runtime.randomness import new_hex, new_uuid
@@ -16,6 +17,10 @@ TASK = "task-"
 
 RUN_IDS: ContextVar[list[str] | None] = ContextVar("RUN_IDS", default=None)
 """Ids for the next runs. A replay supplies the recorded runs' ids, from which all other ids are derived."""
+
+
+SCHEDULED = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d{1,15}", re.ASCII)
+"""Request id of a schedule's run: the schedule and the due time. Anybody may choose such an id."""
 
 
 def new_msg_id() -> str:

@@ -26,6 +26,7 @@ from services.orchestrator.lifecycle.publishing import (
 from services.orchestrator.lifecycle.runs import Runs
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.embeddings import Embeddings
+from services.orchestrator.peers.models import get_model_info
 from services.orchestrator.peers.stored_runs import ending_with_access
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.people.gate_service import GateService
@@ -215,12 +216,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             texts = (agent.key, agent.description, *agent.tags, *agent.tools, *agent.skills)
             return any(wanted in text.lower() for text in texts)
 
-        agents = (self._describe_agent(agent) for agent in self._registry.all())
+        agents = [await self._describe_agent(agent) for agent in self._registry.all()]
         return agent_pb2.ListAgentsResponse(agents=filter(is_match, agents))
 
     async def GetAgent(self, request: agent_pb2.GetAgentRequest, context: Context) -> agent_pb2.GetAgentResponse:
         definition = self._registry.get(request.agent_key)
-        agent = self._describe_agent(definition)
+        agent = await self._describe_agent(definition)
         agent.instructions = definition.primary.system_prompt
         return agent_pb2.GetAgentResponse(agent=agent)
 
@@ -251,7 +252,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
 
     async def PutAgent(self, request: agent_pb2.PutAgentRequest, context: Context) -> agent_pb2.PutAgentResponse:
         agent, problems = await self._publishing.put(request, self._runs.mode_names)
-        shown = None if agent is None else self._describe_agent(agent)
+        shown = None if agent is None else await self._describe_agent(agent)
         return agent_pb2.PutAgentResponse(problems=problems, is_stored=agent is not None, agent=shown)
 
     async def DeleteAgent(
@@ -335,8 +336,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             run = await stored_runs.get_run(self._peers, request.run_id)
             return agent_pb2.GetRunResponse(run=await run_list.add_usage(self._peers, run))
 
-    def _describe_agent(self, definition: Definition) -> agent_pb2.Agent:
-        agent = _make_agent(definition)
+    async def _describe_agent(self, definition: Definition) -> agent_pb2.Agent:
+        agent, model = _make_agent(definition), definition.primary.model
+        agent.is_default = definition.key == self._registry.default_key
+        if model.provider_key and model.model:
+            agent.is_simulated = (await get_model_info(self._peers, model.provider_key, model.model)).is_simulated
         stored = self._registry.stored.list_of(definition.tenant).get(definition.key.casefold())
         if definition.tenant and stored is not None:
             agent.version = stored.record.version

@@ -87,20 +87,24 @@ class Turnstile:
 class InFlightCounter:
     def __init__(self) -> None:
         self.count = 0
-        self._none_left = asyncio.Event()
-        self._none_left.set()
+        self._none_left: asyncio.Event | None = None
+        """Set when no call is running; None until somebody waits for that."""
 
     def increment(self) -> None:
         self.count += 1
-        self._none_left.clear()
+        if self._none_left is not None:
+            self._none_left.clear()
 
     def decrement(self) -> None:
         self.count -= 1
-        if not self.count:
+        if self._none_left is not None and not self.count:
             self._none_left.set()
 
     async def wait_until_zero(self, timeout_s: float) -> None:
         """Return when no call is running, or after `timeout_s`."""
+        if not self.count:
+            return
+        self._none_left = self._none_left or asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._none_left.wait()

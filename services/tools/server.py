@@ -52,7 +52,8 @@ async def tool_server(
     env: Mapping[str, str] | None = None,
     sync: Sync = os.fsync,
 ) -> AsyncGenerator[RunningServer]:
-    """Serve inside the block. `env` supplies the variables that mcp.json refers to; `sync` makes records durable."""
+    """Serve inside the block. `env` supplies the variables that mcp.json and tool files refer to; `sync` makes records
+    durable."""
     async with AsyncExitStack() as stack:
         # Not among the peers of readiness: most tools work without a model.
         gateway = await stack.enter_async_context(
@@ -88,6 +89,7 @@ async def tool_server(
                 interpreters=sessions,
                 web=web,
                 llm=llm,
+                env=env or {},
             )
 
         executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max, mcp.find_own_tools)

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests as kustomize builds them, and what a test wants to know of them."""
+"""The objects that the chart renders to, and what a test asks of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,20 +15,22 @@ import yaml
 Manifest: TypeAlias = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
-KUBERNETES = ROOT / "deploy" / "kubernetes"
-KUSTOMIZE = Path(__file__).parent / "kustomize"
-"""A Go module of its own, which names the version."""
+CHART = ROOT / "deploy" / "helm" / "headrace"
+VALUES = Path(__file__).parent / "values"
+TOOLS = Path(__file__).parent / "helm"
+"""A Go module that names the versions of Helm and kubeconform."""
 
-VARIANTS = ("dev", "prod", "own", "second")
-"""The overlays, the one that docs/operating/install.md shows as one's own, and prod in a namespace of another name."""
+FILES = sorted(file.stem for file in VALUES.glob("*.yaml"))
 
-SECOND = {"kind": "Kustomization", "namespace": "second", "resources": ["headrace/deploy/kubernetes/overlays/prod"]}
+VARIANTS = (*FILES, "documented")
+"""Value files, and the values that docs/operating/install.md shows."""
+
+KUBERNETES = "1.34.0"
 
 BUILD_TIMEOUT_S = 1200.0
-"""kustomize is compiled where it never was."""
+"""Long enough to compile a tool for the first time."""
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: no manifest is built")
-
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -40,49 +41,57 @@ RESTRICTED = {
 
 
 @cache
-def build_manifests(variant: str) -> list[Manifest]:
+def compile_tool(package: str) -> str:
+    """Return the program, from Go's cache if it has been compiled before."""
+    command = ["go", "tool", "-n", package]
+    done = subprocess.run(command, cwd=TOOLS, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=True)
+    return done.stdout.strip()
+
+
+def run_helm(*arguments: str, values: str = "") -> subprocess.CompletedProcess[str]:
+    command = [compile_tool("helm.sh/helm/v3/cmd/helm"), *arguments, "--kube-version", KUBERNETES, "--values", "-"]
+    return subprocess.run(command, input=values, capture_output=True, text=True, timeout=60, check=False)
+
+
+def render(values: str, release: str = "headrace", namespace: str = "headrace", *options: str) -> list[Manifest]:
+    """Every object of a release with these values."""
+    done = run_helm("template", release, str(CHART), "--namespace", namespace, *options, values=values)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return [item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item]
+
+
+@cache
+def build_manifests(variant: str, release: str = "headrace", namespace: str = "headrace") -> list[Manifest]:
     """Every object of the variant."""
-    if variant in ("dev", "prod"):
-        return _built(KUBERNETES / "overlays" / variant)
+    return render(read_values(variant), release, namespace)
+
+
+def read_values(variant: str) -> str:
+    if variant in FILES:
+        return (VALUES / f"{variant}.yaml").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "operating" / "install.md").read_text(), re.M | re.S)
-    (own,) = (block for block in blocks if "kind: Kustomization" in block)
-    return build_overlay(own if variant == "own" else yaml.safe_dump(SECOND))
-
-
-def build_overlay(source: str) -> list[Manifest]:
-    """Build an overlay that has this checkout as `headrace` beside it."""
-    with TemporaryDirectory() as folder:
-        return _built(_write_overlay(Path(folder), source))
-
-
-def _write_overlay(folder: Path, source: str) -> Path:
-    """An overlay beside a checkout, and an agent file of its own."""
-    (folder / "kustomization.yaml").write_text(source)
-    (folder / "headrace").symlink_to(ROOT)
-    shutil.copytree(KUBERNETES / "overlays" / "prod" / "config" / "agents", folder / "agents")
-    return folder
-
-
-def _built(path: Path) -> list[Manifest]:
-    command = ["go", "tool", "kustomize", "build", str(path)]
-    done = subprocess.run(command, cwd=KUSTOMIZE, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
-    # Where it never was, go says what it downloads.
-    complaints = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading ")]
-    assert (done.returncode, complaints) == (0, []), complaints
-    return list(yaml.safe_load_all(done.stdout))
+    (documented,) = (block for block in blocks if block.startswith("image:"))
+    return documented
 
 
 def of_kind(variant: str, *kinds: str) -> dict[str, Manifest]:
-    """The objects of these kinds by name."""
-    return {item["metadata"]["name"]: item for item in build_manifests(variant) if item["kind"] in kinds}
+    """The objects of these kinds, by name without the prefix that all names have."""
+    prefix = "agents" if variant == "openshift" else "headrace"
+    return {
+        item["metadata"]["name"].removeprefix(prefix).removeprefix("-"): item
+        for item in build_manifests(variant)
+        if item["kind"] in kinds
+    }
 
 
 def workloads(variant: str) -> dict[str, Manifest]:
-    return of_kind(variant, "Deployment", "StatefulSet")
+    """Deployments and StatefulSets by service; one pod with all of them is `single`."""
+    found = of_kind(variant, "Deployment", "StatefulSet").values()
+    return {item["metadata"]["labels"]["app.kubernetes.io/component"]: item for item in found}
 
 
 def pods(variant: str) -> dict[str, Manifest]:
-    """The pod template of each workload, by the workload's name."""
+    """The pod template of each workload, by service."""
     return {name: item["spec"]["template"] for name, item in workloads(variant).items()}
 
 
@@ -90,8 +99,13 @@ def containers(variant: str) -> list[Manifest]:
     return [container for pod in pods(variant).values() for container in pod["spec"]["containers"]]
 
 
+def container_of(variant: str, service: str) -> Manifest:
+    """The service's own container, without those beside it."""
+    return next(item for item in containers(variant) if item["name"] == service)
+
+
 def environment(container: Manifest) -> dict[str, str]:
-    """Its variables; those that are taken from elsewhere with an example, as `$(NAME)` what the cluster knows."""
+    """Its variables; those taken from elsewhere have an example, or as `$(NAME)` what the cluster knows."""
     return {item["name"]: item.get("value") or _example(item["valueFrom"]) for item in container.get("env", ())}
 
 
@@ -99,8 +113,4 @@ def _example(source: Manifest) -> str:
     (kind,) = source
     if kind == "fieldRef":
         return source[kind]["fieldPath"]
-    if kind == "configMapKeyRef":
-        return "https://issuer.example/"
-    if source[kind]["name"] == "blob-bucket":
-        return {"url": "s3://chats/headrace", "endpoint": "https://storage.example"}.get(source[kind]["key"], "example")
-    return "postgresql://elsewhere.example/headrace"
+    return "postgresql://elsewhere.example/headrace" if source[kind]["key"] == "url" else "example"

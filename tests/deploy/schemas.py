@@ -1,46 +1,90 @@
-"""The schemas that Kubernetes publishes (api/openapi-spec/swagger.json of its Go module), made strict.
+"""The schemas that kubeconform reads: those that Kubernetes publishes, and those of others' custom resources.
 
-As published they let any further field pass, so that a misspelt one would do nothing, silently; here an object has the
-fields that its schema names, and no others.
+As published they accept unknown fields, so a misspelt one would have no effect; here they are strict.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
+import yaml
 
-APISERVER = Path(__file__).parents[2] / "trials" / "kube" / "apiserver"
-"""A Go module of its own, which names the version of Kubernetes."""
+from tests.deploy.manifests import TOOLS
+from trials.kube.apiserver.cluster import MODULE
+
+CUSTOM = {
+    "sigs.k8s.io/gateway-api@v1.4.0": ["config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"],
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0": [
+        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+    ],
+}
+"""Definitions of custom resources, by Go module."""
 
 DOWNLOAD_TIMEOUT_S = 120.0
 
-
-@cache
-def validator(api_version: str, kind: str) -> jsonschema_rs.Draft4Validator:
-    """What checks objects of a kind. Raises KeyError for a kind that there is not."""
-    definitions, names = _published()
-    name = names[api_version, kind]
-    return jsonschema_rs.Draft4Validator({"$ref": f"#/definitions/{name}", "definitions": definitions})
+KINDS = re.compile(
+    r"ConfigMap|CronJob|Deployment|HorizontalPodAutoscaler|Ingress|Job|NetworkPolicy|PersistentVolumeClaim"
+    r"|PodDisruptionBudget|Service|ServiceAccount|StatefulSet"
+)
 
 
-@cache
-def _published() -> tuple[dict[str, Any], dict[tuple[str, str], str]]:
-    """All definitions, strict, and their names by apiVersion and kind."""
-    command = ["go", "mod", "download", "-json", "k8s.io/kubernetes"]
-    done = subprocess.run(command, cwd=APISERVER, capture_output=True, timeout=DOWNLOAD_TIMEOUT_S, check=True)
-    swagger = Path(json.loads(done.stdout)["Dir"]) / "api" / "openapi-spec" / "swagger.json"
-    definitions = json.loads(swagger.read_bytes())["definitions"]
-    names: dict[tuple[str, str], str] = {}
-    for name, definition in definitions.items():
-        for of in definition.get("x-kubernetes-group-version-kind", ()):
-            names["/".join(filter(None, (of["group"], of["version"]))), of["kind"]] = name
-        if "properties" in definition:
-            definition["additionalProperties"] = False
-        elif definition.get("format") == "int-or-string":
-            definition["type"] = ["integer", "string"]
-    return definitions, names
+def write_schemas(folder: Path) -> str:
+    """Write a file for each kind; return where kubeconform finds them."""
+    swagger = json.loads((download("k8s.io/kubernetes", MODULE) / "api/openapi-spec/swagger.json").read_bytes())
+    definitions = swagger["definitions"]
+    for definition in definitions.values():
+        for named in definition.get("x-kubernetes-group-version-kind", ()):
+            if KINDS.fullmatch(named["kind"]):
+                _write(folder, named["group"], named["version"], named["kind"], _close(definition, definitions))
+    for module, files in CUSTOM.items():
+        for file in files:
+            spec = yaml.load((download(module, TOOLS) / file).read_bytes(), yaml.CSafeLoader)["spec"]
+            for version in spec["versions"]:
+                schema = version["schema"]["openAPIV3Schema"]
+                _write(folder, spec["group"], version["name"], spec["names"]["kind"], _make_strict(schema))
+    return f"{folder}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+
+
+def download(module: str, of: Path) -> Path:
+    """Return the folder of a Go module, whose version the go.mod in `of` names if `module` does not."""
+    command = ["go", "mod", "download", "-json", module]
+    done = subprocess.run(command, cwd=of, capture_output=True, timeout=DOWNLOAD_TIMEOUT_S, check=True)
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def _write(folder: Path, group: str, version: str, kind: str, schema: dict[str, Any]) -> None:
+    suffix = "-".join(filter(None, (group.partition(".")[0], version)))
+    (folder / f"{kind}-{suffix}.json".lower()).write_text(json.dumps(schema))
+
+
+def _close(definition: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A schema with all that it refers to."""
+    found: dict[str, Any] = {}
+    waiting = _list_references(definition)
+    while waiting:
+        if (name := waiting.pop()) not in found:
+            found[name] = _make_strict(definitions[name])
+            waiting |= _list_references(definitions[name])
+    return _make_strict(definition) | {"definitions": found}
+
+
+def _list_references(definition: dict[str, Any]) -> set[str]:
+    return set(re.findall(r'"#/definitions/([^"]+)"', json.dumps(definition)))
+
+
+def _make_strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_make_strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    strict = {name: _make_strict(value) for name, value in schema.items()}
+    if isinstance(strict.get("properties"), dict) and "type" in strict:
+        strict.setdefault("additionalProperties", False)
+    if strict.get("format") == "int-or-string" or strict.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    return strict

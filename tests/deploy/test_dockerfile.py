@@ -61,6 +61,14 @@ def test_base_images_have_a_version_and_no_registry() -> None:
     assert of_the_programs == of_the_image, "the programs' Python is the image's"
 
 
+def test_labels_say_what_the_image_is_made_of() -> None:
+    (labels,) = (rest for name, rest in last_stage() if name == "LABEL")
+    named = dict(re.findall(r"org\.opencontainers\.image\.([\w.]+)=(\S+)", labels))
+    assert {"version", "revision", "source", "base.name", "base.digest"} <= named.keys()
+    base = next(rest for name, rest in last_stage() if name == "FROM")
+    assert named["base.name"] == f"docker.io/library/{base}"
+
+
 def test_the_image_runs_as_a_user_without_rights() -> None:
     assert [rest for name, rest in last_stage() if name == "USER"] == ["10001"]
     assert "useradd --uid 10001" in " ".join(rest for name, rest in last_stage() if name == "RUN")

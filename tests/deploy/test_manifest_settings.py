@@ -1,4 +1,4 @@
-"""Every setting in the manifests is one that the code has, and what it is set to is taken."""
+"""Every setting in the manifests exists in the code, which accepts its value, and every setting can be set."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 import structlog
+import yaml
 
 from services.llm_gateway.providers.provider_file import Providers
 from services.orchestrator.agents.registry import Registry
 from services.runtime.process.config import load_settings
-from tests.deploy.manifests import KUBERNETES, VARIANTS, Manifest, containers, environment, needs_go, of_kind
+from tests.deploy.manifests import CHART, VARIANTS, Manifest, container_of, containers, environment, needs_go, of_kind
+from tests.deploy.manifests import render as render_chart
 from tests.deploy.settings import CONFIGS, NOT_GIVEN, PORTS, list_gateway_settings, list_settings, prefix
 from tests.support.catalogue import read_catalogue
 
 pytestmark = needs_go
 
-CONFIG = KUBERNETES / "overlays" / "prod" / "config"
+CONFIG = yaml.safe_load((CHART / "values.yaml").read_text())["config"]
+
+VALUES_OF = {"llm-gateway": "llmGateway"}
 
 
 def ours(container: Manifest) -> dict[str, str]:
@@ -27,10 +31,11 @@ def ours(container: Manifest) -> dict[str, str]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_setting_exists_and_takes_its_value(variant: str) -> None:
     for container in containers(variant):
-        if container["name"] == "simulator":
-            assert ours(container) == {}
-        elif container["args"] == ["headrace-gateway"]:
+        if container["args"] == ["headrace-gateway"]:
             assert ours(container).keys() <= list_gateway_settings().keys()
+        elif container["name"] == "headrace":
+            assert ours(container).keys() <= list_settings("facade").keys()
+            load_settings(CONFIGS["facade"], "FACADE", ours(container))
         else:
             service = container["name"]
             assert container["args"] == ["python", "-m", f"services.{service.replace('-', '_')}"]
@@ -44,12 +49,44 @@ def test_no_variable_is_given_twice(variant: str) -> None:
         assert len(container.get("env", ())) == len(environment(container))
 
 
+def test_every_setting_of_compose_can_be_set() -> None:
+    """Variables for how long a pod drains follow from `drainSeconds`."""
+    settings = {name: [*list_settings(name), "OPENAI_API_KEY"] for name in CONFIGS} | {
+        "gateway": list_gateway_settings()
+    }
+    values = {
+        VALUES_OF.get(container, container): {
+            "env": [{"name": name, "value": f"{name} set"} for name in names if not name.endswith("_DRAIN_S")],
+        }
+        | ({"enabled": True} if container == "gateway" else {"drainSeconds": 77})
+        for container, names in settings.items()
+    }
+    rendered = {
+        container["name"]: container["env"]
+        for item in render_chart(yaml.safe_dump(values))
+        if item["kind"] in ("Deployment", "StatefulSet")
+        for container in item["spec"]["template"]["spec"]["containers"]
+    }
+    assert rendered.keys() == settings.keys()
+    for container, names in settings.items():
+        given = [(item["name"], item.get("value")) for item in rendered[container] if item["name"] in names]
+        expected = [(name, "77" if name.endswith("_DRAIN_S") else f"{name} set") for name in names]
+        assert sorted(given) == sorted(expected)
+
+
+def test_a_services_own_variables_are_added_to_those_of_all_pods() -> None:
+    found = {item["name"]: environment(item) for item in containers("more")}
+    assert {name: (env["HEADRACE_LOG_LEVEL"], env["OTEL_SDK_DISABLED"]) for name, env in found.items()} == {
+        name: ("INFO" if name == "orchestrator" else "DEBUG", "true") for name in CONFIGS
+    }
+
+
 NO_SERVICES = {"HEADRACE_GATEWAY_FACADE_ADDRESS", "HEADRACE_FACADE_A2A_ADDRESS"} | NOT_GIVEN
 """Addresses of no Service: the facade's in the gateway's own pod, and A2A over gRPC, which a facade says of itself."""
 
 
-@pytest.mark.parametrize("variant", ["prod", "own"])
-def test_each_service_is_told_of_all_that_it_calls_where_they_are(variant: str) -> None:
+@pytest.mark.parametrize("variant", ["default", "edge"])
+def test_each_service_knows_the_addresses_of_all_that_it_calls(variant: str) -> None:
     services = of_kind(variant, "Service")
     for container in containers(variant):
         settings = (
@@ -61,30 +98,31 @@ def test_each_service_is_told_of_all_that_it_calls_where_they_are(variant: str) 
         assert given.keys() == expected, container["name"]
         for name, address in given.items():
             scheme, host, port = re.split(r"(?<=///)|:(?=\d)", address)
+            spec = services[host.removeprefix("headrace-")]["spec"]
             # By each name gRPC gets the addresses of all ready pods, and takes turns.
-            assert (scheme, services[host]["spec"]["clusterIP"]) == ("dns:///", "None"), name
-            assert name.endswith(f"{prefix(host)}_ADDRESS")
-            assert (int(port), [item["port"] for item in services[host]["spec"]["ports"]]) == (PORTS[host], [int(port)])
+            assert (scheme, spec["clusterIP"]) == ("dns:///", "None"), name
+            assert name.endswith(f"{prefix(host.removeprefix('headrace-'))}_ADDRESS")
+            assert int(port) == PORTS[host.removeprefix("headrace-")] == spec["ports"][0]["port"]
 
 
 def test_an_orchestrator_advertises_a_name_that_stays_and_is_found_while_it_drains() -> None:
-    (container,) = (item for item in containers("prod") if item["name"] == "orchestrator")
+    container = container_of("default", "orchestrator")
     host, _, port = ours(container)["HEADRACE_ORCHESTRATOR_ADVERTISE"].partition(":")
     pod, service, *domain = host.split(".")
-    # With the namespace, because a certificate for all pods of a name has two dots behind its star.
-    assert (pod, domain) == ("$(POD_NAME)", ["$(NAMESPACE)", "svc"])
-    # A variable is put into those that come after it only.
+    # With the namespace, because a certificate for all pods of a name needs two dots after its star.
+    assert (pod, domain) == ("$(POD_NAME)", ["headrace", "svc"])
+    # A variable is expanded only in those that come after it.
     names = list(environment(container))
-    assert {"POD_NAME", "NAMESPACE"} <= set(names[: names.index("HEADRACE_ORCHESTRATOR_ADVERTISE")])
-    workload, headless = of_kind("prod", "StatefulSet")["orchestrator"], of_kind("prod", "Service")[service]
+    assert "POD_NAME" in names[: names.index("HEADRACE_ORCHESTRATOR_ADVERTISE")]
+    workload = of_kind("default", "StatefulSet")["orchestrator"]
     assert workload["spec"]["serviceName"] == service
-    assert headless["spec"]["publishNotReadyAddresses"]
+    assert of_kind("default", "Service")[service.removeprefix("headrace-")]["spec"]["publishNotReadyAddresses"]
     assert int(port) == PORTS["orchestrator"]
 
 
 def test_clients_that_keep_their_connections_find_new_pods_within_minutes() -> None:
     # Ours look for themselves; others ask for a name's addresses when they must connect anew.
-    ages = {item["name"]: float(ours(item).get("HEADRACE_CONNECTION_AGE_S", "0")) for item in containers("prod")}
+    ages = {item["name"]: float(ours(item).get("HEADRACE_CONNECTION_AGE_S", "0")) for item in containers("default")}
     assert {name for name, age_s in ages.items() if 0 < age_s <= 600} == CONFIGS.keys() - {"facade"}
 
 
@@ -110,7 +148,7 @@ def mounted(name: str, tmp_path: Path) -> Path:
     target = tmp_path / name
     (target / "..2026").mkdir(parents=True)
     (target / "..data").symlink_to("..2026")
-    for file in (CONFIG / name).iterdir():
-        (target / "..2026" / file.name).write_bytes(file.read_bytes())
-        (target / file.name).symlink_to(f"..data/{file.name}")
+    for file, text in CONFIG[name].items():
+        (target / "..2026" / file).write_text(text)
+        (target / file).symlink_to(f"..data/{file}")
     return target

@@ -1,78 +1,170 @@
-"""The manifests are what Kubernetes publishes as its objects' form, field by field."""
+"""The chart renders what Kubernetes accepts, field by field, with all the values that a user may set."""
 
 from __future__ import annotations
 
-import copy
-import re
+import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.deploy.manifests import VARIANTS, Manifest, build_manifests, needs_go, of_kind, pods, workloads
-from tests.deploy.schemas import validator
+from tests.deploy.manifests import (
+    CHART,
+    VARIANTS,
+    Manifest,
+    build_manifests,
+    compile_tool,
+    needs_go,
+    of_kind,
+    pods,
+    read_values,
+    run_helm,
+)
+from tests.deploy.schemas import write_schemas
+from tests.deploy.settings import CONFIGS
 
 pytestmark = needs_go
 
+VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
 
-def problems(item: Manifest) -> list[str]:
-    found = validator(item["apiVersion"], item["kind"]).iter_errors(item)
-    return [f"{item['kind']} {item['metadata']['name']}: {error.instance_path}: {error.message}" for error in found]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_object_has_the_published_form(variant: str) -> None:
-    assert [problem for item in build_manifests(variant) for problem in problems(item)] == []
+LABELS = ("name", "instance", "version", "component", "part-of", "managed-by")
 
 
-def test_a_field_that_there_is_not_is_found() -> None:
-    misspelt = copy.deepcopy(workloads("prod")["tools"])
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_schemas(tmp_path_factory.mktemp("schemas"))
+
+
+def list_problems(schemas: str, folder: Path, *items: Manifest) -> list[str]:
+    (folder / "objects.yaml").write_text(yaml.dump_all(items, Dumper=yaml.CSafeDumper))
+    program = compile_tool("github.com/yannh/kubeconform/cmd/kubeconform")
+    command = [program, "-strict", "-output", "json", "-schema-location", schemas, folder / "objects.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return [f"{item['kind']} {item['name']}: {item['msg']}" for item in json.loads(done.stdout)["resources"]]
+
+
+def test_every_object_has_the_published_form(schemas: str, tmp_path: Path) -> None:
+    assert len(VARIANTS) >= 10
+    items = [item for variant in VARIANTS for item in build_manifests(variant)]
+    assert list_problems(schemas, tmp_path, *items) == []
+
+
+def test_an_unknown_field_is_found(schemas: str, tmp_path: Path) -> None:
+    misspelt = json.loads(json.dumps(of_kind("default", "Deployment")["tools"]))
     misspelt["spec"]["template"]["spec"]["runtimeClass"] = "gvisor"
-    assert ["runtimeClass" in problem for problem in problems(misspelt)] == [True]
-
-
-def test_dev_is_one_pod_and_prod_one_workload_for_each_service() -> None:
-    services = {"facade", "orchestrator", "llm-gateway", "memory", "tools"}
-    (suite,) = pods("dev").values()
-    assert {container["name"] for container in suite["spec"]["containers"]} == services | {"simulator"}
-    assert {name: [item["name"] for item in pod["spec"]["containers"]] for name, pod in pods("prod").items()} == {
-        name: [name] for name in services
-    }
+    assert ["runtimeClass" in problem for problem in list_problems(schemas, tmp_path, misspelt)] == [True]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_everything_is_in_the_namespace(variant: str) -> None:
-    (name,) = of_kind(variant, "Namespace")
-    assert name == ("second" if variant == "second" else "headrace")
-    assert {item["metadata"].get("namespace") for item in build_manifests(variant) if item["kind"] != "Namespace"} == {
-        name
+def test_helm_finds_no_fault(variant: str) -> None:
+    done = run_helm("lint", "--strict", str(CHART), values=read_values(variant))
+    assert done.returncode == 0, done.stdout
+
+
+def test_each_service_has_a_workload_or_one_pod_has_all() -> None:
+    assert {name: [item["name"] for item in pod["spec"]["containers"]] for name, pod in pods("default").items()} == {
+        name: [name] for name in CONFIGS
     }
+    assert pods("single").keys() == {"single"}
 
 
-def test_nothing_in_a_second_namespace_names_the_first() -> None:
-    first = re.compile(r"(?<![\w/])headrace(?=\.(svc|cluster)|\b\s*$)|\.headrace\b|spiffe://headrace")
-    named = {
-        text: item["metadata"]["name"]
-        for item in build_manifests("second")
-        for text in texts(item)
-        if first.search(text)
-    }
-    assert named == {}
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_object_and_pod_has_the_recommended_labels(variant: str) -> None:
+    for item in build_manifests(variant):
+        for metadata in (item["metadata"], *(pod["metadata"] for pod in find_pods(item))):
+            labels = {name: metadata["labels"][f"app.kubernetes.io/{name}"] for name in LABELS}
+            assert labels | {"component": ""} == {
+                "name": "headrace",
+                "instance": "headrace",
+                "version": VERSION,
+                "component": "",
+                "part-of": "headrace",
+                "managed-by": "Helm",
+            }
+        assert item["metadata"]["namespace"] == "headrace"
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Every text in an object, but those that say what program it is."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name not in ("image", "args"):
-                yield from texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from texts(inner)
-    elif isinstance(value, str):
-        yield value
+def find_pods(item: Any) -> Iterator[Manifest]:
+    """The pod templates in an object."""
+    for name, inner in item.items():
+        if name == "template":
+            yield inner
+        if isinstance(inner, dict):
+            yield from find_pods(inner)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_secrets_are_named_and_not_contained(variant: str) -> None:
     assert [item["metadata"]["name"] for item in build_manifests(variant) if item["kind"] == "Secret"] == []
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "openshift"])
+def test_two_releases_in_a_namespace_share_nothing(variant: str) -> None:
+    first, second = (build_manifests(variant, release, "shared") for release in ("blue", "green"))
+    assert names(first).isdisjoint(names(second))
+    theirs = [pod["metadata"]["labels"] for item in second for pod in find_pods(item)]
+    chosen = [selector for item in first for selector in find_selectors(item)]
+    assert chosen
+    for selector in chosen:
+        assert not any(selector.items() <= labels.items() for labels in theirs), selector
+    words = " ".join(str(value) for item in first for value in find_texts(item))
+    assert [name for _, name in names(second) if name in words] == []
+
+
+def names(items: list[Manifest]) -> set[tuple[str, str]]:
+    return {(item["kind"], item["metadata"]["name"]) for item in items}
+
+
+def find_selectors(item: Any) -> Iterator[dict[str, str]]:
+    """Labels that select pods of the same namespace: of Services, workloads, budgets, spread and policies."""
+    if isinstance(item, list):
+        for inner in item:
+            yield from find_selectors(inner)
+    elif isinstance(item, dict):
+        if item.get("kind") == "Service":
+            yield item["spec"]["selector"]
+        elif "podSelector" in item and "namespaceSelector" not in item:
+            yield item["podSelector"].get("matchLabels", {})
+        for name, inner in item.items():
+            if name in ("selector", "labelSelector") and inner.keys() & {"matchLabels"} and "kind" not in item:
+                yield inner["matchLabels"]
+            elif name != "metric":
+                yield from find_selectors(inner)
+
+
+def find_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from find_texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ("memory: {replica: 3}", "replica"),
+        ("memory: {replicas: {min: 0}}", "/memory/replicas/min"),
+        ("facade: {drainSeconds: long}", "/facade/drainSeconds"),
+        ("image: {digest: latest}", "/image/digest"),
+        ("image: {pullPolicy: Sometimes}", "/image/pullPolicy"),
+        ("existingSecrets: {providers: a}", "providers"),
+        ("pods: {env: [{value: x}]}", "/pods/env/0"),
+        ("tools: {env: [{name: HEADRACE_DRAIN_S, value: '3'}]}", "/tools/env/0/name"),
+        ("bucket: {url: 'gs://chats'}", "/bucket/url"),
+        ("workspaces: {size: huge}", "/workspaces/size"),
+        ("ingress: {hosts: headrace.example}", "/ingress/hosts"),
+        ("autoscaling: {enabled: 'yes'}", "/autoscaling/enabled"),
+        ("pods: {tolerations: {key: a}}", "/pods/tolerations"),
+        ("pods: {replicas: {min: 3}}", "/pods/replicas"),
+        ("tools: {autoscaling: {perPod: 3}}", "/tools/autoscaling/perPod"),
+        ("autoscaling: {cpuPercent: 50}", "/autoscaling/cpuPercent"),
+        ("serviceMonitor: {interval: often}", "/serviceMonitor/interval"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(values: str, named: str) -> None:
+    done = run_helm("template", "headrace", str(CHART), values=values)
+    assert (done.returncode, named in done.stderr) == (1, True), done.stderr

@@ -15,10 +15,10 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from headrace import errors
-from tests.deploy.manifests import build_overlay, needs_go, of_kind, pods
+from tests.deploy.manifests import CHART, needs_go, of_kind, pods
 
 ROOT = Path(__file__).parents[2]
-OBSERVABILITY = ROOT / "deploy" / "observability"
+ALERTS = CHART / "files" / "alerts.yaml"
 PROMQL = Path(__file__).parent / "promql"
 """A Go program of its own: Prometheus' parsers."""
 
@@ -39,10 +39,8 @@ FROM_ELSEWHERE = {
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 
-RULES = [
-    rule for group in yaml.safe_load((OBSERVABILITY / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
-]
-DASHBOARD = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+RULES = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+DASHBOARD = json.loads((ROOT / "deploy" / "observability" / "dashboard.json").read_text())
 
 
 @cache
@@ -68,7 +66,7 @@ def names_and_labels(metric: MetricWrapperBase) -> dict[str, set[str]]:
 def used() -> dict[str, set[str]]:
     """The metrics that alerts and dashboard name, with the labels they are to have."""
     expressions = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-    command = ["go", "run", ".", str(OBSERVABILITY / "alerts.yaml")]
+    command = ["go", "run", ".", str(ALERTS)]
     lines = "\n".join(expressions).replace("$namespace", "headrace")
     done = subprocess.run(
         command, cwd=PROMQL, input=lines, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
@@ -89,7 +87,7 @@ def test_metrics_and_their_labels_are_those_of_the_code() -> None:
 def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives() -> None:
     metrics = [
         metric["pods"]["metric"]
-        for scaler in of_kind("prod", "HorizontalPodAutoscaler").values()
+        for scaler in of_kind("default", "HorizontalPodAutoscaler").values()
         for metric in scaler["spec"]["metrics"]
         if metric["type"] == "Pods"
     ]
@@ -100,19 +98,25 @@ def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives
 
 
 @needs_go
-def test_the_operator_has_the_alerts_and_finds_every_pod() -> None:
-    overlay = {
-        "kind": "Kustomization",
-        "resources": ["headrace/deploy/kubernetes/overlays/prod"],
-        "components": ["headrace/deploy/kubernetes/components/prometheus-operator"],
-    }
-    objects = {item["kind"]: item.get("spec", {}) for item in build_overlay(yaml.safe_dump(overlay))}
-    assert "PrometheusRule" in objects
-    [named] = objects["PodMonitor"]["selector"]["matchExpressions"]
-    assert {*named["values"]} == pods("prod").keys()
-    [endpoint] = objects["PodMonitor"]["podMetricsEndpoints"]
-    for pod in pods("prod").values():
-        assert endpoint["port"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+def test_the_operator_has_the_alerts_and_finds_every_pod_once() -> None:
+    (rule,) = of_kind("observed", "PrometheusRule").values()
+    assert [item["alert"] for item in rule["spec"]["groups"][0]["rules"]] == [item["alert"] for item in RULES]
+    (monitor,) = of_kind("observed", "ServiceMonitor").values()
+    assert rule["metadata"]["labels"]["release"] == monitor["metadata"]["labels"]["release"] == "prometheus"
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    (port,) = (endpoint["port"] for endpoint in monitor["spec"]["endpoints"])
+    read = [
+        name
+        for service in of_kind("observed", "Service").values()
+        if wanted <= service["metadata"]["labels"].items()
+        and port in {item["name"] for item in service["spec"]["ports"]}
+        for name, pod in pods("observed").items()
+        if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    ]
+    assert sorted(read) == sorted(pods("observed"))
+    for pod in pods("observed").values():
+        assert port in {item["name"] for item in pod["spec"]["containers"][0]["ports"]}
+        assert "annotations" not in pod["metadata"], "it would be read twice"
 
 
 def test_every_alert_says_what_to_do() -> None:

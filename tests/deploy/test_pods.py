@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
 from services.orchestrator.lifecycle.runs import ENDING_S
 from services.runtime.process.config import load_settings
@@ -13,7 +12,8 @@ from tests.deploy.manifests import (
     RESTRICTED,
     VARIANTS,
     Manifest,
-    build_overlay,
+    build_manifests,
+    container_of,
     containers,
     environment,
     needs_go,
@@ -26,68 +26,46 @@ from tests.deploy.settings import CONFIGS, PORTS, prefix
 pytestmark = needs_go
 
 PROBES = 7000
-"""Where the kubelet asks, which has no certificate."""
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_namespace_refuses_what_is_not_restricted(variant: str) -> None:
-    (namespace,) = of_kind(variant, "Namespace").values()
-    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+"""The port of the kubelet's probes, which need no certificate."""
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pod_has_no_rights(variant: str) -> None:
+    user = {} if variant == "openshift" else {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
     for name, pod in pods(variant).items():
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False, name
         assert spec["enableServiceLinks"] is False, name
-        assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001), name
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
-    for container in containers(variant):
-        assert container["securityContext"] == RESTRICTED, container["name"]
+        assert spec["securityContext"] == user | {
+            "runAsNonRoot": True,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        for container in [*spec.get("initContainers", ()), *spec["containers"]]:
+            assert container["securityContext"] == RESTRICTED, container["name"]
 
 
-def test_on_openshift_a_pod_names_no_user() -> None:
-    overlay = {
-        "kind": "Kustomization",
-        "resources": ["headrace/deploy/kubernetes/overlays/prod"],
-        "components": ["headrace/deploy/kubernetes/components/openshift"],
-    }
-    named = [item for item in build_overlay(yaml.safe_dump(overlay)) if item["kind"] in ("Deployment", "StatefulSet")]
-    assert len(named) == len(workloads("prod"))
-    for workload in named:
-        context = workload["spec"]["template"]["spec"]["securityContext"]
-        assert context.keys() == {"runAsNonRoot", "seccompProfile", "fsGroupChangePolicy"}
-
-
-def test_a_pod_does_not_start_with_files_that_its_service_would_refuse() -> None:
-    before = [
-        (name, container) for name, pod in pods("prod").items() for container in pod["spec"].get("initContainers", [])
-    ]
-    checks = {name: container for name, container in before if container["name"] == "check"}
-    assert checks.keys() == {"orchestrator", "llm-gateway", "tools"}
-    for name, check in checks.items():
-        (container,) = pods("prod")[name]["spec"]["containers"]
-        assert check["args"] == ["headrace", "check", environment(container)["HEADRACE_CONFIG_DIR"]]
-        assert (check["image"], check["securityContext"]) == (container["image"], container["securityContext"])
-        assert [mount for mount in check["volumeMounts"] if mount not in container["volumeMounts"]] == []
-        assert {"memory", "ephemeral-storage"} == check["resources"]["limits"].keys()
-
-
-def test_tables_are_brought_to_a_version_where_no_probe_counts_the_time() -> None:
-    (migration,) = pods("prod")["memory"]["spec"]["initContainers"]
-    (container,) = pods("prod")["memory"]["spec"]["containers"]
+def test_files_are_checked_and_tables_migrated_before_a_service_starts_and_without_a_probe() -> None:
+    first = {name: pod["spec"].get("initContainers", [None])[0] for name, pod in pods("default").items()}
+    assert first.pop("facade") is None
+    migration = first.pop("memory")
     assert migration["args"] == ["python", "-m", "services.memory.migration"]
-    assert (migration["image"], migration["securityContext"]) == (container["image"], container["securityContext"])
-    assert [variable for variable in migration["env"] if variable not in container["env"]] == []
-    # The services of before go on until one of the new version is ready.
-    assert workloads("prod")["memory"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    for name, check in first.items():
+        container = container_of("default", name)
+        assert (check["name"], check["args"]) == ("check", ["headrace", "check", "/etc/headrace"])
+        assert environment(container)["HEADRACE_CONFIG_DIR"] == "/etc/headrace"
+    for name, check in (first | {"memory": migration}).items():
+        shared = ("image", "env", "volumeMounts", "securityContext")
+        assert [check[key] for key in shared] == [container_of("default", name)[key] for key in shared]
+        assert {"memory", "ephemeral-storage"} == check["resources"]["limits"].keys()
+    # The old services continue until a new one is ready.
+    assert workloads("default")["memory"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
 def test_each_service_has_an_identity_of_its_own_without_a_token() -> None:
-    accounts = of_kind("prod", "ServiceAccount")
-    assert {name: pod["spec"]["serviceAccountName"] for name, pod in pods("prod").items()} == {
-        name: name for name in accounts
+    accounts = of_kind("default", "ServiceAccount")
+    assert {name: pod["spec"]["serviceAccountName"] for name, pod in pods("default").items()} == {
+        name: f"headrace-{name}" for name in accounts
     }
     assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
 
@@ -95,7 +73,7 @@ def test_each_service_has_an_identity_of_its_own_without_a_token() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_images_have_a_version_and_resources_a_bound(variant: str) -> None:
     for container in containers(variant):
-        assert re.fullmatch(r"(ours/)?headrace:\d+\.\d+\.\d+", container["image"])
+        assert re.fullmatch(r"[\w./]*headrace(:\d+\.\d+\.\d+|@sha256:\w{64})", container["image"])
         assert container["resources"]["limits"]["memory"]
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
 
@@ -111,7 +89,7 @@ def test_a_container_writes_only_to_volumes_with_a_bound(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_images_first_process_is_kept(variant: str) -> None:
-    """With `command` the pod's own program would be the first process, which loses early signals."""
+    """With `command`, the pod's own program would be the first process and lose early signals."""
     assert [container["name"] for container in containers(variant) if "command" in container] == []
 
 
@@ -122,25 +100,26 @@ def test_every_volume_is_there_and_used(variant: str) -> None:
         claimed = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
         mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in mounts} == claimed | {volume["name"] for volume in spec["volumes"]}, name
-    claims, maps = of_kind(variant, "PersistentVolumeClaim"), of_kind(variant, "ConfigMap")
+    made = {
+        item["metadata"]["name"]
+        for item in build_manifests(variant)
+        if item["kind"] in ("ConfigMap", "PersistentVolumeClaim")
+    }
+    made |= {"data-headrace-0"} if variant == "single" else set()
+    assert list_used(variant) - {"authority", "approvals"} == made
+
+
+def list_used(variant: str) -> set[str]:
+    """The claims and ConfigMaps that pods mount."""
     jobs = [item["spec"]["jobTemplate"]["spec"]["template"] for item in of_kind(variant, "CronJob").values()]
     volumes = [volume for pod in [*pods(variant).values(), *jobs] for volume in pod["spec"]["volumes"]]
-    assert {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item} == set(
-        claims
-    )
-    read = {variable["valueFrom"]["configMapKeyRef"]["name"] for variable in variables(variant, "configMapKeyRef")}
-    assert {item["configMap"]["name"] for item in volumes if "configMap" in item} | read == set(maps)
-
-
-def variables(variant: str, source: str) -> list[Manifest]:
-    """Those of all containers that are taken from such a source."""
-    given = [variable for container in containers(variant) for variable in container.get("env", ())]
-    return [variable for variable in given if source in variable.get("valueFrom", ())]
+    claims = {item["persistentVolumeClaim"]["claimName"] for item in volumes if "persistentVolumeClaim" in item}
+    return claims | {item["configMap"]["name"] for item in volumes if "configMap" in item}
 
 
 def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() -> None:
-    for name, pod in pods("prod").items():
-        (container,) = pod["spec"]["containers"]
+    for name in CONFIGS:
+        container = container_of("default", name)
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert container[probe].get("timeoutSeconds", 1) > 1, "a busy node takes longer than the kubelet's default"
             if name == "facade":
@@ -152,12 +131,11 @@ def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() 
                 # One without valid files is not ready, and is not started again for it.
                 name_of_check = {} if probe == "readinessProbe" else {"service": "live"}
                 assert container[probe]["grpc"] == {"port": PROBES} | name_of_check
-    # The kubelet does not reach the loopback of a pod: the facade is asked, for all of them.
-    (suite,) = pods("dev").values()
-    assert [item["name"] for item in suite["spec"]["containers"] if "readinessProbe" in item] == ["facade"]
+    # The facade answers for all services of its pod.
+    assert container_of("single", "headrace")["readinessProbe"]["httpGet"]["path"] == "/readyz?all"
 
 
-@pytest.mark.parametrize("variant", ["dev", "prod"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_the_end_is_waited_for_longer_than_it_takes(variant: str) -> None:
     for pod in pods(variant).values():
         needed_s = max(ending_s(container) for container in pod["spec"]["containers"])
@@ -165,10 +143,10 @@ def test_the_end_is_waited_for_longer_than_it_takes(variant: str) -> None:
 
 
 def ending_s(container: Manifest) -> float:
-    """How long a container may need: it is told late, its runs end, then its calls."""
-    if container["name"] == "simulator":
-        return 0.0
-    service = container["name"]
+    """The longest time a container needs to stop: it still serves for a while, its runs end, then its calls."""
+    service = "facade" if container["name"] == "headrace" else container["name"]
+    if service == "gateway":
+        return 10 + float(environment(container)["HEADRACE_GATEWAY_DRAIN_S"])
     ours = {name: value for name, value in environment(container).items() if name.startswith("HEADRACE_")}
     config = load_settings(CONFIGS[service], prefix(service), ours)
     drain_s = (config.process if service == "facade" else config.server).drain_s
@@ -177,19 +155,22 @@ def ending_s(container: Manifest) -> float:
 
 
 def test_one_pod_of_a_service_may_be_disrupted_at_a_time() -> None:
-    budgets = of_kind("prod", "PodDisruptionBudget")
-    assert budgets.keys() == workloads("prod").keys()
+    budgets = of_kind("default", "PodDisruptionBudget")
+    assert budgets.keys() == workloads("default").keys()
     for name, budget in budgets.items():
         assert budget["spec"]["maxUnavailable"] == 1
-        assert budget["spec"]["selector"] == workloads("prod")[name]["spec"]["selector"]
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        assert budget["spec"]["selector"] == workloads("default")[name]["spec"]["selector"]
 
 
-def test_a_service_is_scaled_or_has_replicas_and_more_than_one() -> None:
-    scaled = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind("prod", SCALER).values()}
-    for name, workload in workloads("prod").items():
-        assert ("replicas" in workload["spec"]) != (name in scaled), "the two would take turns in undoing each other"
+@pytest.mark.parametrize("variant", ["default", "openshift"])
+def test_a_service_is_scaled_or_has_replicas_and_more_than_one(variant: str) -> None:
+    scaled = {item["spec"]["scaleTargetRef"]["name"]: item["spec"] for item in of_kind(variant, SCALER).values()}
+    assert len(scaled) == (5 if variant == "default" else 0)
+    for workload in workloads(variant).values():
+        name = workload["metadata"]["name"]
+        assert ("replicas" in workload["spec"]) != (name in scaled), "the two would undo each other"
         assert (scaled[name]["minReplicas"] if name in scaled else workload["spec"]["replicas"]) > 1
-    assert scaled.keys() == workloads("prod").keys()
     for spec in scaled.values():
         # Where nobody serves the metrics of pods, CPU is all there is.
         assert spec["metrics"][-1]["resource"]["name"] == "cpu"
@@ -201,23 +182,88 @@ def test_a_service_is_scaled_or_has_replicas_and_more_than_one() -> None:
 SCALER = "HorizontalPodAutoscaler"
 
 
-def test_the_providers_quotas_hold_for_as_many_gateways_as_there_may_be() -> None:
-    (container,) = (item for item in containers("prod") if item["name"] == "llm-gateway")
-    most = of_kind("prod", SCALER)["llm-gateway"]["spec"]["maxReplicas"]
-    assert environment(container)["HEADRACE_LLM_GATEWAY_REPLICAS"] == str(most)
+@pytest.mark.parametrize("variant", ["default", "openshift"])
+def test_the_providers_quotas_hold_for_as_many_gateways_as_there_may_be(variant: str) -> None:
+    scalers = of_kind(variant, SCALER)
+    most = scalers["llm-gateway"]["spec"]["maxReplicas"] if scalers else 2
+    assert environment(container_of(variant, "llm-gateway"))["HEADRACE_LLM_GATEWAY_REPLICAS"] == str(most)
 
 
 def test_a_runtime_class_is_the_sandbox_of_the_tools_pods() -> None:
-    spec = pods("own")["tools"]["spec"]
+    spec = pods("openshift")["tools"]["spec"]
     assert spec["runtimeClassName"] == "gvisor"
     assert environment(spec["containers"][0])["HEADRACE_TOOLS_SANDBOX"] == "external"
-    assert [name for name, pod in pods("prod").items() if "runtimeClassName" in pod["spec"]] == []
+    assert [name for name, pod in pods("openshift").items() if "runtimeClassName" in pod["spec"]] == ["tools"]
+
+
+def test_pods_are_placed_as_the_values_say() -> None:
+    found = pods("scheduling")
+    for name, pod in found.items():
+        spec, metadata = pod["spec"], pod["metadata"]
+        assert (metadata["labels"]["team"], metadata["labels"]["cost"]) == ("agents", "shared")
+        assert metadata["annotations"].items() >= {("sidecar.istio.io/inject", "false"), ("prometheus.io/port", "9464")}
+        own = {"pool": "database"} if name == "memory" else {}
+        assert spec["nodeSelector"] == {"kubernetes.io/arch": "amd64"} | own
+        assert [item["key"] for item in spec["tolerations"]] == ["dedicated"]
+        assert (spec["priorityClassName"], spec["affinity"].keys()) == ("important", {"nodeAffinity"})
+        spread, own_spread = spec["topologySpreadConstraints"]
+        assert own_spread["labelSelector"] == {"matchLabels": {"rack": "a"}}
+        assert (spread["maxSkew"], spread["whenUnsatisfiable"]) == (2, "DoNotSchedule")
+        assert spread["labelSelector"] == workloads("scheduling")[name]["spec"]["selector"]
+    assert {item["metadata"]["annotations"]["contact"] for item in build_manifests("scheduling")} == {
+        "agents@example.com"
+    }
+    accounts = of_kind("scheduling", "ServiceAccount")
+    assert [name for name, item in accounts.items() if len(item["metadata"]["annotations"]) > 1] == ["memory"]
+    assert of_kind("scheduling", "PodDisruptionBudget")["memory"]["spec"]["maxUnavailable"] == "50%"
+
+
+def test_secrets_buckets_and_keys_are_where_the_values_say() -> None:
+    memory, tools = (pods("storage")[name]["spec"] for name in ("memory", "tools"))
+    volumes = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in memory["volumes"]}
+    assert (volumes["tls"], volumes["api-keys"], volumes["master-keys"]) == (
+        "memory-certificate",
+        "keys",
+        "master-keys",
+    )
+    env = {item["name"]: item for item in memory["containers"][0]["env"]}
+    assert env["HEADRACE_DATABASE_URL"]["valueFrom"]["secretKeyRef"] == {"name": "pg", "key": "url"}
+    assert env["HEADRACE_MEMORY_BLOBS"]["value"] == "s3://chats/headrace"
+    assert env["AWS_ACCESS_KEY_ID"]["valueFrom"]["secretKeyRef"]["name"] == "chats-bucket"
+    assert {"AWS_REGION", "HEADRACE_MEMORY_BLOBS"}.isdisjoint(environment(tools["containers"][0]))
+    claim = of_kind("storage", "PersistentVolumeClaim")["workspaces"]["spec"]
+    assert (claim["storageClassName"], claim["resources"]["requests"]["storage"]) == ("shared", "5Gi")
+
+
+def test_more_variables_volumes_and_files_are_where_the_values_say() -> None:
+    for name, pod in pods("more").items():
+        assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+        for container in [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]:
+            assert container["image"] == "images.example/headrace@sha256:" + "12" * 32
+            assert container["envFrom"][-1] == {"configMapRef": {"name": "proxy"}}
+            mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert ("/etc/authority" in mounts, "/etc/approvals" in mounts) == (True, name == "orchestrator")
+    assert of_kind("more", "ConfigMap")["agents"]["data"].keys() == {"clerk.json"}
+
+
+def test_clients_come_in_by_an_ingress_or_a_route() -> None:
+    spec = of_kind("edge", "Ingress")[""]["spec"]
+    assert [rule["host"] for rule in spec["rules"]] == spec["tls"][0]["hosts"] == ["headrace.example", "agents.example"]
+    (path,) = spec["rules"][0]["http"]["paths"]
+    facade = of_kind("edge", "Service")["facade"]
+    assert path["backend"]["service"] == {"name": facade["metadata"]["name"], "port": {"name": "http"}}
+    # The gateway has the port that the facade has by itself.
+    assert facade["spec"]["ports"][0]["targetPort"] == "http"
+    ports = {item["name"]: item["ports"][0] for item in pods("edge")["facade"]["spec"]["containers"]}
+    assert ports["gateway"] == {"name": "http", "containerPort": 8080}
+    (rule,) = of_kind("observed", "HTTPRoute")[""]["spec"]["rules"]
+    assert rule["backendRefs"] == [{"name": "headrace-facade", "port": 8080}]
 
 
 def test_provider_keys_are_known_to_the_gateway_alone() -> None:
     secrets = {
         container["name"]: [source["secretRef"]["name"] for source in container["envFrom"]]
-        for container in containers("prod")
+        for container in containers("default")
         if "envFrom" in container
     }
-    assert secrets == {"llm-gateway": ["provider-keys"]}
+    assert secrets == {"llm-gateway": ["headrace-provider-keys"]}

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from docs.generate.licences import GO_MODULES, ROOT, find_forbidden, list_packages, read_go_modules
 
-PACKAGES = list_packages("headrace", "data")
+PACKAGES = list_packages("headrace", "data", "documents")
 
 TEXTS = {
     "Apache-2.0": r"Apache License\s+Version 2\.0",
@@ -39,7 +39,10 @@ def test_every_package_is_pinned() -> None:
 def test_every_dependency_of_ours_says_what_it_saves() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    ours = [Requirement(line).name for line in [*project["dependencies"], *extras["data"], *extras["fuzz"]]]
+    ours = [
+        Requirement(line).name
+        for line in [*project["dependencies"], *extras["data"], *extras["documents"], *extras["fuzz"]]
+    ]
     page = (ROOT / "docs/architecture.md").read_text()
     explained = page[page.index("## What each dependency saves us") : page.index("## What is left out")].lower()
     assert [name for name in ours if name.lower() not in explained] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -84,6 +85,22 @@ async def test_a_mode_shows_what_it_says(command: str) -> None:
 async def test_a_program_about_people_shows_what_it_says(name: str) -> None:
     output = await run_program(EXAMPLES / "people" / f"{name}.py")
     check_output("\n".join(" ".join(line.split()) for line in output.splitlines()), PEOPLE[name])
+
+
+@pytest.mark.parametrize(("name", "tool"), [("four_eyes", "pay"), ("on_call", "restart_pump")])
+async def test_a_program_whose_tools_cannot_run_says_why(tmp_path: Path, name: str, tool: str) -> None:
+    """In an empty folder of programs, bubblewrap is not installed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / "people" / f"{name}.py")),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"PATH": str(tmp_path)},
+    )
+    async with asyncio.timeout(400):
+        output, errors = await process.communicate()
+    assert (process.returncode, output) == (1, b"")
+    assert f"this example needs the tool {tool}, which cannot be used: " in errors.decode()
+    assert "bwrap is not installed" in errors.decode()
 
 
 async def run_program(program: Path, *arguments: str) -> str:

@@ -20,7 +20,7 @@ def read_pins(text: str) -> dict[str, str]:
 PINS = read_pins((ROOT / "constraints.txt").read_text())
 
 
-@pytest.mark.parametrize("name", ["build", "cloud", "data", "suite"])
+@pytest.mark.parametrize("name", ["build", "cloud", "data", "documents", "suite"])
 def test_a_file_of_hashes_has_what_the_constraints_pin_and_nothing_else(name: str) -> None:
     text = (HASHES / f"{name}.txt").read_text()
     assert ENTRY.sub("", text) == "", "run make gen"
@@ -30,5 +30,7 @@ def test_a_file_of_hashes_has_what_the_constraints_pin_and_nothing_else(name: st
 
 
 def test_no_package_has_two_places() -> None:
-    suite, *extras = (read_pins((HASHES / f"{name}.txt").read_text()) for name in ("suite", "cloud", "data"))
+    suite, *extras = (
+        read_pins((HASHES / f"{name}.txt").read_text()) for name in ("suite", "cloud", "data", "documents")
+    )
     assert all(suite.keys().isdisjoint(extra) for extra in extras)

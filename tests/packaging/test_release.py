@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 TAKEN = (
     *("pyproject.toml", "CHANGELOG.md", "packaging", "docs/operating/install.md"),
-    *("deploy/kubernetes/components/pod", "deploy/kubernetes/components/backup"),
+    *("deploy/Dockerfile", "deploy/helm/headrace/Chart.yaml"),
 )
 
 
@@ -55,12 +55,11 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     assert (done.returncode, done.stdout) == (0, "- Streams are twice as wide.\n"), done.stderr
     assert '\nversion = "7.8.9"\n' in (checkout / "pyproject.toml").read_text()
     assert json.loads((checkout / "packaging/typescript/package.json").read_text())["version"] == "7.8.9"
-    pod = yaml.safe_load((checkout / "deploy/kubernetes/components/pod/kustomization.yaml").read_text())
-    assert pod["images"] == [{"name": "headrace", "newTag": "7.8.9"}]
+    chart = yaml.safe_load((checkout / "deploy/helm/headrace/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("7.8.9", "7.8.9")
     install = (checkout / "docs/operating/install.md").read_text()
     assert "docker build -t registry.example/headrace:7.8.9 -f" in install
-    assert install.count("newName: registry.example/headrace, newTag: 7.8.9}") == 2
-    assert "repository: registry.example/headrace, tag: 7.8.9}" in install
+    assert install.count("/headrace, tag: 7.8.9}") == 2
     changelog = (checkout / "CHANGELOG.md").read_text()
     undated = re.sub(r"\(\d{4}-\d\d-\d\d\)", "(today)", changelog)
     assert undated == "# Changelog\n\n## 7.8.9 (today)\n\n- Streams are twice as wide.\n\n## 0.0.9\n\n- It begins.\n"
@@ -68,9 +67,9 @@ def test_a_release_gives_its_version_to_everything_that_has_one(checkout: Path) 
     assert {(line.split()[0], line.split()[2]) for line in changed} == {
         ("4", "CHANGELOG.md"),
         ("0", "changes/wide.md"),
-        ("1", "deploy/kubernetes/components/backup/kustomization.yaml"),
-        ("1", "deploy/kubernetes/components/pod/kustomization.yaml"),
-        ("5", "docs/operating/install.md"),
+        ("1", "deploy/Dockerfile"),
+        ("2", "deploy/helm/headrace/Chart.yaml"),
+        ("4", "docs/operating/install.md"),
         ("1", "packaging/typescript/package.json"),
         ("1", "pyproject.toml"),
     }
@@ -119,9 +118,9 @@ def test_a_section_that_is_written_beforehand_comes_first_and_the_version_may_be
 
 
 def test_a_place_that_has_moved_is_named(checkout: Path) -> None:
-    pod = checkout / "deploy/kubernetes/components/pod/kustomization.yaml"
-    pod.write_text(pod.read_text().replace("newTag", "digest"))
+    chart = checkout / "deploy/helm/headrace/Chart.yaml"
+    chart.write_text(chart.read_text().replace("ersion: 0", "ersion = 0"))
     commit(checkout)
     done = release(checkout, "7.8.9")
-    assert (done.returncode, "components/pod/kustomization.yaml has 0 places" in done.stderr) == (1, True)
+    assert (done.returncode, "headrace/Chart.yaml has 0 places" in done.stderr) == (1, True)
     assert git(checkout, "status", "--porcelain") == ""

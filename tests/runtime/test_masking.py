@@ -81,3 +81,13 @@ def test_no_line_that_is_logged_shows_a_secret_not_even_of_an_exception(capsys: 
         assert secret not in line
     assert orjson.loads(line)["what"] == "a plain line", "it still is JSON, and only secrets are masked"
     assert orjson.loads(line)["path"] == "/usr/bin"
+
+
+@pytest.mark.parametrize("key", ["x", "max", "token"])
+def test_a_key_too_short_to_be_one_masks_no_words(key: str) -> None:
+    text = "max_tokens is too large; x is not a token"
+    assert mask_secrets(text, key) == text
+
+
+def test_a_key_of_six_characters_is_masked() -> None:
+    assert mask_secrets("the key was k-4711, they say", "k-4711") == "the key was ***, they say"

@@ -89,6 +89,22 @@ async def test_takes_the_city_from_the_question(http: aiohttp.ClientSession, tex
         assert arguments(await ask(http, sim, user(text, tools=[WEATHER])))["city"] == city
 
 
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [('Call mock_city_weather with {"city": "Oslo"}', {"city": "Oslo"}), ("call mock_city_weather.", {})],
+)
+async def test_calls_the_tool_that_the_question_names(http: aiohttp.ClientSession, text: str, sent: object) -> None:
+    async with simulator() as sim:
+        assert arguments(await ask(http, sim, user(text, tools=[WEATHER]))) == sent
+
+
+@pytest.mark.parametrize("text", ["Call city_sea with {}", "Call city_sea with {oops}", "Call me"])
+async def test_calls_no_tool_that_it_does_not_have(http: aiohttp.ClientSession, text: str) -> None:
+    async with simulator() as sim:
+        frames = await ask(http, sim, user(text, tools=[WEATHER]))
+    assert "You asked" in join_texts(frames, "content")
+
+
 async def test_runs_the_command_in_backticks(http: aiohttp.ClientSession) -> None:
     async with simulator() as sim:
         frames = await ask(http, sim, user("Please run `ls -l` for me", tools=[BASH]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -15,6 +16,7 @@ import asyncpg
 import pytest
 
 from benchmarks.postgresql import FAST, Server, give_away, make_data, program, programs, unprivileged
+from services.memory.storage.postgres.migrations import list_versions
 from tests.support.in_memory import find_tmpfs
 
 needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
@@ -102,3 +104,18 @@ async def empty(url: str) -> None:
         deletions = [f"DELETE FROM {row[0]}" for row in rows if row[0] not in FIRST_ROWS]
         # No order of the tables is right for all of their references; a replica's session checks none.
         await connection.execute("; ".join(["SET session_replication_role = replica", *deletions]))
+
+
+async def until_waits(connection: asyncpg.Connection, kind: str) -> None:
+    """Until somebody waits for a lock of this kind."""
+    async with asyncio.timeout(100):
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1", kind):
+            await asyncio.sleep(0.01)
+
+
+async def make_tables(connection: asyncpg.Connection, last: int) -> None:
+    """Make the tables as they were in version `last`."""
+    await connection.execute("CREATE TABLE headrace_version (version bigint NOT NULL)")
+    for version in range(1, last + 1):
+        await connection.execute(list_versions()[version])
+        await connection.execute("INSERT INTO headrace_version VALUES ($1)", version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,13 @@ def others() -> None:
 def serve(tmp_path: Path) -> Serve:
     """`async with serve() as suite`, with the sandbox that this machine should have, or another, and settings.
 
-    `lasting`: processes may live as long as the server, not only as long as a call.
+    `lasting`: processes may live as long as the server, not only as long as a call. `env` has what files refer to.
     """
 
     @asynccontextmanager
-    async def start(sandbox: Sandbox | None = None, *, lasting: bool = False, **settings: Any) -> AsyncGenerator[Suite]:
+    async def start(
+        sandbox: Sandbox | None = None, *, lasting: bool = False, env: Mapping[str, str] | None = None, **settings: Any
+    ) -> AsyncGenerator[Suite]:
         definitions = tmp_path / "tools"
         definitions.mkdir(exist_ok=True)
         catalogue = Catalogue(definitions)
@@ -46,7 +48,7 @@ def serve(tmp_path: Path) -> Serve:
         config = Config(server=server, config_dir=tmp_path, data_dir=tmp_path, commands_max=2, **settings)
         async with (
             asyncio.timeout(TEST_TIMEOUT_S),
-            tool_server(config, sandbox, catalogue) as running,
+            tool_server(config, sandbox, catalogue, env=env) as running,
             open_channel(running.addresses[0]) as channel,
         ):
             stub = tools_pb2_grpc.ToolServiceStub(channel)

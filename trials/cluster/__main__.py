@@ -1,4 +1,4 @@
-"""Run both overlays on a real Kubernetes, and break it: before a release (needs root and an otherwise idle
+"""Run the chart on a real Kubernetes, and break it: before a release (needs root and an otherwise idle
 machine).
 """
 

@@ -1,4 +1,4 @@
-"""`python -m trials cluster`: runs both overlays on a real Kubernetes cluster and disturbs them.
+"""`python -m trials cluster`: runs the chart on a real Kubernetes cluster and disturbs it.
 
 It needs root, Debian's packages, ten minutes for the first compilation, and an otherwise idle machine.
 KEEP_CLUSTER=1 keeps the cluster running, and reuses a running one.
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_dev_is_tried_and_removed(cluster: None) -> None:
-    operator = Operator(make_folder("dev"))
-    add_volume("dev", "headrace", "data-suite-0", "ReadWriteOnce")
+def test_one_pod_is_tried_and_removed(cluster: None) -> None:
+    operator = Operator(make_folder("try"))
+    add_volume("try", "try", "data-headrace-0", "ReadWriteOnce")
     operator.follow("install.md", "On Kubernetes, to try it")
     operator.follow("install.md", "Remove it")
-    kubectl("delete", "persistentvolume", "dev")
+    kubectl("delete", "persistentvolume", "try")
 
 
 def test_services_of_prod_rest_within_their_size(prod: Install) -> None:

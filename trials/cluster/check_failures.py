@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from trials.cluster.database import start_database, stop_database
-from trials.cluster.installs import PROVIDERS, Install
+from trials.cluster.installs import PROVIDERS, UPGRADE, Install
 from trials.cluster.kube import await_true, run_cluster
 from trials.cluster.loading import asking
 
@@ -24,12 +24,12 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
     before = {item["metadata"]["uid"] for item in prod.pods("llm-gateway")}
     broken = json.loads(json.dumps(PROVIDERS))
     broken["providers"][0]["protocol"] = "opnai"
-    prod.write_providers(broken)
-    prod.operator.run("kubectl apply -k .")
+    prod.write_values(providers=broken)
+    prod.operator.run(UPGRADE)
     try:
         with asking(prod, 2) as seen:
             await_true("the alert's metric", lambda: refused_files(prod) == len(before), SYNC_S)
-            prod.kubectl("rollout", "restart", "deployment/llm-gateway")
+            prod.kubectl("rollout", "restart", "deployment/headrace-llm-gateway")
             await_true(
                 "the new pod stands at its check", lambda: any(map(is_stopped_by_its_check, prod.pods("llm-gateway")))
             )
@@ -39,7 +39,7 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
         assert (seen.ends.keys(), seen.refused) == ({"run.complete"}, {})
         prod.operator.follow("when-it-breaks.md", "See what is refused")
     finally:
-        prod.write_providers(PROVIDERS)
+        prod.write_values()
         prod.operator.follow("when-it-breaks.md", "Correct it")
     await_true("nothing is refused any more", lambda: refused_files(prod) == 0, SYNC_S)
     assert prod.ask()[0] == 200

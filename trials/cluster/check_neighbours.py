@@ -50,7 +50,7 @@ CALL = """
 import sys, grpc
 read = lambda name: open(f"/run/tls/{name}", "rb").read()
 credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("tls.key"), read("tls.crt"))
-options = [("grpc.ssl_target_name_override", "memory")]
+options = [("grpc.ssl_target_name_override", "headrace-memory")]
 channel = grpc.secure_channel(sys.argv[1] + ":7003", credentials, options)
 call = channel.unary_unary("/headrace.v1.MemoryService/ListChats")
 metadata = [("x-headrace-tenant", "acme"), ("x-headrace-user", "ada")]
@@ -97,8 +97,8 @@ def test_others_of_the_cluster_reach_the_edge_alone(prod: Install) -> None:
 
 @pytest.fixture(scope="module")
 def second(prod: Install) -> Generator[Install]:
-    # With the components that change most of an overlay; jwt first, as docs/operating/install.md says.
-    install = install_prod("second", ("jwt", "go-facade", "encryption"))
+    # With the values that change most of the pods.
+    install = install_prod("second", issuer=True)
     yield install
     remove_prod(install)
 
@@ -154,7 +154,7 @@ def ask_often(install: Install, token: str) -> set[int]:
     return {install.ask(token=token)[0] for _ in range(6)}
 
 
-def test_what_is_said_is_encrypted_where_the_component_says_so(prod: Install, second: Install) -> None:
+def test_what_is_said_is_encrypted_where_the_values_say_so(prod: Install, second: Install) -> None:
     for install in (prod, second):
         assert install.ask("What time is it in Ouagadougou?")[0] == 200
     dump = "pg_dump -h {} -U headrace {} | grep -ci ouagadougou || true"
@@ -196,6 +196,6 @@ def call_memory(caller: Install, owner: Install) -> str:
         "python",
         "-c",
         CALL,
-        f"memory.{owner.namespace}.svc.cluster.local",
+        f"headrace-memory.{owner.namespace}.svc.cluster.local",
     )
     return caller.kubectl(*command).split()[-1]

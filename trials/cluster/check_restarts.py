@@ -21,9 +21,7 @@ def assert_nothing_lost(seen: Seen) -> None:
 
 def test_a_rolling_restart_of_everything_fails_nothing(prod: Install) -> None:
     with asking(prod, STREAMS) as seen, asking(prod, STREAMS, "slow") as slow:
-        for service in SERVICES:
-            kind = "statefulset" if service == "orchestrator" else "deployment"
-            prod.kubectl("rollout", "restart", f"{kind}/{service}")
+        prod.operator.follow("scale.md", "Restart everything")
         prod.wait_rolled_out()
         prod.wait_gone()
     for one in (seen, slow):
@@ -65,7 +63,7 @@ def test_a_drained_node_keeps_what_the_budgets_say(prod: Install) -> None:
     """The only node accepts pods again at once, while its old pods are evicted one after another."""
     before = {service: {item["metadata"]["uid"] for item in prod.pods(service)} for service in SERVICES}
     ready: dict[str, list[int]] = {service: [] for service in SERVICES}
-    command = [HERE / "cluster", "kubectl", "drain", "node-1", "--pod-selector", "app.kubernetes.io/name"]
+    command = [HERE / "cluster", "kubectl", "drain", "node-1", "--pod-selector", "app.kubernetes.io/name=headrace"]
     with asking(prod, STREAMS) as seen:
         drain = subprocess.Popen(
             [*command, "--delete-emptydir-data", "--timeout=900s"],
@@ -79,7 +77,9 @@ def test_a_drained_node_keeps_what_the_budgets_say(prod: Install) -> None:
             kubectl("uncordon", "node-1")
             while drain.poll() is None:
                 for budget in prod.get("poddisruptionbudgets")["items"]:
-                    ready[budget["metadata"]["name"]].append(budget["status"]["currentHealthy"])
+                    ready[budget["metadata"]["labels"]["app.kubernetes.io/component"]].append(
+                        budget["status"]["currentHealthy"]
+                    )
                 time.sleep(0.5)
         finally:
             drain.kill()

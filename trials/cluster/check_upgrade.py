@@ -15,7 +15,7 @@ import pytest
 from tests.deploy.manifests import ROOT
 from trials.cluster.check_restarts import STREAMS, assert_nothing_lost
 from trials.cluster.database import ask_database
-from trials.cluster.installs import SERVICES, Install, prepare_prod, remove_prod
+from trials.cluster.installs import SERVICES, UPGRADE, Install, prepare_prod, remove_prod
 from trials.cluster.kube import VERSION, await_true, load_image
 from trials.cluster.loading import Seen, asking
 from trials.image.build import build_image
@@ -53,9 +53,9 @@ def earlier(prod: Install, checkout: Path) -> Generator[Install]:
     build_image(checkout, OLD_IMAGE)
     load_image(OLD_IMAGE)
     install = prepare_prod(
-        NAMESPACE, checkout, {f"headrace:{VERSION}": "headrace:OLD", f"newTag: {VERSION}": "newTag: OLD"} | TAGS
+        NAMESPACE, checkout, {f"headrace:{VERSION}": "headrace:OLD", f" tag: {VERSION}": " tag: OLD"} | TAGS
     )
-    install.operator.run("kubectl apply -k .")
+    install.operator.run(UPGRADE)
     install.wait_scaled()
     install.wait_rolled_out()
     yield install

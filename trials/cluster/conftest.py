@@ -1,4 +1,4 @@
-"""One cluster for all checks, with overlays/prod installed."""
+"""One cluster for all checks, with the chart installed."""
 
 from __future__ import annotations
 

@@ -1,19 +1,16 @@
-"""overlays/dev and overlays/prod, installed in the cluster as described in docs/operating/install.md."""
+"""The chart, installed in the cluster as described in docs/operating/install.md."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.deploy.manifests import KUSTOMIZE, ROOT
+from tests.deploy.manifests import ROOT
 from trials.cluster.database import add_database
-from trials.cluster.issuer import AUDIENCE, ISSUER, describe_trust, issue_certificate, trust_issuer
+from trials.cluster.issuer import issue_certificate, trust_issuer
 from trials.cluster.kube import FOLDER, HOST, apply, await_true, get, kubectl, run_cluster
 from trials.cluster.pages import Operator, make_folder
 
@@ -31,8 +28,6 @@ SLOW = {
     "modelConfig": {"providerKey": "openai", "model": "bench-200x50ms"},
     "plain": {"systemPrompt": "You take your time."},
 }
-
-TOKENS = [f"jwks-url={ISSUER}jwks.json", f"issuer={ISSUER}", f"audience={AUDIENCE}"]
 
 PROVIDERS = {
     "providers": [
@@ -55,6 +50,16 @@ PROVIDERS = {
 }
 
 
+SMALL = {"resources": {"requests": {"cpu": "10m"}}}
+
+VALUES_OF = ("facade", "orchestrator", "llmGateway", "memory", "tools")
+
+OPEN_MODELS = {"to": [{"namespaceSelector": {"matchLabels": {"name": SIMULATOR}}}], "ports": [{"port": 7005}]}
+
+UPGRADE = "helm upgrade --install headrace headrace/deploy/helm/headrace --namespace headrace --values ours.yaml"
+"""The command of the pages, which an installation in another namespace takes with its own names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Install:
     namespace: str
@@ -72,11 +77,11 @@ class Install:
         return kubectl("-n", self.namespace, *arguments, timeout_s=timeout_s)
 
     def facade_url(self) -> str:
-        return f"http://{self.get('service', 'facade')['spec']['clusterIP']}:8080"
+        return f"http://{self.get('service', 'headrace-facade')['spec']['clusterIP']}:8080"
 
     def pods(self, service: str) -> list[dict[str, Any]]:
         """Return the pods that are not being deleted."""
-        found = self.get("pods", "-l", f"app.kubernetes.io/name={service}")["items"]
+        found = self.get("pods", "-l", f"app.kubernetes.io/component={service}")["items"]
         return [entry for entry in found if "deletionTimestamp" not in entry["metadata"]]
 
     def wait_scaled(self) -> None:
@@ -92,7 +97,7 @@ class Install:
     def wait_rolled_out(self, *services: str) -> None:
         for service in services or SERVICES:
             kind = "statefulset" if service == "orchestrator" else "deployment"
-            self.kubectl("rollout", "status", f"{kind}/{service}", f"--timeout={READY_S}s")
+            self.kubectl("rollout", "status", f"{kind}/headrace-{service}", f"--timeout={READY_S}s")
 
     def wait_gone(self) -> None:
         """Wait until no pod is being deleted."""
@@ -123,8 +128,21 @@ class Install:
         said = run_cluster(*command, *options)
         return int(said.split()[1]), said
 
-    def write_providers(self, providers: dict[str, Any]) -> None:
-        (self.operator.folder / "providers.json").write_text(json.dumps(providers))
+    def write_values(self, providers: dict[str, Any] = PROVIDERS, **more: Any) -> None:
+        """Write the values that the pages do not have: models in the cluster, requests that fit a small machine, and
+        what an earlier call has added.
+        """
+        path = self.operator.folder / "more.yaml"
+        values: dict[str, Any] = {name: {**SMALL} for name in VALUES_OF}
+        values["llmGateway"] |= {"egress": [OPEN_MODELS]}
+        values |= json.loads(path.read_text()) if path.exists() else {}
+        for name, value in more.items():
+            values[name] = values.get(name, {}) | value
+        values["config"] = {
+            "agents": {"slow.json": json.dumps(SLOW)},
+            "providers": {"providers.json": json.dumps(providers)},
+        }
+        path.write_text(json.dumps(values))
 
 
 def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: str = "") -> None:
@@ -141,17 +159,14 @@ def add_volume(name: str, namespace: str, claim: str, mode: str, storage_class: 
     apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
 
 
-def prepare_prod(
-    namespace: str, checkout: Path = ROOT, words: dict[str, str] | None = None, components: tuple[str, ...] = ()
-) -> Install:
-    """Prepare an installation without pods: overlay, secrets, certificates, an empty database and an empty volume."""
+def prepare_prod(namespace: str, checkout: Path = ROOT, words: dict[str, str] | None = None, **values: Any) -> Install:
+    """Prepare an installation without pods: values, secrets, certificates, an empty database and an empty volume."""
     operator = Operator(make_folder(namespace, checkout), _words(namespace) | (words or {}))
     install = Install(namespace, operator)
     add_database(namespace)
-    add_volume(namespace, namespace, "workspaces", "ReadWriteMany", "shared")
-    operator.follow("install.md", "1. Write an overlay")
-    install.write_providers(PROVIDERS)
-    _adapt_overlay(operator.folder, namespace, components)
+    add_volume(namespace, namespace, "headrace-workspaces", "ReadWriteMany", "shared")
+    install.write_values(**values)
+    operator.follow("install.md", "1. Write your values")
     (operator.folder / "database-url.txt").write_text(f"postgresql://headrace@{HOST}/{namespace}")
     (operator.folder / "provider-keys.env").write_text("OPENAI_API_KEY=sk-simulated\n")
     operator.follow("install.md", "2. Make the secrets")
@@ -163,10 +178,19 @@ def prepare_prod(
     return install
 
 
-def install_prod(namespace: str = "headrace", components: tuple[str, ...] = ()) -> Install:
-    """Install replicas with a database; all namespaces' certificates have the same authority."""
-    install = prepare_prod(namespace, components=components)
-    if "encryption" in components:  # as docs/guides/encryption.md says
+def install_prod(namespace: str = "headrace", *, issuer: bool = False, **values: Any) -> Install:
+    """Install replicas with a database; all namespaces' certificates have the same authority. With `issuer`, they
+    accept its tokens, encrypt what they store, and have the gateway in front of the facade.
+    """
+    install = prepare_prod(namespace, **values)
+    if issuer:
+        folder = install.operator.folder / "issuer"
+        issue_certificate(folder)
+        install.write_values(
+            **trust_issuer(namespace, folder),
+            gateway={"enabled": True},
+            encryption={"existingSecret": "master-keys"},  # as docs/guides/encryption.md says
+        )
         install.operator.run("head -c 32 /dev/urandom | base64 | sed 's/^/first:/' >master-keys")
         install.operator.run("kubectl -n headrace create secret generic master-keys --from-file=master-keys")
     install.operator.follow("install.md", "4. Start it")
@@ -191,66 +215,14 @@ def remove_prod(install: Install) -> None:
 
 def _words(namespace: str) -> dict[str, str]:
     """Return the replacements for a second installation, as in docs/operating/install.md."""
-    volume = {"/volumes/workspaces": f"/run/volumes/{namespace}"}
+    words = {
+        "/volumes/workspaces": f"/run/volumes/{namespace}",
+        "--values ours.yaml": "--values ours.yaml --values more.yaml",
+    }
     if namespace == "headrace":
-        return volume
-    return volume | {
+        return words
+    return words | {
         "-n headrace": f"-n {namespace}",
-        "kubectl apply -f headrace/deploy/kubernetes/base/namespace.yaml": f"kubectl create namespace {namespace}",
-        "headrace/deploy/certificates certificates": f"NAMESPACE={namespace} headrace/deploy/certificates certificates",
+        "namespace headrace": f"namespace {namespace}",
+        "RELEASE=headrace": f"RELEASE=headrace NAMESPACE={namespace}",
     }
-
-
-def _adapt_overlay(folder: Path, namespace: str, components: tuple[str, ...]) -> None:
-    """Add a slow agent, models in the cluster, and resource requests that fit a small machine."""
-    path = folder / "kustomization.yaml"
-    overlay = yaml.safe_load(path.read_text()) | {"namespace": namespace}
-    overlay["resources"].append("models.yaml")
-    overlay["components"] = [f"headrace/deploy/kubernetes/components/{entry}" for entry in components]
-    objects = [open_models(namespace)]
-    if "jwt" in components:
-        overlay["configMapGenerator"].append({"name": "tokens", "namespace": "headrace", "literals": TOKENS})
-        issue_certificate(folder / "issuer")
-        objects += describe_trust(namespace, folder / "issuer")
-        overlay["patches"] += trust_issuer()
-    overlay["configMapGenerator"][0]["files"].append("agents/slow.json")
-    (folder / "agents" / "slow.json").write_text(json.dumps(SLOW))
-    (folder / "models.yaml").write_text(yaml.safe_dump_all(objects))
-    path.write_text(yaml.safe_dump(overlay))
-    overlay["patches"] += [
-        _small_requests(entry) for entry in _build(folder) if entry["kind"] in ("Deployment", "StatefulSet")
-    ]
-    path.write_text(yaml.safe_dump(overlay, sort_keys=False))
-
-
-def _small_requests(item: dict[str, Any]) -> dict[str, Any]:
-    pod = item["spec"]["template"]["spec"]
-    paths = [
-        f"{kind}/{index}" for kind in ("containers", "initContainers") for index, _ in enumerate(pod.get(kind, []))
-    ]
-    changes = [
-        {"op": "replace", "path": f"/spec/template/spec/{path}/resources/requests/cpu", "value": "10m"}
-        for path in paths
-    ]
-    return {"target": {"kind": item["kind"], "name": item["metadata"]["name"]}, "patch": json.dumps(changes)}
-
-
-def open_models(namespace: str) -> dict[str, Any]:
-    models = {"namespaceSelector": {"matchLabels": {"name": SIMULATOR}}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "own-models", "namespace": namespace},
-        "spec": {
-            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "llm-gateway"}},
-            "policyTypes": ["Egress"],
-            "egress": [{"to": [models], "ports": [{"port": 7005}]}],
-        },
-    }
-
-
-def _build(folder: Path) -> list[dict[str, Any]]:
-    command = ["go", "tool", "kustomize", "build", folder]
-    done = subprocess.run(command, cwd=KUSTOMIZE, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))

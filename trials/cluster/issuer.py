@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -38,43 +37,22 @@ def issue_certificate(folder: Path) -> None:
     Authority(folder, "issuers").issue("issuer", workload=x509.DNSName(HOST))
 
 
-def describe_trust(namespace: str, folder: Path) -> list[dict[str, Any]]:
-    """Return the objects that let services reach the issuer and trust it."""
-    to_issuer = {"namespaceSelector": {"matchLabels": {"name": NAMESPACE}}}
-    callers = {"key": "app.kubernetes.io/name", "operator": "In", "values": ["orchestrator", "memory", "tools"]}
-    policy = {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "own-issuer", "namespace": namespace},
-        "spec": {
-            "podSelector": {"matchExpressions": [callers]},
-            "policyTypes": ["Egress"],
-            "egress": [{"to": [to_issuer], "ports": [{"port": PORT}]}],
-        },
+def trust_issuer(namespace: str, folder: Path) -> dict[str, Any]:
+    """Return the values with which services verify the issuer's tokens, reach it, and trust it."""
+    at = {"namespace": namespace, "name": "issuer-ca"}
+    apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": at, "data": {"ca.crt": (folder / "ca.crt").read_text()}}
+    )
+    trust = {
+        "env": [{"name": "SSL_CERT_FILE", "value": TRUSTED}],
+        "volumes": [{"name": "issuer", "configMap": {"name": "issuer-ca"}}],
+        "volumeMounts": [{"name": "issuer", "mountPath": str(Path(TRUSTED).parent), "readOnly": True}],
+        "egress": [
+            {"to": [{"namespaceSelector": {"matchLabels": {"name": NAMESPACE}}}], "ports": [{"port": PORT}]},
+        ],
     }
-    bundle = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "issuer-ca", "namespace": namespace},
-        "data": {"ca.crt": (folder / "ca.crt").read_text()},
-    }
-    return [policy, bundle]
-
-
-def trust_issuer() -> list[dict[str, Any]]:
-    """Return JSON patches for the pods that verify tokens."""
-    pod, container = "/spec/template/spec", "/spec/template/spec/containers/0"
-    volume = {"name": "issuer", "configMap": {"name": "issuer-ca"}}
-    mount = {"name": "issuer", "mountPath": str(Path(TRUSTED).parent), "readOnly": True}
-    changes = [
-        {"op": "add", "path": f"{pod}/volumes/-", "value": volume},
-        {"op": "add", "path": f"{container}/volumeMounts/-", "value": mount},
-        {"op": "add", "path": f"{container}/env/-", "value": {"name": "SSL_CERT_FILE", "value": TRUSTED}},
-    ]
-    return [
-        {"target": {"kind": kind, "name": name}, "patch": json.dumps(changes)}
-        for kind, name in (("StatefulSet", "orchestrator"), ("Deployment", "memory"), ("Deployment", "tools"))
-    ]
+    issuer = {"jwksUrl": f"{ISSUER}jwks.json", "issuer": ISSUER, "audience": AUDIENCE}
+    return {"jwt": issuer, **dict.fromkeys(("orchestrator", "memory", "tools"), trust)}
 
 
 def publish_keys(folder: Path, **keys: Any) -> None:

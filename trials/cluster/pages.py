@@ -20,7 +20,7 @@ from trials.cluster.kube import FOLDER, HERE, HOST
 
 PAGES = ROOT / "docs" / "operating"
 
-PAGE_NAMES = ("install.md", "upgrade.md", "backup.md", "when-it-breaks.md")
+PAGE_NAMES = ("install.md", "upgrade.md", "backup.md", "scale.md", "when-it-breaks.md")
 
 FOR_THE_READER = {"192.0.2.10": HOST}
 """Example values in the pages, and their values here: the address of the database."""

@@ -26,16 +26,21 @@ CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 def build_image(checkout: Path = ROOT, tag: str = "localhost/headrace:check") -> str:
     """Build the image and return its name; unchanged steps are cached."""
     make_bases(checkout)
-    build_from(checkout / DOCKERFILE, checkout, tag)
+    base, _ = base_images(checkout)
+    git = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    revision = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    digest = run_podman("image", "inspect", "--format", "{{.Digest}}", base).strip()
+    build_from(checkout / DOCKERFILE, checkout, tag, REVISION=revision, BASE_DIGEST=digest)
     return tag
 
 
-def build_from(file: Path, context: Path, tag: str) -> None:
+def build_from(file: Path, context: Path, tag: str, **arguments: str) -> None:
     """Build an image on the base images, which must be in the storage already."""
     volumes = [option for volume in (*_registries(), *_go()) for option in ("--volume", volume)]
     # chroot and the host's network: a build needs no more of a container than its root.
     isolation = ("--isolation", "chroot", "--network", "host", "--pull-never", "--layers")
-    run_buildah("bud", *isolation, *volumes, "--file", str(file), "--tag", tag, str(context))
+    given = [option for name, value in arguments.items() for option in ("--build-arg", f"{name}={value}")]
+    run_buildah("bud", *isolation, *volumes, *given, "--file", str(file), "--tag", tag, str(context))
 
 
 def base_images(checkout: Path) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import time
+import tomllib
 from collections.abc import Generator
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def as_a_pod(tmp_path: Path) -> list[str]:
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, USER, USER)
-    pod = pods("prod")["tools"]
+    pod = pods("default")["tools"]
     (container,) = pod["spec"]["containers"]
     return restrictions(pod, container, data)
 
@@ -143,3 +144,9 @@ def test_a_service_rests_within_its_size(image: str, as_a_pod: list[str], servic
 def test_it_says_what_it_is(image: str) -> None:
     config = json.loads(run_podman("image", "inspect", image))[0]["Config"]
     assert (config["User"], config["Entrypoint"]) == (str(USER), ["tini", "--"])
+    prefix = "org.opencontainers.image."
+    labels = {name.removeprefix(prefix): value for name, value in config["Labels"].items() if name.startswith(prefix)}
+    assert labels["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert re.fullmatch("[0-9a-f]{40}", labels["revision"])
+    assert labels["base.name"] == base_images(ROOT)[0]
+    assert re.fullmatch("sha256:[0-9a-f]{64}", labels["base.digest"])

@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from headrace.cli.facade.options import make_connection_options, set_url
-from headrace.cli.supervisor.ports import reserve_port
+from headrace.cli.supervisor.child_environment import ENV_FILE, PROVIDER_FILE, read_env_file
+from headrace.cli.supervisor.ports import CannotStart, reserve_port
 from headrace.cli.supervisor.suite_plan import SuitePlan, check_replicas
 from headrace.cli.supervisor.supervisor import Question, run_suite
 
@@ -26,14 +27,36 @@ REPLICAS_MAX = 64
 """As many peers as an orchestrator knows."""
 
 
+def _open_project(_context: click.Context, _option: click.Parameter, folder: Path) -> Path:
+    """Check the configuration folder and add the variables of its `.env`, before other options are read from them."""
+    if not (folder / PROVIDER_FILE).is_file():
+        problem = f"has no {PROVIDER_FILE}" if folder.is_dir() else "is no folder"
+        raise CannotStart(
+            f"{folder.absolute()} {problem}: `headrace init DIR` creates a project; start `headrace up` in it, or name "
+            "it with --config-dir"
+        )
+    variables: dict[str, str] = {}
+    try:
+        variables = read_env_file(folder)
+    except PermissionError:  # as in a container, which has the variables already
+        click.echo(f"warning: {folder / ENV_FILE} cannot be read: Permission denied", err=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotStart(f"{folder / ENV_FILE} cannot be read: {error}") from error
+    for name, value in variables.items():
+        os.environ[name] = os.environ.get(name) or value
+    return folder
+
+
 @click.command(params=make_connection_options("token"))
 @click.option(
     "--config-dir",
     envvar="HEADRACE_CONFIG_DIR",
-    default="examples",
+    default=".",
     show_default=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder with agents/, tools/, providers.json and so on.",
+    is_eager=True,
+    callback=_open_project,
+    type=click.Path(path_type=Path),
+    help="Project folder with agents/, tools/, providers.json and .env.",
 )
 @click.option(
     "--data-dir",

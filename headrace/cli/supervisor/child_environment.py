@@ -1,14 +1,14 @@
 """Selects the environment of each process of `headrace up`, so that secrets reach only the services that need them.
 
 Unassigned variables go only to llm_gateway, because its provider file may refer to any. The tools service gets
-those referred to in mcp.json at start.
+those that mcp.json and tools/*.backend refer to at start.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 
 from headrace.regular_files import read_regular_file
@@ -35,15 +35,44 @@ OWNER = re.compile(r"HEADRACE_(FACADE|ORCHESTRATOR|LLM_GATEWAY|MEMORY|TOOLS|SIMU
 
 FILE_BYTES_MAX = 1024 * 1024
 
-_REFERENCE = re.compile(r'"env:(\w+)"')
+PROVIDER_FILE, ENV_FILE = "providers.json", ".env"
+
+_REFERENCE = re.compile(r"\benv:(\w+)")
+
+
+def read_env_file(config_dir: Path) -> dict[str, str]:
+    """Return the variables of the folder's `.env`, without empty ones.
+
+    Raises:
+        OSError: It is not a small regular file.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    # Imported here, so that commands that read none stay quick.
+    from dotenv import dotenv_values
+
+    try:
+        text = read_regular_file(config_dir / ENV_FILE, FILE_BYTES_MAX).decode()
+    except FileNotFoundError:
+        return {}
+    # Keys may contain `$`, so nothing is interpolated.
+    return {name: value for name, value in dotenv_values(stream=StringIO(text), interpolate=False).items() if value}
 
 
 def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -> dict[str, str]:
     references: list[str] = []
     if service == "tools":
-        with suppress(OSError, UnicodeDecodeError):  # the service itself reports an unreadable file
-            references = _REFERENCE.findall(read_regular_file(config_dir / "mcp.json", FILE_BYTES_MAX).decode())
+        for path in (config_dir / "mcp.json", *sorted((config_dir / "tools").glob("*.backend"))):
+            references += find_references(path)
     return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
+
+
+def find_references(path: Path) -> list[str]:
+    """Return the variables that a file refers to as `env:NAME`; an unreadable file, which its service reports, has
+    none."""
+    try:
+        return _REFERENCE.findall(read_regular_file(path, FILE_BYTES_MAX).decode())
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 def _is_for(service: str, name: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.cli.supervisor.child_environment import select_environment
+from headrace.cli.supervisor.child_environment import ENV_FILE, PROVIDER_FILE, find_references, select_environment
 from headrace.cli.supervisor.ports import CannotStart
 
 WIRED = ("_LISTEN", "_ADDRESS", "_ADVERTISE")
@@ -23,6 +23,10 @@ JOINED = ("facade", "orchestrator", "llm_gateway", "memory")
 
 REPLICATED = JOINED[:3]
 """Services in each replica; chats and workspaces each belong to a single process."""
+
+
+DEFAULT_AGENT = "assistant"
+"""Agent of the printed examples, if the folder has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,28 @@ def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[s
         for name, value in given.items()
         if value not in effective.get(name, {value})
     ]
+
+
+def describe_next_steps(plan: SuitePlan, env: Mapping[str, str]) -> list[str]:
+    """Return lines that say how to use a suite that is ready."""
+    agents = sorted(path.stem for path in (plan.config_dir / "agents").glob("*.json"))
+    agent = DEFAULT_AGENT if DEFAULT_AGENT in agents or not agents else agents[0]
+    has_users = env.get("HEADRACE_AUTH", "none") != "none"
+    header = ' -H "Authorization: Bearer $HEADRACE_TOKEN"' if has_users else ""
+    body = f'{{"agentKey": "{agent}", "message": "Hello"}}'
+    lines = [
+        f"  console  {plan.url}/",
+        f"  ask      headrace ask --url {plan.url} --agent {agent} Hello",
+        f"  curl     curl -N {plan.url}/api/query -H 'Content-Type: application/json'{header} -d '{body}'",
+        f"  files    {plan.config_dir}: changes take effect when you save them",
+        "  stop     Ctrl-C",
+    ]
+    if plan.simulator_port is not None:
+        lines.append("  model    simulated: its answers are invented")
+    names = dict.fromkeys(find_references(plan.config_dir / PROVIDER_FILE))
+    if names and plan.simulator_port is None and not any(env.get(name) for name in names):
+        lines.append(f"  missing  {', '.join(names)}: set in the environment or in {plan.config_dir / ENV_FILE}")
+    return lines
 
 
 GATEWAYS = "HEADRACE_LLM_GATEWAY_REPLICAS"

@@ -15,10 +15,11 @@ from pathlib import Path
 import msgspec
 
 from headrace.cli.facade.exit_codes import CANCELLED, COMPLETED
+from headrace.cli.supervisor.child_environment import PROVIDER_FILE
 from headrace.cli.supervisor.child_process import ChildProcess, show_text
 from headrace.cli.supervisor.error_reports import ErrorReports, LogReader, describe_progress
 from headrace.cli.supervisor.ports import CannotStart
-from headrace.cli.supervisor.suite_plan import SuitePlan, describe_overruled_settings
+from headrace.cli.supervisor.suite_plan import SuitePlan, describe_next_steps, describe_overruled_settings
 
 START_TIMEOUT_S = 60.0
 """Time without progress after which the start is given up; a slow machine needs about five seconds."""
@@ -27,6 +28,12 @@ PROGRESS_CPU_S = 3.0
 """CPU time of a process that also counts as progress; a service that only waits uses less than 1 % of a CPU."""
 
 POLL_S = 0.1
+
+NOTICE_S = 10.0
+"""Time after which the start names the services it waits for."""
+
+HOPELESS = "provider file refused"
+"""Event of the gateway's log after which it never becomes ready by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ async def _wait_until_ready(
     deadline = loop.time() + START_TIMEOUT_S
     readiness: dict[str, bool] = {}
     ready_count, cpu_s = 0, [0.0] * len(children)
+    notice_s, waited_for = loop.time() + NOTICE_S, ""
     while not stopped.is_set():
         readiness = await fetch_readiness(plan.entrances)
         if all(readiness.values()):
@@ -89,15 +97,21 @@ async def _wait_until_ready(
                 child.has_been_ready = True
             return True
         progress = list(describe_progress(logs))
-        for text in (*progress, *errors.read_errors()):
+        problems = list(errors.read_errors())
+        for text in (*progress, *problems):
             show_text(text)
+        if any(HOPELESS in text for text in problems):
+            raise CannotStart(f"{plan.config_dir / PROVIDER_FILE} cannot be used; `headrace check {plan.config_dir}`")
+        missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready)
+        if loop.time() > notice_s and missing != waited_for:
+            show_text(f"waiting for {missing} (logs: {plan.data_dir}/logs)")
+            waited_for = missing
         used_s = [child.measure_cpu_s() for child in children]
         has_worked = any(now - before >= PROGRESS_CPU_S for now, before in zip(used_s, cpu_s, strict=True))
         if progress or has_worked or sum(readiness.values()) > ready_count:
             deadline = loop.time() + START_TIMEOUT_S
             ready_count, cpu_s = max(ready_count, sum(readiness.values())), used_s
         if loop.time() > deadline:
-            missing = ", ".join(name for name, is_ready in readiness.items() if not is_ready)
             raise CannotStart(f"not ready after {START_TIMEOUT_S:.0f} s: {missing} (see {plan.data_dir}/logs)")
         await asyncio.sleep(POLL_S)
     return False
@@ -109,6 +123,7 @@ async def _serve(plan: SuitePlan, question: Question | None, stopped: asyncio.Ev
     ready = f"ready: {plan.url}  grpc 127.0.0.1:{plan.grpc_port}  memory 127.0.0.1:{plan.memory_port}"
     show_text(ready, on_stdout=question is None)
     if question is None:
+        show_text("\n".join(describe_next_steps(plan, os.environ)), on_stdout=True)
         await stopped.wait()
         return COMPLETED
     stopping = asyncio.create_task(stopped.wait())

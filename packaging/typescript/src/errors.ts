@@ -48,12 +48,26 @@ export class HeadraceError extends Error {
 export class ConnectionLost extends Error {
   override name = "ConnectionLost";
 
-  constructor(cause?: unknown) {
-    super("The server cannot be reached.", { cause });
+  constructor(cause?: unknown, url = "") {
+    const reason = explain(cause);
+    super(`${url || "The server"} cannot be reached${reason ? `: ${reason}` : "."}`, { cause });
   }
 }
 
 /** Throw ConnectionLost for the TypeError that fetch and readers of bodies raise when a connection breaks. */
-export function throwNetworkError(error: unknown): never {
-  throw error instanceof TypeError ? new ConnectionLost(error) : error;
+export function throwNetworkError(error: unknown, url = ""): never {
+  throw error instanceof TypeError ? new ConnectionLost(error, url) : error;
+}
+
+/** Return why a connection failed, as far as Node says; browsers do not. */
+function explain(error: unknown): string {
+  const cause = error instanceof Error ? (error.cause as { code?: string; message?: string } | undefined) : undefined;
+  const code = cause?.code ?? "";
+  if (code === "ECONNREFUSED") return "nothing listens there; is the server running?";
+  if (code === "ENOTFOUND" || code === "EAI_AGAIN") return "the name has no address";
+  if (code === "ERR_INVALID_URL") return "it is no address such as http://127.0.0.1:8080";
+  if (code.startsWith("HPE_")) return "it does not speak HTTP/1.1; is that gRPC's port?";
+  if (code === "UND_ERR_SOCKET") return "it closed the connection; is that a port of gRPC or TLS?";
+  if (code.includes("SSL") || code.includes("CERT")) return `TLS failed (${code}); are address and scheme right?`;
+  return cause?.message ?? "";
 }

@@ -33,15 +33,21 @@ export class Transport {
     const headers = new Headers(init.headers);
     const token = typeof this.#token === "function" ? await this.#token() : this.#token;
     if (token) headers.set("Authorization", `Bearer ${token}`);
-    const response = await this.#fetch(this.#url + path, { ...init, headers }).catch(throwNetworkError);
+    const sent = this.#fetch(this.#url + path, { ...init, headers });
+    const response = await sent.catch((error: unknown) => throwNetworkError(error, this.#url));
     if (response.ok) return response;
-    throw await readFailure(response);
+    throw await readFailure(response, this.#url);
   }
 
   /** Return the whole envelope of an answer: `data`, and what stands beside it. */
   async request(path: string, init?: RequestInit): Promise<any> {
     const response = await this.send(path, init);
-    return parseJson(await response.text().catch(throwNetworkError));
+    const text = await response.text().catch(throwNetworkError);
+    try {
+      return parseJson(text);
+    } catch (error) {
+      throw new Error(`What answers at ${this.#url || "this address"} is not Headrace.`, { cause: error });
+    }
   }
 }
 
@@ -67,10 +73,10 @@ export function createId(): string {
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
 
-async function readFailure(response: Response): Promise<HeadraceError> {
+async function readFailure(response: Response, url: string): Promise<HeadraceError> {
   const text = await response.text().catch(throwNetworkError);
   const retryAfterMs = 1000 * (Number(response.headers.get("Retry-After")) || 0);
-  let body = null;
+  let body: ReturnType<typeof parseJson> = { msg: `${url || "the server"} answered ${response.status}, not as Headrace does` };
   try {
     body = parseJson(text);
   } catch {

@@ -6,6 +6,7 @@ from strings (Trusted Types). Tool views are separate pages in a frame without a
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import TypeAlias
 
 from aiohttp import web
 
+from services.facade.console.contract import encode_contract
+
 STATIC = Path(__file__).parent / "static"
 
 TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
     "svg": "image/svg+xml",
 }
 
@@ -45,6 +49,7 @@ FileHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_routes(application: web.Application) -> None:
+    application.router.add_get("/console/contract.json", _make_handler("contract.json", encode_contract()))
     for file in STATIC.rglob("*.*"):
         path = file.relative_to(STATIC).as_posix()
         route = "/" if path == "index.html" else f"/console/{path}"
@@ -59,14 +64,20 @@ def _make_handler(name: str, body: bytes) -> FileHandler:
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cache-Control": "no-cache",  # revalidated by ETag: modules must match
+        "Vary": "Accept-Encoding",
     }
     if name == FRAME:
         headers["Connection-Allowlist"] = NO_CONNECTIONS
     tag = hashlib.sha256(body).hexdigest()[:32]
+    packed = gzip.compress(body, mtime=0)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        is_known = any(known.value in ("*", tag) for known in request.if_none_match or ())
-        response = web.Response(status=304, headers=headers) if is_known else web.Response(body=body, headers=headers)
+        if any(known.value in ("*", tag) for known in request.if_none_match or ()):
+            response = web.Response(status=304, headers=headers)
+        elif "gzip" in request.headers.get("Accept-Encoding", ""):
+            response = web.Response(body=packed, headers=headers | {"Content-Encoding": "gzip"})
+        else:
+            response = web.Response(body=body, headers=headers)
         response.etag = tag
         return response
 

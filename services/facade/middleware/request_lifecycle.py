@@ -51,10 +51,7 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
     status, reason = 499, "CANCELLED"
     request[_ID] = _adopt_ids(request)
     route = _find_route(request)
-    with (
-        structlog.contextvars.bound_contextvars(**call_ids.get_log_fields()),
-        open_request_span(request, route) as span,
-    ):
+    with open_request_span(request, route) as span:
         try:
             answer, status, reason = await _respond(request, handler)
         finally:

@@ -86,7 +86,9 @@ async def send_frames(
         async for frame in frames:
             await writer.write_frame(frame)
 
-    return await send_stream(writer, write_all(), encode_failure, tells_breaks=tells_breaks)
+    # A task, because each frame would otherwise pass through every coroutine from here up to aiohttp's own.
+    sending = asyncio.create_task(write_all())
+    return await send_stream(writer, sending, encode_failure, tells_breaks=tells_breaks)
 
 
 async def send_stream(

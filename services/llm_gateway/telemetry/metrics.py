@@ -5,6 +5,9 @@ Models are labelled with the provider file's names.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from services.llm_gateway.telemetry.interaction_log import CallRecord
@@ -31,7 +34,6 @@ _COST = Counter("headrace_llm_cost_usd", "Of these tokens, for models that have 
 _BREAKER = Gauge("headrace_llm_breaker_state", "0 closed, 1 half-open, 2 open.", _MODEL)
 _BREAKER_VALUES = {"closed": 0, "half-open": 1, "open": 2}
 
-
 _DURATION = Histogram(
     "gen_ai_client_operation_duration_seconds",
     "Time of attempts, by OpenTelemetry's conventions for generative AI.",
@@ -45,24 +47,33 @@ _TOKEN_USAGE = Histogram(
     buckets=tuple(4**exponent for exponent in range(14)),
 )
 
+SERIES_MAX = 1024
+"""Maximum combinations of labels whose series are kept at hand."""
+
 
 def count_attempt(call: CallRecord, model: str) -> None:
     """Count an attempt that has ended, at the provider file's `model`."""
     labels, exemplar = (call.provider, model), spans.current_exemplar()
-    _ATTEMPTS.labels(*labels, call.outcome).inc()
-    _DELTAS.labels(*labels).inc(call.deltas)
+    _find_series(_ATTEMPTS, *labels, call.outcome).inc()
+    _find_series(_DELTAS, *labels).inc(call.deltas)
     if call.first_delta_s is not None:
-        _FIRST_DELTA.labels(*labels).observe(call.first_delta_s - call.started_s, exemplar)
+        _find_series(_FIRST_DELTA, *labels).observe(call.first_delta_s - call.started_s, exemplar)
     names = (call.operation, call.vendor, model)
     error_type = "" if call.finish_reason else call.outcome
-    _DURATION.labels(*names, call.server, error_type).observe(monotonic_s() - call.started_s, exemplar)
+    _find_series(_DURATION, *names, call.server, error_type).observe(monotonic_s() - call.started_s, exemplar)
     if (usage := call.usage) is not None:
         tenant = identity.label_tenant()
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
-            _TOKENS.labels(*labels, tenant, kind).inc(count)
+            _find_series(_TOKENS, *labels, tenant, kind).inc(count)
             if call.finish_reason:
-                _TOKEN_USAGE.labels(*names, kind).observe(count, exemplar)
-        _COST.labels(*labels, tenant).inc(usage.cost_usd)
+                _find_series(_TOKEN_USAGE, *names, kind).observe(count, exemplar)
+        _find_series(_COST, *labels, tenant).inc(usage.cost_usd)
+
+
+@lru_cache(maxsize=SERIES_MAX)
+def _find_series(metric: Any, *labels: str) -> Any:
+    """Return a metric's series, which the library finds only by several calls and a lock."""
+    return metric.labels(*labels)
 
 
 def set_breaker_state(state: str, provider: str, model: str) -> None:

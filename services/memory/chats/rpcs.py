@@ -17,7 +17,7 @@ from services.memory.data.holds import check_deletion
 from services.memory.log.chat_info import clean_title
 from services.memory.log.lines import Sharing, Title, make_stamp
 from services.memory.storage import log_copy
-from services.memory.storage.index_progress import describe_progress
+from services.memory.storage.index_rows import describe_progress
 from services.memory.storage.paging import Page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity

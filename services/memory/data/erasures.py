@@ -20,6 +20,7 @@ from headrace.errors import Erasing, HeadraceError, InvalidRequest, NotFound, Ov
 from services.memory.data.holds import HoldStore
 from services.memory.storage.records.erasures import DONE, GOING, StoredErasure
 from services.memory.storage.records.kind import make_version
+from services.memory.storage.work import note_work
 from services.runtime.auth import identity
 from services.runtime.clock import monotonic_s, now_ms
 from services.runtime.ending import guard_task
@@ -82,7 +83,9 @@ class Refusals:
             await asyncio.wait([task])
 
     def check_call(self, method: str, who: Identity | None) -> None:
-        """Refuse an RPC that would create data of a user being erased. Raises Erasing."""
+        """Note the kind of an RPC's work, and refuse one that would create data of a user being erased. Raises
+        Erasing."""
+        note_work(method)
         if who is not None and method in NEW_WORK:
             self.check(who)
 

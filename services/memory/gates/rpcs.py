@@ -15,7 +15,7 @@ from services.memory.log.grants import REVOKED
 from services.memory.log.lines import Revocation, make_stamp
 from services.memory.log.raw_json import load_delta
 from services.memory.storage.gates.query import GateQuery, GrantQuery
-from services.memory.storage.index_progress import describe_progress
+from services.memory.storage.index_rows import describe_progress
 from services.memory.storage.paging import parse_named_page
 from services.runtime.auth import identity
 from services.runtime.auth.access import may_answer

@@ -123,9 +123,11 @@ class ScheduleStore:
     async def list_of_tenant(self, user: str, size: int, token: str) -> tuple[list[Schedule], str]:
         """Return a page of schedules of the tenant's users, or of one user, and the next page's token."""
         tenant, (size, after) = identity.require_scope("operate").tenant, _parse_page(size or PAGE_MAX, token)
-        found = [one for one in await self._schedules.list_all() if one.tenant == tenant and user in ("", one.user)]
-        rest = [one for one in sorted(found, key=_get_place) if _get_place(one) > after]
-        return split_page(rest, size, _get_place)
+        if user:
+            found = await self._schedules.list_own(Identity(tenant, user), after, size + 1)
+        else:
+            found = await self._schedules.list_of_tenant(tenant, after, size + 1)
+        return split_page(found, size, _get_place)
 
     async def get(self, schedule_id: str, *, for_operator: bool = False) -> Schedule:
         """Return the user's schedule; with `for_operator` and the scope operate, any of the tenant. Raises NotFound."""

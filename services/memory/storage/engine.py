@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from services.memory.storage.gates.query import GateQuery, GrantQuery
     from services.memory.storage.gates.rows import GateEntry, GrantEntry
     from services.memory.storage.gates.watch import GateKey, GateWatch
-    from services.memory.storage.index_progress import IndexProgress
-    from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+    from services.memory.storage.index_rows import ChatEntry, IndexProgress, UnfinishedEntry
     from services.memory.storage.key_uses import KeyUses
     from services.memory.storage.leases import Lease
     from services.memory.storage.paging import Page
@@ -143,8 +142,9 @@ class ChatIndex(Protocol):
         """List all chats. Raises IndexIncomplete."""
         ...
 
-    async def list_unchanged_since(self, updated_at: int) -> list[str]:
-        """List chats with an older last line and no unfinished run, oldest first. Raises IndexIncomplete."""
+    async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        """List chats with an older last line and no unfinished run, with stored titles: UNCHANGED_MAX, oldest first,
+        after the one with this time and id. Raises IndexIncomplete."""
         ...
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:

@@ -1,4 +1,5 @@
-"""A chat in the index: its own row, its runs, and its searched texts."""
+"""A chat in the index: its own row, its runs, and its searched texts; and the progress of an index that is built while
+its store serves requests."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from headrace.errors import IndexIncomplete
+from headrace.v1 import common_pb2
 from services.memory.log.chat_info import RunInfo
 from services.memory.log.lines import CompactSummary, Insight, Line, Query, Step, Title
 from services.memory.log.messages import join_text
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
 
 TEXT_CHARS_MAX = 100_000
 """Maximum characters of one line that are searched; a longer one is a pasted file, which would fill the index."""
+
+UNCHANGED_MAX = 10_000
+"""Chats that retention reads at a time."""
+
+UNCHANGED = f"""
+SELECT {{columns}} FROM chats WHERE updated_at < $1 AND (updated_at, chat_id) > ($2, $3)
+AND NOT EXISTS (SELECT 1 FROM runs WHERE {{is_of_chat}} AND NOT is_ended)
+ORDER BY updated_at, chat_id LIMIT {UNCHANGED_MAX}
+"""
 
 Kind: TypeAlias = Literal["chat", "insight", "summary"]
 
@@ -170,3 +182,27 @@ def _extract_text(line: Line) -> Text:
             text = ""
     # NUL is in no text that anybody looks for, and not every index can hold it.
     return Text(line.n, line.run_id, kind, text[:TEXT_CHARS_MAX].replace("\0", " "))
+
+
+RETRY_AFTER_S = 2.0
+"""Suggested to callers who must wait for the whole index."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProgress:
+    chats_done: int
+    chats: int
+
+    def make_error(self, wanted: str) -> IndexIncomplete:
+        """Create the error for a call that cannot know `wanted` yet."""
+        return IndexIncomplete(
+            f"{wanted} is not known before the index is made: {self.chats_done} of {self.chats} chats; try again later",
+            retry_after_s=RETRY_AFTER_S,
+            chatsDone=self.chats_done,
+            chats=self.chats,
+        )
+
+
+def describe_progress(progress: IndexProgress | None) -> common_pb2.IndexProgress | None:
+    """Return, for callers, the index's progress before their list was read."""
+    return progress and common_pb2.IndexProgress(chats_done=progress.chats_done, chats=progress.chats)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from services.memory.storage.spend import render_sums
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -127,27 +129,25 @@ def render_use(reservation: SpendReservation, budget: Budget, source: str) -> tu
     both as spent and as reserved.
     """
     values: list[Any] = [reservation.tenant, budget.first_day, budget.last_day, reservation.run_id, reservation.now]
-    spent, kept = ["tenant = $1", "day BETWEEN $2 AND $3"], ["runs.of_tenant = $1", "grants.run_id <> $4"]
-    kept += ["NOT runs.is_ended", "coalesce(expires_at, 0) > $5"]
-    for value, of_spend, of_run in (
-        (budget.user, "user_name", "runs.of_user"),
-        (budget.credential, "credential", "runs.credential"),
-    ):
-        if value:
-            values.append(value)
-            spent.append(f"{of_spend} = ${len(values)}")
-            kept.append(f"{of_run} = ${len(values)}")
-    if budget.agent_key:
-        values += [budget.agent_key, f"\n{budget.agent_key}\n"]
-        spent.append(f"agent_key = ${len(values) - 1}")
-        kept.append(f"replace(grants.agents, ${len(values)}, '') <> grants.agents")
+    wanted = {"user_name": budget.user, "credential": budget.credential, "agent_key": budget.agent_key}
+    wanted = {column: value for column, value in wanted.items() if value}
+    spent = [render_sums((), wanted), "tenant = $1", "day BETWEEN $2 AND $3"]
+    kept = ["runs.of_tenant = $1", "grants.run_id <> $4", "NOT runs.is_ended", "coalesce(expires_at, 0) > $5"]
+    for column, value in wanted.items():
+        values.append(value)
+        spent.append(f"{column} = ${len(values)}")
+        if column == "agent_key":
+            values.append(f"\n{value}\n")
+            kept.append(f"replace(grants.agents, ${len(values)}, '') <> grants.agents")
+        else:
+            kept.append(f"runs.{'of_user' if column == 'user_name' else column} = ${len(values)}")
     left = (
         _render_left("grants.nano_usd", "runs.cost_nano_usd"),
         _render_left("grants.tokens", _TOKENS.format("runs")),
     )
     return (
-        f"SELECT * FROM (SELECT {_render_sum('cost_nano_usd')}, {_render_sum(_TOKENS.format('spend'))} FROM spend"
-        f" WHERE {' AND '.join(spent)}) AS spent,"
+        f"SELECT * FROM (SELECT {_render_sum('cost_nano_usd')}, {_render_sum(_TOKENS.format('spend_sums'))}"
+        f" FROM {' AND '.join(spent)}) AS spent,"
         f" (SELECT {', '.join(map(_render_sum, left))} FROM {source} WHERE {' AND '.join(kept)}) AS kept",
         values,
     )

@@ -1,6 +1,7 @@
 """Spending, in rows by chat and day: sums of the charges in the chat's lines.
 
-A row stays when its chat is deleted; those of all deleted chats are summed up.
+A row stays when its chat is deleted; those of all deleted chats are summed up. Triggers keep the sums of all chats by
+scope (SCOPES), from which budgets and usage are read.
 """
 
 from __future__ import annotations
@@ -101,7 +102,24 @@ GROUPS = ("day", "user_name", "agent_key", "model", "credential")
 ROWS_MAX = 5000
 """Maximum rows; more than a page or a spreadsheet shows well."""
 
+SCOPES = {
+    "tenant": frozenset[str](),
+    "agent": frozenset({"agent_key", "model"}),
+    "user": frozenset({"user_name", "agent_key", "model", "credential"}),
+}
+"""Columns of the kept sums by scope, narrowest first; all are by tenant and day."""
+
 _SUMS = ", ".join(f"CAST(coalesce(sum({name}), 0) AS bigint)" for name in SUM_NAMES)
+
+IS_ZERO = " AND ".join(f"{name} = 0" for name in SUM_NAMES)
+"""Whether a sum's charges have been removed again."""
+
+
+def render_sums(groups: Collection[str], wanted: Collection[str]) -> str:
+    """Return the source and first conditions of the kept sums that have the columns `groups` and `wanted`."""
+    scope = next(scope for scope, known in SCOPES.items() if known.issuperset({*groups, *wanted}))
+    # The index of the keys' rows serves only queries that state its condition.
+    return f"spend_sums WHERE scope = '{scope}'" + (" AND credential <> ''" if "credential" in wanted else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +141,9 @@ class SpendQuery:
         """Return the statement for the rows, one more than allowed, with numbered marks ($1), and its values."""
         columns = ", ".join(self.columns)
         order = ", ".join([*(["day"] if "day" in self.groups else []), f"sum(cost_nano_usd) DESC, {columns}"])
-        return self._select(f"{columns}, {_SUMS}", f" GROUP BY {columns} ORDER BY {order} LIMIT {ROWS_MAX + 1}")
+        spent = " OR ".join(f"sum({name}) <> 0" for name in SUM_NAMES)
+        rest = f" GROUP BY {columns} HAVING {spent} ORDER BY {order} LIMIT {ROWS_MAX + 1}"
+        return self._select(f"{columns}, {_SUMS}", rest)
 
     def render_total(self) -> tuple[str, list[Any]]:
         return self._select(_SUMS)
@@ -132,7 +152,8 @@ class SpendQuery:
         where = Where()
         where.add("tenant = {} AND day BETWEEN {} AND {}", self.tenant, self.first_day, self.last_day)
         where.add_given({f"{column} = {{}}": value for column, value in self.wanted.items()})
-        return f"SELECT {columns} FROM spend WHERE {where}{rest}", where.values
+        source = render_sums({*self.groups} - {"day"}, self.wanted)
+        return f"SELECT {columns} FROM {source} AND {where}{rest}", where.values
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Registry:
     ) -> None:
         """`free_tools` are names, in lower case, of tools that tenants' agents need no grant for."""
         self._folder = folder
-        self._default_key = default_key
+        self.default_key = default_key
         self.grants = grants or GrantsFile()
         self._free_tools = free_tools
         self._files_win = files_win
@@ -106,8 +106,8 @@ class Registry:
         raise NotFound(f"no agent has the key {key!r}; known keys: {known}", field="agentKey")
 
     def default(self) -> Definition:
-        if self._default_key:
-            return self.get(self._default_key)
+        if self.default_key:
+            return self.get(self.default_key)
         self._check_loaded()
         agents = self._agents or self.view.agents
         if not agents:

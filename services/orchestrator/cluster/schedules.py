@@ -15,6 +15,7 @@ import structlog
 
 from headrace.errors import ChatBusy, HeadraceError, NotFound, to_failure
 from headrace.v1 import agent_pb2, schedule_pb2
+from services.orchestrator import ids
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, RepeatedQuery
 from services.orchestrator.peers import stored_runs
 from services.orchestrator.peers.stubs import UNARY_TIMEOUT_S, Peers
@@ -22,7 +23,6 @@ from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity, acting_as
 from services.runtime.clock import now_s
 from services.runtime.randomness import choose_uniform
-from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -91,9 +91,9 @@ async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequ
     Its first owner may have died before recording it, and another orchestrator may have found the chat busy and
     recorded that no run exists.
     """
-    schedule_id, _, due_at = query.request_id.partition(":")
-    if not (is_uuid(schedule_id) and due_at.isascii() and due_at.isdecimal() and len(due_at) < 16):
+    if ids.SCHEDULED.fullmatch(query.request_id) is None:
         return
+    schedule_id, _, due_at = query.request_id.partition(":")
     firing = schedule_pb2.Firing(due_at=int(due_at), outcome="started", run_id=run_id, chat_id=query.chat_id)
     with log_errors(schedule_id), suppress(NotFound):
         # As the run's user, who must have the schedule: anybody may choose a request id.

@@ -98,7 +98,7 @@ async def ask_person(scope: Scope, call: Call, found: Verdict, question: str = P
     # Derived, so that an owner that takes the run over waits at the same gate, for the time left.
     approval_id = ids.approval_id(run.id, call.tool_id, question)
     reason, arguments_chars = make_visible(found.reason), len(call.effective)
-    timeout_ms = run.rules.answer_timeout_ms
+    timeout_ms = run.answer_timeout_ms
     asked = _find_asked(scope, approval_id)
     expires_at = asked.expires_at if asked is not None else now_ms() + timeout_ms
     opening = agent_pb2.GateOpen(

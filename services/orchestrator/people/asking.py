@@ -41,7 +41,7 @@ async def wait_at_gate(
     is_shown = gate.is_opened or gate.taken is None
     if not gate.is_opened:
         opening.agent_key, opening.tool_id, opening.tool_name = scope.agent.key, call.tool_id, call.name
-        opening.expires_at = opening.expires_at or now_ms() + run.rules.answer_timeout_ms
+        opening.expires_at = opening.expires_at or now_ms() + run.answer_timeout_ms
         _set_times(opening)
         _make_texts_visible(opening)
         run.gates.open(opening)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from headrace.run_states import State
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2
+from services.orchestrator import ids
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.grants import GrantsFile
 from services.orchestrator.agents.mode_files import ModeCode, ModeFiles
@@ -220,6 +221,16 @@ class Run:
     @property
     def rules(self) -> Rules:
         return self.services.rules.current
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether a schedule began it, so that nobody may be watching."""
+        return ids.SCHEDULED.fullmatch(self.query.request_id) is not None
+
+    @property
+    def answer_timeout_ms(self) -> int:
+        """How long its approvals wait for a person."""
+        return self.rules.choose_timeout_ms(is_scheduled=self.is_scheduled)
 
     @property
     def usage(self) -> common_pb2.Usage:

@@ -17,6 +17,7 @@ from services.orchestrator.calls.own_tools import recall, subagent
 from services.orchestrator.calls.own_tools.catalogue import OWN
 from services.orchestrator.calls.own_tools.planning import PLAN_NAMES
 from services.orchestrator.peers.stubs import DISPENSABLE_S, Peers, limit_tools_wait
+from services.orchestrator.run.approvals.rules import SCHEDULED_TIMEOUT_MS
 from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.auth.identity import require_identity
 
@@ -153,7 +154,17 @@ async def select_tools(scope: Scope, existing: ToolCatalogue, named: Iterable[st
     usable, problems = find_usable_tools(scope, existing, named)
     for problem in problems:
         await scope.notice("TOOL_UNAVAILABLE", problem)
-    return usable
+    return [_wait_longer(tool) for tool in usable] if scope.run.is_scheduled else usable
+
+
+def _wait_longer(tool: tools_pb2.Tool) -> tools_pb2.Tool:
+    """Return the tool with the timeout of approvals in a schedule's run, if it waits for a person and states none."""
+    if tool.kind != "frontend" or tool.timeout_ms > 0:
+        return tool
+    longer = tools_pb2.Tool()
+    longer.CopyFrom(tool)
+    longer.timeout_ms = SCHEDULED_TIMEOUT_MS
+    return longer
 
 
 def find_usable_tools(

@@ -165,7 +165,7 @@ class Authenticator:
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """Return the calling service, or `client`; None if all callers are admitted."""
         uris = [*auth_context.get(PEER_URIS, ())]
-        if any(uri.startswith(self._service_names) for uri in uris):
+        if uris and any(uri.startswith(self._service_names) for uri in uris):
             if len(uris) > 1:
                 raise Unauthenticated("a service's certificate has one URI name, and this one has several")
             # An unknown service may call nothing: check_caller refuses it.

@@ -159,7 +159,8 @@ def forward_identity() -> tuple[tuple[str, str], ...]:
 
 def read_forwarded(headers: Mapping[str, str]) -> Identity | None:
     """Return the identity that a service's headers name; None if it is invalid."""
-    return _build_forwarded(*(headers.get(name) for name in (TENANT, USER, CREDENTIAL, ROLES, SCOPES, MAKERS)))
+    find = headers.get
+    return _build_forwarded(find(TENANT), find(USER), find(CREDENTIAL), find(ROLES), find(SCOPES), find(MAKERS))
 
 
 @lru_cache(maxsize=IDENTITIES_MAX)

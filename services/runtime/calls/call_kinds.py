@@ -10,18 +10,13 @@ import grpc
 import structlog
 
 from services.runtime.calls.client_call import Call
-from services.runtime.calls.ends import CallStream
-from services.runtime.calls.metadata import Status
+from services.runtime.calls.metadata import OK, Status
 
 log = structlog.get_logger()
 
 
 class _OneRequest(Call):
     is_repeatable = True
-    request: bytes
-
-    def send_request(self, stream: CallStream) -> None:
-        stream.send_last(self.request)
 
 
 class _OneAnswer(Call):
@@ -31,7 +26,8 @@ class _OneAnswer(Call):
         except asyncio.CancelledError:
             self.cancel()
             raise
-        self.raise_status()
+        if self.status is not OK:
+            self.raise_status()
         assert self.stream is not None, "a call that succeeded has a stream"
         return self.decode_message(self.stream.inbox[0])
 
@@ -51,7 +47,8 @@ class _ManyAnswers(Call):
     async def read(self) -> Any:
         try:
             while True:
-                await self.wait_until_open()
+                if self.stream is None:
+                    await self.wait_until_open()
                 # A repeated call gets another stream.
                 if (stream := self.stream) is None or stream.inbox or self.status is not None:
                     break
@@ -175,7 +172,7 @@ class _ManyRequests(Call):
     async def done_writing(self) -> None:
         await self.wait_until_open()
         if self.stream is not None and self.status is None:
-            self.stream.end_local([])
+            self.stream.end_local()
 
     def send_all(self, requests: AsyncIterable[Any] | Iterable[Any]) -> None:
         """Write all requests in a task that ends with the call."""

@@ -69,16 +69,13 @@ class DialingChannel(grpc.aio.Channel):
                 made.request = made.encode_request(request)
             made.waits_for_ready = bool(wait_for_ready)
             self._calls[made] = None
-            made.add_done_callback(self._forget_call)
+            made.add_done_callback(self._calls.pop)
             self._pool.assign_call(made)
             if not kind.is_repeatable and request is not None:
                 made.send_all(request)
             return made
 
         return call
-
-    def _forget_call(self, call: Call) -> None:
-        self._calls.pop(call, None)
 
     # Methods of the channel itself.
 

@@ -31,6 +31,8 @@ class Method:
 class Call(grpc.aio.Call):
     is_repeatable = False
     """Whether the whole request is kept and has not been repeated yet."""
+    request: bytes | None = None
+    """The request's only message; None if messages follow."""
 
     def __init__(
         self,
@@ -55,18 +57,17 @@ class Call(grpc.aio.Call):
         self.on_message: Callable[[bytes], None] | None = None
         """Receives each message at once, if set."""
         self._callbacks: list[Callable[[Any], None]] = []
-        self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._abandon_call(LATE))
+        self._end_waiters: list[asyncio.Future[None]] = []
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._abandon_call, LATE)
 
     # Callbacks of the connection.
 
-    def on_opened(self, connection: ClientEnd, stream: CallStream) -> None:
+    def connect(self, connection: ClientEnd, stream: CallStream) -> None:
+        """Take the stream; the connection sends `request` if there is one."""
         self._connection, self.stream = connection, stream
         stream.take = self.on_message
-        self.send_request(stream)
-        _wake_waiter(self._open_waiter)
-
-    def send_request(self, stream: CallStream) -> None:
-        """Send the parts of the request that are known."""
+        if self._open_waiter is not None:
+            _wake_waiter(self._open_waiter)
 
     @property
     def has_headers(self) -> bool:
@@ -84,6 +85,12 @@ class Call(grpc.aio.Call):
 
     def on_trailers(self, headers: Headers) -> None:
         self._trailers = from_trailers(headers) or self._trailers
+
+    def on_answer(self, headers: Headers | None, status: Status) -> None:
+        """Process the end of an answer inside the process, with its headers unless they came before."""
+        if headers is not None:
+            self._headers = headers
+        self.finish_call(status)
 
     def on_remote_end(self) -> None:
         assert self.stream is not None, "it has a stream"
@@ -109,11 +116,13 @@ class Call(grpc.aio.Call):
         self.status = status
         if self._deadline is not None:
             self._deadline.cancel()
-        if self.stream is not None:
-            self.stream.is_ended = True
-            self.stream.wake_reader()
-        _wake_waiter(self._open_waiter)
-        _wake_waiter(self._headers_waiter)
+        if (stream := self.stream) is not None and not stream.is_ended:
+            stream.is_ended = True
+            stream.wake_reader()
+        waiters, self._end_waiters = self._end_waiters, []
+        for waiter in (self._open_waiter, self._headers_waiter, *waiters):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
         callbacks, self._callbacks = self._callbacks, []  # the waiter is released
         for callback in callbacks:
             callback(self)
@@ -183,11 +192,10 @@ class Call(grpc.aio.Call):
     def make_end_waiter(self) -> asyncio.Future[None]:
         """Return a future of the caller's own that is done when the call is over."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake(_: object) -> None:
-            _wake_waiter(over)
-
-        self.add_done_callback(wake)
+        if self.status is None:
+            self._end_waiters.append(over)
+        else:
+            over.set_result(None)
         return over
 
     def raise_status(self) -> None:

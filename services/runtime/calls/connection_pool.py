@@ -31,6 +31,7 @@ log = structlog.get_logger()
 class ConnectionPool:
     def __init__(self, dialer: Dialer) -> None:
         self._dialer = dialer
+        self._is_spread = dialer.target.is_spread
         self.state = State.IDLE
         self._by_address: dict[Address, ClientEnd] = {}
         self._order: list[ClientEnd] = []
@@ -49,7 +50,7 @@ class ConnectionPool:
 
     def assign_call(self, call: Call) -> None:
         """Open the call on the next connection with room, queue it, or fail it."""
-        if call.done():
+        if call.status is not None:
             return
         if self.state is State.SHUTDOWN:
             call.finish_call(Status(grpc.StatusCode.CANCELLED, "the channel is closed"))
@@ -59,7 +60,7 @@ class ConnectionPool:
             self._next += 1
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
                 connection.open_call(call)
-                if self._dialer.target.is_spread and self._connecting is None:
+                if self._is_spread and self._connecting is None:
                     # New and lost replicas are searched for periodically.
                     loop = asyncio.get_running_loop()
                     if loop.time() - self._resolved_s > (MISSING_S if self._is_short else RESOLVE_S):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from services.runtime.calls.addresses import Address, Target
-from services.runtime.calls.metadata import Headers
+from services.runtime.calls.metadata import Headers, Pairs, ServerStatus
 
 if TYPE_CHECKING:
     from services.runtime.calls.client_call import Call
@@ -41,11 +41,7 @@ class CallStream(Protocol):
         """Send a message; False if `wait_until_drained` is due."""
         ...
 
-    def send_last(self, message: bytes) -> None:
-        """Send a message and end our side."""
-        ...
-
-    def end_local(self, trailers: Headers) -> None:
+    def end_local(self) -> None:
         """End our side after the messages sent."""
         ...
 
@@ -113,6 +109,12 @@ class ServerEnd(Protocol):
 
     def send_headers(self, stream_id: int, headers: Headers) -> None: ...
 
+    def finish_stream(
+        self, stream: CallStream, initial: Pairs | None, message: bytes | None, status: ServerStatus
+    ) -> None:
+        """Send the rest of an answer: initial metadata unless they were sent, a last message if any, and the status."""
+        ...
+
     def cancel_stream(self, stream_id: int) -> None:
         """End both sides of a stream and discard its unsent data."""
         ...
@@ -177,10 +179,10 @@ class Inbox:
 class Deadline:
     __slots__ = ("_due_s", "_loop", "_timer")
 
-    def __init__(self, timeout_s: float, on_passed: Callable[[], object]) -> None:
+    def __init__(self, timeout_s: float, on_passed: Callable[..., object], *args: Any) -> None:
         self._loop = asyncio.get_running_loop()
         self._due_s = self._loop.time() + timeout_s
-        self._timer = self._loop.call_later(max(timeout_s, 0), on_passed)
+        self._timer = self._loop.call_later(max(timeout_s, 0), on_passed, *args)
 
     @property
     def remaining_s(self) -> float:

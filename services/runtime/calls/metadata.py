@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -42,7 +43,7 @@ _MESSAGE_SAFE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != 
 
 def measure_headers(headers: Headers) -> int:
     """Return a list's size in bytes by HPACK's count, which adds 32 for each header (RFC 7541, 4.1)."""
-    return sum(len(name) + len(value) for name, value in headers) + 32 * len(headers)
+    return sum(map(len, chain.from_iterable(headers))) + 32 * len(headers)
 
 
 def to_headers(metadata: Iterable[tuple[str, str | bytes]] | None) -> Headers:
@@ -142,6 +143,9 @@ class Status:
     """Whether the server did not begin the call, so that it may be repeated."""
 
     is_local: bool = False
+
+
+OK = Status(grpc.StatusCode.OK)
 
 
 @dataclass(slots=True)

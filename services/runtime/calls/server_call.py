@@ -40,8 +40,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         self._connection = connection
         self._stream = stream
         self._metadata = tuple(metadata)
-        self._deadline = None if timeout_s is None else Deadline(timeout_s, lambda: self._fail_call(*LATE))
-        self._initial: Pairs | None = None
+        self._deadline = None if timeout_s is None else Deadline(timeout_s, self._fail_call, *LATE)
+        self._initial: Pairs = []
         self._status = ServerStatus()
         self._is_aborted = False
         self._has_ended = False
@@ -50,6 +50,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         """Whether anything has been sent to the client."""
         self.sent = 0
         """Messages sent."""
+        self.is_admitted = False
         self._turn_messages = 0
         """Messages written since the handler last waited."""
         self._task: asyncio.Task[None] | None = None
@@ -68,8 +69,18 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             if handler is None:
                 self._fail_call(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {self.method}")
                 return
-            await self._run_handler(handler)
-            await self.wait_until_drained()
+            self._handler = handler
+            request = self._read_requests() if handler.request_streaming else await self._read_request()
+            if handler.response_streaming:
+                await self._stream_answers(handler, request)
+            else:
+                serve: Any = handler.stream_unary if handler.request_streaming else handler.unary_unary
+                answer = await serve(request, self)
+                if self._status.code is grpc.StatusCode.OK:
+                    serialize = handler.response_serializer
+                    self._send_status(serialize(answer) if serialize is not None else answer)
+            if self._stream.is_local_open:
+                await self.wait_until_drained()
         except grpc.aio.AbortError:
             await self.wait_until_drained()
         except Exception:
@@ -77,23 +88,15 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
             self._status.code, self._status.details = grpc.StatusCode.INTERNAL, "internal error"
         self._send_status()
 
-    async def _run_handler(self, handler: grpc.RpcMethodHandler[Any, Any]) -> None:
-        self._handler = handler
-        request = self._read_requests() if handler.request_streaming else await self._read_request()
-        if handler.response_streaming:
-            serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
-            answers = serve(request, self)
-            if inspect.isawaitable(answers):
-                await answers
-                return
-            async with aclosing(answers):
-                async for answer in answers:
-                    await self.write(answer)
+    async def _stream_answers(self, handler: grpc.RpcMethodHandler[Any, Any], request: Any) -> None:
+        serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        answers = serve(request, self)
+        if inspect.isawaitable(answers):
+            await answers
             return
-        serve = handler.stream_unary if handler.request_streaming else handler.unary_unary
-        answer = await serve(request, self)
-        if self._status.code is grpc.StatusCode.OK:
-            await self.write(answer)
+        async with aclosing(answers):
+            async for answer in answers:
+                await self.write(answer)
 
     def _on_task_done(self, _: asyncio.Task[None]) -> None:
         self._task, self._is_done = None, True
@@ -107,25 +110,26 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         for callback in self._callbacks:
             callback(self)
 
-    def _send_status(self) -> None:
+    def _send_status(self, message: bytes | None = None) -> None:
+        """End the call, with `message` as the last answer."""
         if self._has_ended:
             return
         self._has_ended = True
         if not self._stream.is_local_open:
             return
-        trailers = self._status.to_trailers()
-        if not self.has_begun:
-            self.has_begun = True
-            trailers = RESPONSE_HEADERS + to_headers(self._initial) + trailers
-        self._stream.end_local(trailers)
+        initial = None if self.has_begun else self._initial
+        self.has_begun = True
+        if message is not None:
+            self.sent += 1
+        self._connection.finish_stream(self._stream, initial, message, self._status)
 
     def _fail_call(self, code: grpc.StatusCode, details: str) -> None:
         if not self._has_ended:
             self._status.code, self._status.details = code, details
             self._send_status()
-            # A failed call does not wait for a window that may never open.
-            if self._stream.is_local_open:
-                self._connection.cancel_stream(self._stream.id)
+        # A failed call does not wait for a window that may never open.
+        if self._stream.is_local_open:
+            self._connection.cancel_stream(self._stream.id)
         self.cancel_handler()
 
     def fail_cut(self) -> None:
@@ -155,6 +159,7 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     def note_admitted(self) -> None:
         """Record that the call is permitted, or that a service has proved itself: the peer is no stranger."""
+        self.is_admitted = True
         self._connection.note_admitted()
         self._stream.lift_bound()
 
@@ -165,6 +170,9 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     # Incoming messages.
 
     async def _read_request(self) -> Any:
+        stream = self._stream
+        if stream.is_ended and len(stream.inbox) == 1:
+            return await self._decode_request(stream.pop_message())
         wait_s = self._connection.request_s
         late = f"the request did not come within {wait_s:.0f} s"
         timer = asyncio.get_running_loop().call_later(wait_s, self._fail_call, grpc.StatusCode.CANCELLED, late)

@@ -174,8 +174,13 @@ JSON_DEPTH_MAX = 64
 
 def measure_json_depth(value: Any) -> int:
     """Return the nesting of parsed JSON: 0 for a scalar, 1 for an empty list."""
-    depth, level = 0, [value]
-    while containers := [value for value in level if isinstance(value, (dict, list))]:
-        depth += 1
-        level = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+    depth, level = -1, [value]
+    has_containers = True
+    while has_containers:
+        depth, has_containers, inner = depth + 1, False, list[Any]()
+        for one in level:
+            if isinstance(one, (dict, list)):
+                has_containers = True
+                inner += one.values() if isinstance(one, dict) else one
+        level = inner
     return depth

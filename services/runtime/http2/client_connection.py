@@ -90,7 +90,9 @@ class ClientConnection(Connection):
         stream = Stream(self, stream_id, self.h2.streams[stream_id], self._message_bytes_max)
         self.streams[stream_id] = stream
         self._calls[stream_id] = call
-        call.on_opened(self, stream)
+        call.connect(self, stream)
+        if call.request is not None:
+            stream.send_last(call.request)
 
     def _encode_head(self, path: str) -> bytes:
         self._heads[path] = encode_block(

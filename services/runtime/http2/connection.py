@@ -43,11 +43,17 @@ class Connection(asyncio.Protocol):
     def __init__(self, *, client_side: bool, connection_limits: Limits) -> None:
         self.limits = connection_limits
         self.h2 = H2State(client_side=client_side, streams_max=connection_limits.streams_max)
-        self.out = FrameWriter(self.h2, self._forgive)
+        out = self.out = FrameWriter(self.h2)
         self.streams: dict[int, Stream] = {}
         """Streams that can receive or send, by id."""
-        self.control = RateLimit("control frames", limits.CONTROL_BURST, connection_limits.control_per_s)
-        self.idle_frames = RateLimit("frames without effect", limits.IDLE_FRAMES_BURST, limits.IDLE_FRAMES_PER_S)
+        # A peer may answer DATA with a ping, which measures the bandwidth, and two window updates
+        # (https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md: pings after DATA are no strikes).
+        self.control = RateLimit(
+            "control frames", limits.CONTROL_BURST, connection_limits.control_per_s, lambda: out.data_writes
+        )
+        self.idle_frames = RateLimit(
+            "frames without effect", limits.IDLE_FRAMES_BURST, limits.IDLE_FRAMES_PER_S, lambda: 2 * out.data_writes
+        )
         self._next_turn: asyncio.Handle | None = None
         """Set while input waits for a later turn; nothing is read in the meantime."""
         self.is_made = False
@@ -63,14 +69,6 @@ class Connection(asyncio.Protocol):
         )
         self.incoming = FrameReader(self, self._watch, preface_bytes=0 if client_side else frames.PREFACE_BYTES)
         self._abort_timer: asyncio.TimerHandle | None = None
-
-    def _forgive(self) -> None:
-        """Credit the peer for its answer to DATA: a ping, with which it measures the bandwidth, and two window updates.
-
-        https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md: pings after DATA are no strikes.
-        """
-        self.control.earn(1)
-        self.idle_frames.earn(2)
 
     # Differences between the two ends.
 

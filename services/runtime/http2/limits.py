@@ -236,24 +236,23 @@ class RateExceeded(ProtocolError):
 class RateLimit:
     """A token bucket, one per connection, which an honest peer never exhausts."""
 
-    __slots__ = ("_at_s", "_burst", "_clock", "_left", "_per_s", "_what")
+    __slots__ = ("_at_s", "_burst", "_clock", "_count_earned", "_earned", "_left", "_per_s", "_what")
 
-    def __init__(self, what: str, burst: int, per_s: float) -> None:
+    def __init__(self, what: str, burst: int, per_s: float, count_earned: Callable[[], int] = lambda: 0) -> None:
+        """`count_earned` returns the tokens that the peer has earned so far, besides those of the time."""
         self._what = what
         self._burst = burst
         self._per_s = per_s
         self._clock = asyncio.get_running_loop().time
         self._left = float(burst)
         self._at_s = self._clock()
+        self._count_earned, self._earned = count_earned, 0
 
     def spend_one(self) -> None:
         """Take one token; raises RateExceeded if none is left."""
-        now_s = self._clock()
-        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s) - 1
-        self._at_s = now_s
+        now_s, earned = self._clock(), self._count_earned()
+        new = (now_s - self._at_s) * self._per_s + earned - self._earned
+        self._left = min(self._burst, self._left + new) - 1
+        self._at_s, self._earned = now_s, earned
         if self._left < 0:
             raise RateExceeded(f"too many {self._what}")
-
-    def earn(self, tokens: int) -> None:
-        """Return tokens to the bucket, up to the burst."""
-        self._left = min(self._burst, self._left + tokens)

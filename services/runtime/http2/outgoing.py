@@ -13,13 +13,13 @@ from services.runtime.http2.h2_state import H2State
 class FrameWriter:
     """A connection's output; writes after `stop` are dropped."""
 
-    def __init__(self, h2: H2State, on_data: Callable[[], None]) -> None:
-        """`on_data` is called for each write that has DATA."""
+    def __init__(self, h2: H2State) -> None:
         self.h2 = h2
         self.is_full = False
         self.has_data = False
         """Whether DATA waits for the next write."""
-        self._on_data = on_data
+        self.data_writes = 0
+        """Number of writes with DATA."""
         self.blocked: OrderedDict[int, Callable[[], None]] = OrderedDict()
         """`send_backlog` of blocked streams by id, the one waiting longest first."""
         self._transport: asyncio.Transport | None = None
@@ -45,7 +45,7 @@ class FrameWriter:
             self._loop.call_soon(self.flush_all)
         elif len(self._pieces) > limits.OUT_PIECES_MAX:
             # This shows whether the socket accepts them; if not, later data waits with its stream.
-            self._hand_over()
+            self.flush_all(is_last=False)
 
     def write_h2(self) -> None:
         if said := self.h2.data_to_send():
@@ -57,18 +57,15 @@ class FrameWriter:
             self._unsent_control_bytes += len(said)
         self.write(said)
 
-    def flush_all(self) -> None:
-        self._is_flushing = False
-        self._hand_over()
-
-    def _hand_over(self) -> None:
+    def flush_all(self, *, is_last: bool = True) -> None:
+        """Write everything; with `is_last`, the next piece begins another wake-up's output."""
+        self._is_flushing = self._is_flushing and not is_last
         pieces = self._pieces
         if pieces and self._transport is not None:
             self._pieces = []
             self._transport.write(b"".join(pieces))
-            if self.has_data:
-                self.has_data = False
-                self._on_data()
+            self.data_writes += self.has_data
+            self.has_data = False
 
     @property
     def has_control_backlog(self) -> bool:

@@ -188,7 +188,7 @@ class Stream(Inbox):
         room = min(limits.FRAME_BYTES_MAX, state.outbound_flow_control_window, out.h2.outbound_flow_control_window)
         if self._backlog or out.is_full or length > room or not self.is_local_open:
             self.send(message)
-            self.end_local([])
+            self.end_local()
             return
         state.outbound_flow_control_window -= length
         out.h2.outbound_flow_control_window -= length
@@ -197,11 +197,11 @@ class Stream(Inbox):
         self.is_local_open = False
         self._connection.finish_local(self)
 
-    def end_local(self, trailers: Headers) -> None:
+    def end_local(self, trailers: Headers | None = None) -> None:
         """End our side after the backlog."""
         if not self.is_local_open or self._end is not None:
             return
-        self._end = trailers
+        self._end = trailers or []
         if not self._backlog:
             self._send_end()
 

@@ -9,8 +9,17 @@ from typing import TypeAlias
 import grpc
 
 from services.runtime.calls.client_call import Call
-from services.runtime.calls.ends import ClientEnd, Oversized
-from services.runtime.calls.metadata import Headers, Status, measure_headers
+from services.runtime.calls.ends import CallStream, ClientEnd, Oversized
+from services.runtime.calls.metadata import (
+    OK,
+    Headers,
+    Pairs,
+    ServerStatus,
+    Status,
+    from_trailers,
+    measure_headers,
+    to_headers,
+)
 from services.runtime.calls.server_call import ServerCall
 from services.runtime.capacity import InFlightCounter
 from services.runtime.http2.limits import HEADERS_BYTES_MAX, Limits
@@ -51,11 +60,13 @@ class LocalClientConnection:
             said = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
             call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
             return
-        stream = LocalStream(self, self._next_id, self._message_bytes_max)
+        stream = LocalStream(self._link, self._server, self._next_id, self._message_bytes_max)
         self._next_id += 1
         self._streams[stream.id], self._calls[stream.id] = stream, call
-        self._link.send(self._server.receive_call, stream.id, call.method.path, headers)
-        call.on_opened(self, stream)
+        call.connect(self, stream)
+        self._link.send(self._server.receive_call, stream.id, call.method.path, headers, call.request)
+        if call.request is not None:
+            stream.is_local_open = False
 
     def drop_stream(self, stream_id: int) -> None:
         if self._calls.pop(stream_id, None) is not None:
@@ -83,18 +94,6 @@ class LocalClientConnection:
         for call in calls.values():
             call.finish_call(Status(grpc.StatusCode.UNAVAILABLE, why))
 
-    # Methods for streams.
-
-    def send_message(self, stream_id: int, message: bytes) -> None:
-        self._link.send(self._server.receive_message, stream_id, message)
-
-    def send_end(self, stream: LocalStream, trailers: Headers) -> None:
-        self._link.send(self._server.receive_end, stream.id)
-
-    def send_credit(self, stream_id: int, size: int) -> None:
-        if not self.is_lost:
-            self._link.send(self._server.receive_credit, stream_id, size)
-
     # Callbacks of the server.
 
     def receive_headers(self, stream_id: int, headers: Headers) -> None:
@@ -112,16 +111,18 @@ class LocalClientConnection:
             return
         stream.receive_message(message)
 
-    def receive_trailers(self, stream_id: int, trailers: Headers) -> None:
+    def receive_answer(self, stream_id: int, headers: Headers | None, message: bytes | None, status: Status) -> None:
+        """Take the rest of an answer: its headers if they were not sent yet, a last message if any, and its status."""
+        if message is not None:
+            self.receive_message(stream_id, message)
         if (call := self._calls.pop(stream_id, None)) is not None:
             # The server has sent everything; it does not wait for the rest of the request.
             self._streams.pop(stream_id).close()
-            if call.has_headers:
-                call.on_trailers(trailers)
-            else:
-                call.on_headers(trailers)
-            call.on_remote_end()
+            call.on_answer(headers, status)
             self._after_call()
+
+    def receive_end(self, stream_id: int) -> None:
+        """Do nothing: a server ends its side with an answer."""
 
     def receive_reset(self, stream_id: int, status: Status) -> None:
         if (call := self._calls.pop(stream_id, None)) is not None:
@@ -223,8 +224,23 @@ class LocalServerConnection:
     def send_headers(self, stream_id: int, headers: Headers) -> None:
         self._link.send(self._client.receive_headers, stream_id, headers)
 
+    def finish_stream(
+        self, stream: CallStream, initial: Pairs | None, message: bytes | None, status: ServerStatus
+    ) -> None:
+        # The answer is complete, whatever else the client sends.
+        del self._streams[stream.id]
+        stream.is_ended, stream.is_local_open = True, False
+        if message is None:  # otherwise the handler has read its request
+            stream.wake_reader()
+        headers = None if initial is None else to_headers(initial)
+        known = OK
+        if status.code is not grpc.StatusCode.OK or status.details or status.trailing:
+            are_all = initial is not None and message is None
+            known = from_trailers(status.to_trailers(), are_all=are_all) or OK
+        self._link.send(self._client.receive_answer, stream.id, headers, message, known)
+
     def cancel_stream(self, stream_id: int) -> None:
-        if (stream := self._forget_stream(stream_id)) is not None:
+        if (stream := self._streams.pop(stream_id, None)) is not None:
             stream.close()
             self._link.send(self._client.receive_reset, stream_id, CUT_OFF)
 
@@ -233,33 +249,24 @@ class LocalServerConnection:
         self._server.in_flight.decrement()
         self._close_if_done()
 
-    # Methods for streams.
-
-    def send_message(self, stream_id: int, message: bytes) -> None:
-        self._link.send(self._client.receive_message, stream_id, message)
-
-    def send_end(self, stream: LocalStream, trailers: Headers) -> None:
-        self._link.send(self._client.receive_trailers, stream.id, trailers)
-        # The answer is complete, whatever else the client sends.
-        self._forget_stream(stream.id)
-        stream.receive_end()
-
-    def send_credit(self, stream_id: int, size: int) -> None:
-        if not self.is_lost:
-            self._link.send(self._client.receive_credit, stream_id, size)
-
     # Callbacks of the client.
 
-    def receive_call(self, stream_id: int, path: str, headers: Headers) -> None:
+    def receive_call(self, stream_id: int, path: str, headers: Headers, request: bytes | None) -> None:
+        """Start a call; `request` is the only message, or None if messages follow."""
         if self._refuses or self.is_lost:
             self._link.send(self._client.receive_reset, stream_id, LEAVING)
             return
-        stream = LocalStream(self, stream_id, self._server.message_bytes_max)
+        stream = LocalStream(self._link, self._client, stream_id, self._server.message_bytes_max)
         self._streams[stream_id] = stream
+        if request is not None and len(request) <= stream.message_bytes_max:
+            stream.put_message(request)
+            stream.is_ended = True
         call = self._server.start_call(self, stream, path, headers)
         if call is not None:
             self.calls[stream_id] = call
             self._server.in_flight.increment()
+            if request is not None and not stream.is_ended:
+                call.fail_unreadable(Oversized())
 
     def receive_message(self, stream_id: int, message: bytes) -> None:
         if (stream := self._streams.get(stream_id)) is None:
@@ -271,14 +278,15 @@ class LocalServerConnection:
 
     def receive_end(self, stream_id: int) -> None:
         if (stream := self._streams.get(stream_id)) is not None:
-            stream.receive_end()
+            stream.is_ended = True
+            stream.wake_reader()
 
     def receive_credit(self, stream_id: int, size: int) -> None:
         if (stream := self._streams.get(stream_id)) is not None:
             stream.receive_credit(size)
 
     def receive_reset(self, stream_id: int) -> None:
-        if (stream := self._forget_stream(stream_id)) is not None:
+        if (stream := self._streams.pop(stream_id, None)) is not None:
             stream.close()
         if (call := self.calls.get(stream_id)) is not None:
             call.on_hang_up()
@@ -294,9 +302,6 @@ class LocalServerConnection:
         self._streams.clear()
         for call in [*self.calls.values()]:
             call.on_hang_up()
-
-    def _forget_stream(self, stream_id: int) -> LocalStream | None:
-        return self._streams.pop(stream_id, None)
 
     def _close_if_done(self) -> None:
         if self._refuses and not self.calls:

@@ -15,7 +15,7 @@ from services.runtime.calls.addresses import LOCAL, Address, Target, describe_ad
 from services.runtime.calls.ends import ClientEnd, Dialer
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
-from services.runtime.local.stream import Link
+from services.runtime.local.stream import DirectLink, Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class LocalNetwork:
         """Connect `client` to the server that listens on `address`, which must be reachable."""
         listener = self._listeners[address]
         server = LocalServerConnection(listener.server, f"local:{next(self._numbers)}")
-        client.connect(server, Link(self.schedule, listener.context))
-        server.connect(client, Link(self.schedule, copy_context()))
+        client.connect(server, self.make_link(listener.context))
+        server.connect(client, self.make_link(copy_context()))
 
-    def schedule(self, deliver: Callable[[], None], context: Context) -> None:
-        """Call `deliver` in `context` in the loop's next turn."""
-        asyncio.get_running_loop().call_soon(deliver, context=context)
+    def make_link(self, context: Context) -> Link:
+        """Return one direction of a connection, whose receiver has `context`."""
+        return DirectLink(context)
 
 
 NETWORK: ContextVar[LocalNetwork] = ContextVar("NETWORK", default=LocalNetwork())  # noqa: B039 - one for the process

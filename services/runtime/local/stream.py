@@ -1,82 +1,77 @@
 """Streams inside the process, bounded by unread bytes, and the links that carry them.
 
-A link is one direction of a connection: items arrive in order, in a later turn of the loop. Nothing is called in the
-sender's stack or context, as with a socket.
+A link is one direction of a connection. Items arrive in order and in the receiver's context: at once over a
+`DirectLink`; those of a simulation (trials/simulation) delay them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from services.runtime.calls.ends import Inbox
-from services.runtime.calls.metadata import Headers
 from services.runtime.http2.limits import WINDOW_BYTES
 
-Schedule: TypeAlias = "Callable[[Callable[[], None], Context], object]"
-"""Calls back once, in a context: as soon as the loop can, or after a simulated network delay."""
+
+class Link(Protocol):
+    def send(self, receive: Callable[..., None], *args: Any) -> None:
+        """Call `receive` with `args` in the receiver's context, after all earlier items."""
+        ...
 
 
-class Link:
-    __slots__ = ("_context", "_is_due", "_queue", "_schedule")
+class DirectLink:
+    """Calls the receiver in the sender's stack; the receiver only stores, wakes, or passes on what it gets."""
 
-    def __init__(self, schedule: Schedule, context: Context) -> None:
-        """`context` is the receiver's."""
-        self._schedule = schedule
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._is_due = False
 
     def send(self, receive: Callable[..., None], *args: Any) -> None:
-        """Call `receive` with `args` in the receiver, after all earlier items."""
-        self._queue.append((receive, args))
-        if not self._is_due:
-            self._is_due = True
-            self._schedule(self._deliver, self._context)
-
-    def _deliver(self) -> None:
-        queue = self._queue
-        try:
-            for _ in range(len(queue)):
-                receive, args = queue.popleft()
-                receive(*args)
-        finally:
-            # Items sent in the meantime get the next turn, and so do those left after an exception.
-            self._is_due = bool(queue)
-            if queue:
-                self._schedule(self._deliver, self._context)
+        # A copy, because a receiver may send to the sender, and nobody can enter a context twice.
+        self._context.copy().run(receive, *args)
 
 
 MESSAGE_BYTES = 5
 """Bytes added to a message's size, as over HTTP/2, so that empty messages are bounded, too."""
 
 
-class StreamOwner(Protocol):
-    """The connection's end that a stream belongs to; every call is passed to the other end, in order."""
+class StreamTarget(Protocol):
+    """The other end of a connection."""
 
-    def send_message(self, stream_id: int, message: bytes) -> None: ...
+    def receive_message(self, stream_id: int, message: bytes) -> None: ...
 
-    def send_end(self, stream: LocalStream, trailers: Headers) -> None: ...
+    def receive_end(self, stream_id: int) -> None: ...
 
-    def send_credit(self, stream_id: int, size: int) -> None:
-        """Notify the sender that `size` more bytes were read."""
+    def receive_credit(self, stream_id: int, size: int) -> None:
+        """Let the sender know that `size` more bytes were read."""
         ...
 
 
 class LocalStream(Inbox):
-    __slots__ = ("_owed_bytes", "_owner", "_room", "_unread_bytes", "id", "is_local_open", "message_bytes_max")
+    """One end's half of a stream: `send` and `end_local` reach the other end over `link`."""
+
+    __slots__ = (
+        "_link",
+        "_owed_bytes",
+        "_room",
+        "_target",
+        "_unread_bytes",
+        "id",
+        "is_local_open",
+        "message_bytes_max",
+    )
 
     is_cut = False
 
-    def __init__(self, owner: StreamOwner, stream_id: int, message_bytes_max: int) -> None:
+    def __init__(self, link: Link, target: StreamTarget, stream_id: int, message_bytes_max: int) -> None:
         super().__init__()
         self.id = stream_id
         self.message_bytes_max = message_bytes_max
         self.is_local_open = True
-        self._owner = owner
+        self._link, self._target = link, target
         self._unread_bytes = 0
         """Bytes sent that the other end has not reported as read."""
         self._owed_bytes = 0
@@ -90,18 +85,20 @@ class LocalStream(Inbox):
             self.put_message(message)
         else:
             self.take(message)
-            self._return_bytes(_count_bytes(message))
+            self._owed_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
+            if self._owed_bytes >= WINDOW_BYTES // 2:
+                self._return_credit()
 
     def pop_message(self) -> bytes:
         message = self.take_first()
-        self._return_bytes(_count_bytes(message))
+        self._owed_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
+        if self._owed_bytes >= WINDOW_BYTES // 2:
+            self._return_credit()
         return message
 
-    def _return_bytes(self, size: int) -> None:
-        self._owed_bytes += size
-        if self._owed_bytes >= WINDOW_BYTES // 2:
-            self._owner.send_credit(self.id, self._owed_bytes)
-            self._owed_bytes = 0
+    def _return_credit(self) -> None:
+        owed_bytes, self._owed_bytes = self._owed_bytes, 0
+        self._link.send(self._target.receive_credit, self.id, owed_bytes)
 
     def lift_bound(self) -> None:
         """Do nothing: callers inside the process are no strangers."""
@@ -109,23 +106,21 @@ class LocalStream(Inbox):
     # Output.
 
     def send(self, message: bytes) -> bool:
-        if self.is_local_open:
-            self._unread_bytes += _count_bytes(message)
-            self._owner.send_message(self.id, message)
-        return self._has_room
+        if not self.is_local_open:
+            return True
+        # The reader of a single answer takes it after the call has ended, so a large answer must not delay the end.
+        self._unread_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
+        self._link.send(self._target.receive_message, self.id, message)
+        return self._unread_bytes <= WINDOW_BYTES or not self.is_local_open
 
-    def send_last(self, message: bytes) -> None:
-        self.send(message)
-        self.end_local([])
-
-    def end_local(self, trailers: Headers) -> None:
+    def end_local(self) -> None:
         if self.is_local_open:
             self.is_local_open = False
-            self._owner.send_end(self, trailers)
+            self._link.send(self._target.receive_end, self.id)
             self._wake_sender()
 
     async def wait_until_drained(self) -> None:
-        while not self._has_room:
+        while self.is_local_open and self._unread_bytes > WINDOW_BYTES:
             self._room = asyncio.get_running_loop().create_future()
             try:
                 await self._room
@@ -134,12 +129,8 @@ class LocalStream(Inbox):
 
     def receive_credit(self, size: int) -> None:
         self._unread_bytes -= size
-        if self._has_room:
+        if self._unread_bytes <= WINDOW_BYTES:
             self._wake_sender()
-
-    @property
-    def _has_room(self) -> bool:
-        return self._unread_bytes <= WINDOW_BYTES or not self.is_local_open
 
     def _wake_sender(self) -> None:
         if self._room is not None and not self._room.done():
@@ -147,18 +138,10 @@ class LocalStream(Inbox):
 
     # End of the stream.
 
-    def receive_end(self) -> None:
-        self.is_ended = True
-        self.wake_reader()
-
     def close(self) -> None:
         self.is_local_open = False
         self.is_ended = True
-        self._wake_sender()
-        self.wake_reader()
-
-
-def _count_bytes(message: bytes) -> int:
-    # The reader of a single answer takes it after the call has ended, so a large answer must not delay the end.
-    size = len(message) + MESSAGE_BYTES
-    return size if size < WINDOW_BYTES else WINDOW_BYTES
+        if self._room is not None:
+            self._wake_sender()
+        if self._waiting is not None:
+            self.wake_reader()

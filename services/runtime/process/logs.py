@@ -33,7 +33,8 @@ SERVICE: ContextVar[str] = ContextVar("SERVICE")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def configure_logging(level: str, service: str) -> None:
+def configure_logging(level: str, service: str, *, is_final: bool = False) -> None:
+    """Write log lines from `level` up to standard error. With `is_final`, loggers keep this configuration."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
     structlog.configure(
@@ -49,7 +50,7 @@ def configure_logging(level: str, service: str) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
         logger_factory=structlog.WriteLoggerFactory(_open_log(service)),
-        cache_logger_on_first_use=False,
+        cache_logger_on_first_use=is_final,
     )
     logging.basicConfig(handlers=[_ForwardHandler()], level=logging.WARNING, force=True)
 

@@ -85,7 +85,7 @@ def run_services(services: Sequence[Service], process: str) -> None:
     _reserve_standard_files()
     configs, values = _load_settings(services)
     try:
-        logs.configure_logging(str(values["log_level"]), process)
+        logs.configure_logging(str(values["log_level"]), process, is_final=True)
         spans.check_endpoints(os.environ)
     except ValueError as error:
         _refuse_settings([f"{process}: {error}"])

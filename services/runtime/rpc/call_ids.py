@@ -25,19 +25,26 @@ CREDENTIALS_CHARS_MAX = 4096
 
 log = structlog.get_logger()
 
+_CREDENTIALS = ("x-mcp-", "x-tool-")
+
 _forwarded: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("forwarded", default=())
 
 
 def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """Adopt or create the ids of an incoming call, in its task; return the request id."""
-    given = {key: value for key, value in metadata if isinstance(value, str)}
+    """Adopt or create the ids of an incoming call for its task, its log lines and its calls; return the request id."""
+    given = {key: value for key, value in metadata if type(value) is str}
     request_id = ensure_request_id(given.get(REQUEST_ID))
+    fields = {"request_id": request_id}
     forwarded = [(REQUEST_ID, request_id)]
     if TRACEPARENT in given and not spans.is_recording():
         forwarded.append((TRACEPARENT, given[TRACEPARENT]))
     if _SAFE.fullmatch(given.get(RUN_ID, "")):
+        fields["run_id"] = given[RUN_ID]
         forwarded.append((RUN_ID, given[RUN_ID]))
-    _forwarded.set((*forwarded, *find_mcp_credentials(given.items())))
+    if credentials := [(key, value) for key, value in given.items() if key.startswith(_CREDENTIALS)]:
+        forwarded += find_mcp_credentials(credentials)
+    _forwarded.set(tuple(forwarded))
+    structlog.contextvars.bind_contextvars(**fields)
     return request_id
 
 
@@ -94,11 +101,6 @@ def current_request_id() -> str:
     return dict(_forwarded.get()).get(REQUEST_ID, "")
 
 
-def get_log_fields() -> dict[str, str]:
-    known = dict(_forwarded.get())
-    return {name: known[key] for key, name in ((REQUEST_ID, "request_id"), (RUN_ID, "run_id")) if key in known}
-
-
 def forward_metadata() -> tuple[tuple[str, str], ...]:
     if traceparent := spans.current_traceparent():
         return (*_forwarded.get(), (TRACEPARENT, traceparent))
@@ -112,7 +114,7 @@ _TAKE_THEM = ("/headrace.v1.AgentService/", "/headrace.v1.GateService/", "/headr
 
 
 def is_credential(key: str) -> bool:
-    return _KEY.fullmatch(key) is not None
+    return key.startswith(_CREDENTIALS) and _KEY.fullmatch(key) is not None
 
 
 def takes_credentials(method: str) -> bool:

@@ -117,7 +117,9 @@ class AuthenticatedChannel(grpc.aio.Channel):
         takes_all = takes_credentials(method)
 
         def start_call(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
-            passed = [pair for pair in metadata or () if takes_all or not is_credential(pair[0])]
+            passed = metadata or ()
+            if not takes_all:
+                passed = [pair for pair in passed if not is_credential(pair[0])]
             return start(request, metadata=(*passed, *self._caller_metadata, *forward_identity()), **settings)
 
         return start_call

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -16,37 +16,61 @@ from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_dept
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-Check = Callable[[Any, str], None]
-"""Raises InvalidRequest for a field's value that breaks a rule, with the field's path."""
+
+class _FieldChecks(NamedTuple):
+    json_name: str
+    """Asking the descriptor for it takes longer than most checks."""
+    is_repeated: bool
+    is_uuid: bool
+    words: Sequence[str]
+    bytes_max: int
+    items_max: int
+    is_json: bool
+    has_rules_inside: bool
 
 
 class _MessageChecks(NamedTuple):
     """The rules of a message type, checked on the set fields of a message; an unset field breaks only `required`."""
 
-    required: tuple[tuple[FieldDescriptor, Callable[[Message], bool]], ...]
-    """Required fields, each with a function that returns whether a message has it."""
+    required: tuple[tuple[str, str, bool], ...]
+    """Required fields: name, JSON name, and whether the field is one message."""
 
-    given: Mapping[FieldDescriptor, tuple[str, tuple[Check, ...]]]
-    """JSON name and checks of the fields that have any; asking a field for its name takes longer than most checks."""
-
-
-def check_rules(message: Message) -> None:
-    """Raise InvalidRequest if `message` breaks a rule of its proto."""
-    _check_message(message, "")
+    given: Mapping[FieldDescriptor, _FieldChecks]
+    """Fields with any checks."""
 
 
-def _check_message(message: Message, path: str) -> None:
-    """Check a message at `path`, which is empty or ends with a dot."""
+def check_rules(message: Message, path: str = "") -> None:
+    """Raise InvalidRequest if `message` breaks a rule of its proto; `path` is empty or ends with a dot.
+
+    One function checks all fields of a message, because every RPC passes it.
+    """
     checks = _compile_checks(message.DESCRIPTOR)
-    for field, is_there in checks.required:
-        if not is_there(message):
-            raise InvalidRequest.of(path + field.json_name, "is required")
+    for name, json_name, is_message in checks.required:
+        if not (message.HasField(name) if is_message else getattr(message, name)):
+            raise InvalidRequest.of(path + json_name, "is required")
     given = checks.given
     for field, value in message.ListFields():
-        if (found := given.get(field)) is not None:
-            json_name, own = found
-            for check in own:
-                check(value, path + json_name)
+        if (found := given.get(field)) is None:
+            continue
+        json_name, is_repeated, has_uuid, words, bytes_max, items_max, is_json, has_rules_inside = found
+        if has_uuid:
+            for index, text in enumerate(value if is_repeated else (value,)):
+                if not _UUID.fullmatch(text) and (text or is_repeated):
+                    place = f"{json_name}[{index}]" if is_repeated else json_name
+                    raise InvalidRequest.of(path + place, "must be a UUID in lower case")
+        if words and value and (value not in words if not is_repeated else not frozenset(words).issuperset(value)):
+            raise InvalidRequest.of(path + json_name, f"must be one of {', '.join(words)}")
+        if bytes_max and len(value) * 4 > bytes_max and len(value.encode()) > bytes_max:
+            raise InvalidRequest.of(path + json_name, f"must not be longer than {bytes_max} bytes")
+        if items_max and len(value) > items_max:
+            raise InvalidRequest.of(path + json_name, f"must not have more than {items_max} items")
+        if is_json and value:
+            check_json(value, path + json_name)
+        if has_rules_inside and is_repeated:
+            for index, inner in enumerate(value):
+                check_rules(inner, f"{path}{json_name}[{index}].")
+        elif has_rules_inside:
+            check_rules(value, f"{path}{json_name}.")
 
 
 def is_uuid(text: str) -> bool:
@@ -65,69 +89,27 @@ def check_json(text: str, name: str) -> None:
 
 @cache
 def _compile_checks(descriptor: Descriptor) -> _MessageChecks:
-    required = [(field, _compile_presence(field)) for field in descriptor.fields if rules_of(field).required]
-    given = {field: (field.json_name, _compile_field(field)) for field in descriptor.fields}
-    return _MessageChecks(tuple(required), {field: found for field, found in given.items() if found[1]})
-
-
-def _compile_presence(field: FieldDescriptor) -> Callable[[Message], bool]:
-    name = field.name
-    if field.message_type is not None and not field.is_repeated:
-        return lambda message: message.HasField(name)
-    return lambda message: bool(getattr(message, name))
-
-
-def _compile_field(field: FieldDescriptor) -> tuple[Check, ...]:
-    rules = rules_of(field)
-    checks: list[Check] = []
-
-    def rule(breaks: Callable[[Any], bool], text: str) -> None:
-        def run(value: Any, path: str) -> None:
-            if breaks(value):
-                raise InvalidRequest.of(path, text)
-
-        checks.append(run)
-
-    if rules.uuid and field.is_repeated:
-        checks.append(_check_ids)
-    elif rules.uuid:
-        rule(lambda value: bool(value) and not is_uuid(value), "must be a UUID in lower case")
-    if rules.words:
-        words = frozenset(rules.words)
-        rule(lambda value: bool(value) and value not in words, f"must be one of {', '.join(rules.words)}")
-    if rules.bytes_max:
-        limit = rules.bytes_max
-        rule(
-            lambda value: len(value) * 4 > limit and len(value.encode()) > limit,
-            f"must not be longer than {limit} bytes",
+    required = tuple(
+        (field.name, field.json_name, field.message_type is not None and not field.is_repeated)
+        for field in descriptor.fields
+        if rules_of(field).required
+    )
+    given: dict[FieldDescriptor, _FieldChecks] = {}
+    for field in descriptor.fields:
+        rules, inner = rules_of(field), _find_ours(field)
+        checks = _FieldChecks(
+            field.json_name,
+            bool(field.is_repeated),
+            rules.uuid,
+            tuple(rules.words),
+            rules.bytes_max,
+            rules.items_max,
+            rules.json,
+            inner is not None and _has_rules(inner),
         )
-    if rules.items_max:
-        rule(lambda value: len(value) > rules.items_max, f"must not have more than {rules.items_max} items")
-    if rules.json:
-        checks.append(_check_json_field)
-    if (inner := _find_ours(field)) is not None and _has_rules(inner):
-        checks.append(_check_each if field.is_repeated else _check_one)
-    return tuple(checks)
-
-
-def _check_json_field(text: str, path: str) -> None:
-    if text:
-        check_json(text, path)
-
-
-def _check_ids(values: Iterable[str], path: str) -> None:
-    for index, value in enumerate(values):
-        if not is_uuid(value):
-            raise InvalidRequest.of(f"{path}[{index}]", "must be a UUID in lower case")
-
-
-def _check_one(message: Message, path: str) -> None:
-    _check_message(message, f"{path}.")
-
-
-def _check_each(messages: Iterable[Message], path: str) -> None:
-    for index, message in enumerate(messages):
-        _check_message(message, f"{path}[{index}].")
+        if any(checks[2:]):
+            given[field] = checks
+    return _MessageChecks(required, given)
 
 
 @cache

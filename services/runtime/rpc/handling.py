@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeAlias
@@ -55,60 +55,82 @@ IS_INNER: ContextVar[bool] = ContextVar("is_inner", default=False)
 log = structlog.get_logger()
 
 
-@asynccontextmanager
-async def handling_rpc(method: str, context: Context) -> AsyncGenerator[dict[str, int]]:
-    """Yield an object in which the handler counts its `replies`; an error inside the block ends the call with its
-    status."""
-    started = monotonic_s()
-    done, code, reason = {"replies": 0}, grpc.StatusCode.OK, ""
-    peer = context.peer()  # empty once the client has gone
-    metadata = context.invocation_metadata() or ()
-    call_ids.adopt_metadata(metadata)
-    structlog.contextvars.bind_contextvars(**call_ids.get_log_fields())  # in the RPC's own task, for as long as it runs
-    with _start_span(method, metadata) as span:
+class HandlingRpc:
+    """The block around a handler, which counts its `replies` here; an error inside ends the call with its status."""
+
+    __slots__ = ("_context", "_method", "_peer", "_span", "_spanning", "_started_s", "replies")
+
+    def __init__(self, method: str, context: Context) -> None:
+        self._method = method
+        self._context = context
+        self.replies = 0
+
+    async def __aenter__(self) -> HandlingRpc:
+        self._started_s = monotonic_s()
+        self._peer = self._context.peer()  # empty once the client has gone
+        metadata = self._context.invocation_metadata() or ()
+        call_ids.adopt_metadata(metadata)
+        self._spanning = _start_span(self._method, metadata)
+        self._span = self._spanning.__enter__()
+        return self
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        code, reason, ending = grpc.StatusCode.OK, "", None
         try:
-            yield done
-        except HeadraceError as error:
-            code, reason = error.code, error.reason
-            status = to_status(error)
-            elsewhere = RETRY_AT_ONCE if error.retry_after_s == 0 else ()
-            await context.abort(code, status.message, ((STATUS_DETAILS, status.SerializeToString()), *elsewhere))
+            if error is not None:
+                code, reason, ending = await self._translate_error(error)
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
-        except grpc.aio.AioRpcError as error:
-            # A peer's status that is not one of ours: our deadline passed, or the peer has a bug and has logged it.
-            code = error.code()
-            await context.abort(code, error.details() or "a peer failed")
-        except grpc.aio.AbortError:
-            # A handler of another protocol has reported its failure in that protocol's form.
-            given: Any = context.code()
-            code = next(code for code in grpc.StatusCode if given in (code, code.value[0]))
-            raise
-        except NotImplementedError:
-            # The generated base class raises this for an RPC that a service does not implement.
-            code = grpc.StatusCode.UNIMPLEMENTED
-            await context.abort(code, f"{method} is not implemented")
-        except Exception:
-            # A write to a vanished client first fails with a private error, and its cancellation arrives a little
-            # later. Wait for it; otherwise hang-ups would be reported as bugs.
-            code = grpc.StatusCode.CANCELLED
-            await asyncio.sleep(HANG_UP_S)
-            code = grpc.StatusCode.INTERNAL
-            log.exception("rpc failed", method=method)
-            await context.abort(code, "internal error")
         finally:
-            if span.is_recording():
-                span.set_attribute(names.RPC_STATUS, code.name)
+            if self._span.is_recording():
+                self._span.set_attribute(names.RPC_STATUS, code.name)
                 if code in FAILURES:
-                    spans.mark_failed(span, reason or code.name)
-            elapsed_s = monotonic_s() - started
-            _find_histogram(method, code).observe(elapsed_s, spans.current_exemplar())
-            elapsed_ms = round(elapsed_s * 1000, 1)
+                    spans.mark_failed(self._span, reason or code.name)
+            elapsed_s = monotonic_s() - self._started_s
+            _find_histogram(self._method, code).observe(elapsed_s, spans.current_exemplar())
             # A run makes some ten inner calls, and a log line costs more than most of them (12 % of a run's CPU,
             # 2026-11).
             say = log.debug if IS_INNER.get() and code is grpc.StatusCode.OK else log.info
-            say("rpc done", method=method, code=code.name, ms=elapsed_ms, replies=done["replies"], peer=peer)
+            say(
+                "rpc done",
+                method=self._method,
+                code=code.name,
+                ms=round(elapsed_s * 1000, 1),
+                replies=self.replies,
+                peer=self._peer,
+            )
+            self._spanning.__exit__(kind, error, traceback)
+        if ending is not None:
+            await self._context.abort(code, *ending)
+
+    async def _translate_error(self, error: BaseException) -> tuple[grpc.StatusCode, str, tuple[Any, ...] | None]:
+        """Return the error's status, its reason, and details and trailers to end the call with; None: it ends by
+        `error` itself."""
+        match error:
+            case HeadraceError():
+                status = to_status(error)
+                elsewhere = RETRY_AT_ONCE if error.retry_after_s == 0 else ()
+                trailers = ((STATUS_DETAILS, status.SerializeToString()), *elsewhere)
+                return error.code, error.reason, (status.message, trailers)
+            case grpc.aio.AioRpcError():
+                # A peer's status that is not one of ours: our deadline passed, or the peer has a bug and has logged it.
+                return error.code(), "", (error.details() or "a peer failed",)
+            case grpc.aio.AbortError():
+                # A handler of another protocol has reported its failure in that protocol's form.
+                given: Any = self._context.code()
+                return next(code for code in grpc.StatusCode if given in (code, code.value[0])), "", None
+            case NotImplementedError():
+                # The generated base class raises this for an RPC that a service does not implement.
+                return grpc.StatusCode.UNIMPLEMENTED, "", (f"{self._method} is not implemented",)
+            case Exception():
+                # A write to a vanished client first fails with a private error, and its cancellation arrives a little
+                # later. Wait for it; otherwise hang-ups would be reported as bugs.
+                await asyncio.sleep(HANG_UP_S)
+                log.exception("rpc failed", method=self._method)
+                return grpc.StatusCode.INTERNAL, "", ("internal error",)
+            case _:
+                return grpc.StatusCode.CANCELLED, "", None
 
 
 def _start_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:

@@ -24,7 +24,7 @@ from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.calls.server_call import ServerCall
 from services.runtime.capacity import RETRY_AFTER_S, Capacity, Turnstile
 from services.runtime.rpc import field_rules
-from services.runtime.rpc.handling import IS_INNER, OPEN_STREAMS, Context, handling_rpc
+from services.runtime.rpc.handling import IS_INNER, OPEN_STREAMS, Context, HandlingRpc
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
@@ -98,16 +98,16 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap_unary(self, answer: Any, method: str, checked: Callable[[Any], Any]) -> Any:
         async def call(request: Any, context: Context) -> Any:
-            async with handling_rpc(method, context) as done:
+            async with HandlingRpc(method, context) as done:
                 reply = await answer(checked(request), context)
-                done["replies"] = 1
+                done.replies = 1
                 return reply
 
         return call
 
     def _wrap_streaming(self, generate: Any, method: str) -> Any:
         async def call(request: Any, context: Context) -> None:
-            async with handling_rpc(method, context) as done, self._ending_with_credential():
+            async with HandlingRpc(method, context) as done, self._ending_with_credential():
                 _check_request(request)
                 tenant = identity.current_tenant()
                 await self._turnstile.pass_through(tenant)
@@ -119,16 +119,16 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     answers = generate(request, context)
                     if inspect.iscoroutine(answers):
-                        done["replies"] = await answers
+                        done.replies = await answers
                         return
                     write = context.write
                     async with aclosing(answers) as replies:
                         async for reply in replies:
                             await write(reply)
-                            done["replies"] += 1
+                            done.replies += 1
                 finally:
                     if isinstance(context, ServerCall):
-                        done["replies"] = context.sent  # also if the client's messages ended early
+                        done.replies = context.sent  # also if the client's messages ended early
                     self._stream_capacity.release(tenant)
                     OPEN_STREAMS.dec()
 
@@ -153,7 +153,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 # A facade that does not check credentials, and has proved itself, sends their origin.
                 told = find_client_address(metadata) if _is_service.get() else ""
                 self._authenticator.refused.note(told or context.peer() or "")
-            async with handling_rpc(method, context):
+            async with HandlingRpc(method, context):
                 raise error
 
         return grpc.stream_stream_rpc_method_handler(refuse)
@@ -177,7 +177,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             return
         who = await admit(details.method, metadata, call.auth_context(), call.is_foreign_user, note_service)
         identity.adopt_identity(who)
-        call.note_admitted()
+        if not call.is_admitted:
+            call.note_admitted()
 
 
 def _catch_unreadable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:

@@ -58,8 +58,11 @@ def carry_metadata(ask: Any) -> Any:
 
 def _complete(ask: Unary, timeout_s: float) -> Any:
     async def ask_unary(request: Any, *, timeout: float = timeout_s, metadata: Any = None) -> Any:
-        with translating_peer_errors():
+        try:
             return await ask(request, timeout=timeout, metadata=forward_metadata() if metadata is None else metadata)
+        except grpc.RpcError as error:
+            with translating_peer_errors():
+                raise error
 
     return ask_unary
 

@@ -39,14 +39,21 @@ _TELLING = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL")
 
 def mask_secrets(text: str, *secrets: str) -> str:
     """Mask `secrets`, fields with telling names, and bare keys."""
-    for secret in secrets:
-        for form in _list_forms(secret):
-            text = text.replace(form, MASK)
+    text = mask_values(text, *secrets)
     folded = text.casefold()
-    if any(word in folded for word in _NAMED_WORDS):
+    if any(map(folded.__contains__, _NAMED_WORDS)):
         text = _NAMED.sub(rf"\g<name>\g<double>\g<single>\g<inner>{MASK}", text)
-    if any(word in folded for word in _BARE_WORDS):
+    if any(map(folded.__contains__, _BARE_WORDS)):
         text = _BARE.sub(MASK, text)
+    return text
+
+
+def mask_values(text: str, *secrets: str) -> str:
+    """Mask `secrets`, but not those too short to be one."""
+    for secret in secrets:
+        if len(secret) >= SECRET_CHARS_MIN:
+            for form in _list_forms(secret):
+                text = text.replace(form, MASK)
     return text
 
 
@@ -54,7 +61,7 @@ def _list_forms(secret: str) -> list[str]:
     """Return the forms of a secret in a text: unchanged, in JSON, and in JSON inside a JSON string; the longest first,
     because it may contain the others."""
     if secret.isascii() and secret.isprintable() and '"' not in secret and "\\" not in secret:
-        return [secret] if secret else []
+        return [secret]
     forms = [secret]
     for is_ascii in (False, True):
         within = json.dumps(secret, ensure_ascii=is_ascii)[1:-1]

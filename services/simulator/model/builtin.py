@@ -12,7 +12,12 @@ from secrets import token_hex
 
 import orjson
 
-from services.simulator.model.own_tools import choose_people_call, choose_repair, choose_sub_agent_calls
+from services.simulator.model.own_tools import (
+    choose_named_call,
+    choose_people_call,
+    choose_repair,
+    choose_sub_agent_calls,
+)
 from services.simulator.model.planner import (
     answer_plan_prompt,
     choose_plan_call,
@@ -106,6 +111,9 @@ def _make_call(name: str, arguments: Mapping[str, object], index: int) -> ToolCa
 
 
 def _choose_tools(request: ModelRequest) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if call := choose_named_call(request):
+        yield call
+        return
     if calls := [*choose_sub_agent_calls(request)]:
         yield from calls
         return

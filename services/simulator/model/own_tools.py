@@ -1,9 +1,11 @@
-"""Calls of the orchestrator's own tools, which involve people or sub-agents."""
+"""Calls that a question names, and those of the orchestrator's own tools, which involve people or sub-agents."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
+import orjson
 
 from services.simulator.model_request import ModelRequest
 
@@ -14,6 +16,9 @@ WISHES = {
     "confirm_dialog": re.compile(r"\bconfirm\b|\bdelete\b|\bbook\b|\border\b|确认|删除", re.IGNORECASE),
 }
 """Tools by words that ask for them, in the order to try."""
+
+NAMED = re.compile(r"^call ([\w.-]*\w)(?: with (\{.*\}))?[.!]?$", re.IGNORECASE | re.DOTALL)
+"""Matches `Call ticket with {"number": 7}`, by which people try tools of their own."""
 
 PAYMENT = re.compile(r"(\d+(?:\.\d+)?)\s*(?:euros?|eur|€)?\s+to\s+(.+?)\W*$", re.IGNORECASE)
 
@@ -36,6 +41,17 @@ OFFERED = re.compile(r"^- agentKey ([\w.-]+):", re.MULTILINE)
 """An agent named in the tool's description."""
 
 PARTS_MAX = 8
+
+
+def choose_named_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:
+    """Choose the call that the question spells out."""
+    named = NAMED.search(request.text.strip())
+    if named is None or named[1] not in request.tools:
+        return None
+    try:
+        return named[1], orjson.loads(named[2] or "{}")
+    except orjson.JSONDecodeError:
+        return None
 
 
 def choose_people_call(request: ModelRequest) -> tuple[str, dict[str, object]] | None:

@@ -23,6 +23,7 @@ from services.tools.builtin import BUILTIN
 from services.tools.catalogue.definitions import EMPTY_SCHEMA, Definition
 from services.tools.catalogue.tool_tiers import ToolTiers
 from services.tools.catalogue.tools_folder import VIEWS_FOLDER, FileDefinition, ToolsFolder, View
+from services.tools.toolkit.api_request import ApiRequest, send_request
 from services.tools.toolkit.commands import Command, run_command
 from services.tools.toolkit.tool import Execute, FrontEnd, Tool, ToolContext, answer_ok
 
@@ -66,6 +67,12 @@ class Catalogue:
         common = (entry.tool for entry in self._entries.values())
         return sorted([*common, *self._choose_own(own).values()], key=lambda tool: tool.name)
 
+    @property
+    def requests(self) -> dict[str, ApiRequest]:
+        """Return the requests to HTTP APIs by the name of their tool."""
+        stated = (each.definition for each in self._folder.definitions)
+        return {definition.name: definition.request for definition in stated if definition.request is not None}
+
     def reload(self) -> None:
         self.read_files()
         self.rebuild()
@@ -100,7 +107,8 @@ class Catalogue:
 
     def _make_tool(self, stated: FileDefinition) -> Tool | None:
         definition, builtin = stated.definition, BUILTIN_BY_NAME.get(stated.definition.name.casefold())
-        if builtin is not None and stated.kind == "backend" and definition.command is None:
+        is_description = stated.kind == "backend" and definition.command is None and definition.request is None
+        if builtin is not None and is_description:
             return _override_builtin(builtin, definition)
         if builtin is not None:
             problem = f"name: {builtin.name} is built in; give the tool another name"
@@ -108,8 +116,10 @@ class Catalogue:
             return self._make_client_tool(stated, stated.kind)
         elif definition.command is not None:
             return make_command_tool(definition, self._folder.path)
+        elif (request := definition.request) is not None:
+            return _make_defined_tool(definition, lambda context: send_request(context, request))
         else:
-            problem = "command: missing, and no built-in tool has this name"
+            problem = "command: missing, and so is request; no built-in tool has this name"
         report_refusal("tool refused", file=stated.file, tool=definition.name, problem=problem)
         return None
 

@@ -27,6 +27,7 @@ from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
+from services.tools.toolkit.api_request import ApiRequest
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
 KINDS: dict[str, Kind] = {".backend": "backend", ".action": "action", ".frontend": "frontend"}
@@ -48,6 +49,7 @@ ViewKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_len
 
 BELONGS_TO: dict[str, Kind] = {
     "command": "backend",
+    "request": "backend",
     "viewport": "frontend",
     "timeout_ms": "frontend",
     "result_schema": "frontend",
@@ -98,6 +100,9 @@ class Definition(BaseModel):
     arguments as JSON on standard input; standard output is the result. An argument that names a file of the tools
     folder becomes its absolute path. Left out, the definition redefines a built-in tool."""
 
+    request: ApiRequest | None = None
+    """Backend only, in place of `command`: the HTTP request that the tools service sends."""
+
     viewport: ViewKey | None = None
     """Frontend only: the view to show, by its file's name without suffix. Left out, the view with the tool's own
     name."""
@@ -141,6 +146,12 @@ class Definition(BaseModel):
         for field, kind in BELONGS_TO.items():
             if getattr(self, field) is not None and own != kind:
                 raise ValueError(f"{to_camel(field)}: only a {kind} tool has it, and this one is of the kind {own}")
+        if self.request is not None:
+            if self.command is not None:
+                raise ValueError("request: a tool has a command or a request, not both")
+            required = set((self.parameters or {}).get("required", ()))
+            if missing := sorted(self.request.placeholders - required):
+                raise ValueError(f"request.url: {missing} must be among the required parameters")
         if own == "frontend" and self.answerers is not None and self.answerers.count > 1:
             raise ValueError("answerers.count: a form has one answer; several must approve calls of other kinds alone")
         return self

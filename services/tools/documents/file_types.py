@@ -18,6 +18,7 @@ from markdown_it.token import Token
 
 from services.tools.documents.blocks import Table, join_text, make_parser
 from services.tools.documents.report import ReadFile, Report, make_report, read_nothing
+from services.tools.errors import ToolFailed
 
 SUFFIXES = {"html": "html", "markdown": "md", "ppt": "pptx", "pdf": "pdf"}
 """Suffix of a file, by its kind."""
@@ -93,7 +94,11 @@ class RenderedFile:
 
 
 async def render_file(text: str, kind: str, read: ReadFile = read_nothing) -> RenderedFile:
-    """Render in a thread, because a long PDF takes seconds. Raises ToolFailed if no font has its letters."""
+    """Render in a thread, because a long PDF takes seconds.
+
+    Raises:
+        ToolFailed: No font has its letters, or the kind's library is not installed.
+    """
 
     def render() -> RenderedFile:
         report, missing_chars = make_report(text, read), 0
@@ -112,4 +117,10 @@ async def render_file(text: str, kind: str, read: ReadFile = read_nothing) -> Re
                 data = report.text.encode()
         return RenderedFile(data, missing_chars, report.unplaced)
 
-    return await asyncio.to_thread(render)
+    try:
+        return await asyncio.to_thread(render)
+    except ImportError as error:
+        raise ToolFailed(
+            f"EXTRA_MISSING: {error.name} is not installed: pip install 'headrace[documents]' for {kind} files; html "
+            "and markdown need nothing"
+        ) from error

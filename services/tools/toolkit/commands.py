@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -37,6 +38,18 @@ class Command:
     """Output that the model sees on success; on failure it sees all."""
 
 
+_NO_PACKAGE = re.compile(r"No module named '(\w+)")
+
+_NO_NETWORK = re.compile(
+    r"failure in name resolution|Name or service not known|Network is unreachable|not resolve host|EAI_AGAIN"
+    r"|urlopen error|Failed to establish a new connection|Cannot connect to host|/socket\.py"
+    r"|All connection attempts failed"
+)
+"""How Python's and other programs' HTTP clients report it, in each tier of the sandbox."""
+
+_NOT_ALLOWED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, response 403|\b403 refused")
+
+
 async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Run a command. Raises ToolFailed if it cannot be started."""
     timeout_s = min(command.timeout_s, context.timeout_s or TIMEOUT_S_MAX, TIMEOUT_S_MAX)
@@ -57,6 +70,9 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
         raise CredentialNeeded(command.credential, "refused")
     ok = ending.reason == "exited" and ending.status == 0
     shown = "".join(piece.text for piece in outputs if not ok or command.shown == "all" or piece.stream == "stdout")
+    problem = "" if ok or command.shown == "all" else _explain_failure(shown, has_network=policy.network)
+    if problem:  # in place of a traceback; `tool.output` has had it
+        shown = f"{problem}\n{(shown.rstrip().splitlines() or [''])[-1]}"
     shown = add_note(shown, _format_end(ending, timeout_s))
     if problem := await run_in_thread(".", lambda: context.open_workspace().explain_full()):
         shown = add_note(shown, f"[{problem}]")
@@ -88,6 +104,24 @@ async def make_policy(context: ToolContext, command: Command, timeout_s: float) 
 
 def explain_unavailable(problem: str) -> str:
     return f"commands cannot be run on this machine: its sandbox does not work ({problem})"
+
+
+def _explain_failure(output: str, *, has_network: bool) -> str:
+    """Return what a tool lacks and what its author can do about it; empty if its output shows nothing of the kind."""
+    if (package := _NO_PACKAGE.search(output)) is not None:
+        return (
+            f"NO_PACKAGE: this tool's Python has no package {package[1]!r}. Install it into an environment in the "
+            f"tools folder (python3 -m venv tools/venv; tools/venv/bin/pip install {package[1]}), and let the tool's "
+            'command begin with "venv/bin/python".'
+        )
+    if has_network and _NOT_ALLOWED.search(output) is not None:
+        return "NO_NETWORK: the host is not in HEADRACE_TOOLS_NETWORK_ALLOW, which lists all that commands reach."
+    if not has_network and _NO_NETWORK.search(output) is not None:
+        return (
+            "NO_NETWORK: this tool runs without a network. Give its definition a `request` instead of a `command`, or "
+            "open the host to all commands with HEADRACE_TOOLS_NETWORK_ALLOW, which needs bubblewrap."
+        )
+    return ""
 
 
 def _format_end(ending: CommandExit, timeout_s: float) -> str:

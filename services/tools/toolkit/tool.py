@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -78,6 +78,9 @@ class ToolContext:
     interpreters: InterpreterPool
     web: Web
     llm: LlmServiceAsyncStub
+
+    env: Mapping[str, str]
+    """Variables that definitions refer to."""
 
     credentials: tuple[Credential, ...] = ()
     """Credentials of the requester; their values came with the call."""

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -90,6 +91,8 @@ class Extractor:
 
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
         """Extract the text. Raises ToolFailed if the document cannot be read, or not in time."""
+        if kind == "pdf" and find_spec("pypdf") is None:
+            raise ToolFailed("EXTRA_MISSING: pypdf is not installed: pip install 'headrace[documents]' for PDF files")
         async with self._places:
             # Leaving early kills the process.
             process = await asyncio.create_subprocess_exec(

@@ -55,13 +55,15 @@ async def test_no_text_becomes_markup(opening: Opening) -> None:
         await expect(console.page.locator("#chats li")).to_contain_text(EVIL)
         await expect(console.page.locator("#agent option").nth(1)).to_have_text(f"🧭 {EVIL}")
         await expect(console.page.locator(".run > .flow > .answer > p").first).to_have_text(EVIL)
-        assert await console.page.locator(":is(#runs, nav) :is(img, script, svg, iframe, object)").count() == 0
+        assert (
+            await console.page.locator(":is(#runs, nav) :is(img, script, svg:not(.icon), iframe, object)").count() == 0
+        )
         links = await console.page.locator("#runs a").evaluate_all("(all) => all.map((a) => a.href)")
         assert links == ["https://evil.example/p.png"]
         names = "[...document.querySelectorAll('*')].flatMap((element) => element.getAttributeNames())"
         assert not [name for name in await console.page.evaluate(names) if name.startswith("on")]
-        await console.page.get_by_role("button", name="Timeline").click()
-        assert await console.page.locator("dialog :is(img, script, svg)").count() == 0
+        await console.page.get_by_role("button", name="Trace").click()
+        assert await console.page.locator("dialog :is(img, script, svg:not(.icon))").count() == 0
         assert await console.page.evaluate("window.hit") is None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from playwright.async_api import expect
 
 from tests.support.console.page import Opening
+from tests.support.console.scripted import Story
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -18,6 +20,7 @@ DRAW = """async (pieces) => {
 }"""
 
 PRE = '<pre tabindex="0" role="group" aria-label="Code{}"><code>{}</code></pre>'
+MATH = '<{0} data-tex="{1}">{2}</{0}>'
 TABLE = '<div class="table" tabindex="0" role="group" aria-label="Table"><table>{}</table></div>'
 A = '<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>'
 
@@ -28,7 +31,7 @@ CASES = {
     "***a*** snake_case_word 2 * 3 * 4": "<p><em><strong>a</strong></em> snake_case_word 2 * 3 * 4</p>",
     "`a < b` ``c ` d`` `open": "<p><code>a &lt; b</code> <code>c ` d</code> `open</p>",
     r"\*a\* \\": "<p>*a* \\</p>",
-    "```py\nx = 1\n\n# y\n```\nend": PRE.format(", py", "x = 1\n\n# y") + "<p>end</p>",
+    "```py\nx = 1\n\n# y\n```\nend": PRE.format(', py" data-language="py', "x = 1\n\n# y") + "<p>end</p>",
     "~~~\nopen": PRE.format("", "open"),
     "* * *\n- - -\n* a": "<hr><hr><ul><li><p>a</p></li></ul>",
     "> a\n> - b\n\n---": "<blockquote><p>a</p><ul><li><p>b</p></li></ul></blockquote><hr>",
@@ -63,6 +66,21 @@ CASES = {
     "- [x] a\n- [ ] b": (
         '<ul><li class="task"><p><input type="checkbox" disabled=""> a</p></li>'
         '<li class="task"><p><input type="checkbox" disabled=""> b</p></li></ul>'
+    ),
+    "$a_1$ costs $5 or $10, $ 1 $ \\(b*c*d\\)": (
+        "<p>"
+        + MATH.format("span", "a_1", "$a_1$")
+        + " costs $5 or $10, $ 1 $ "
+        + MATH.format("span", "b*c*d", "\\(b*c*d\\)")
+        + "</p>"
+    ),
+    "so\n$$\na\n$$\n\\[b\\]\nend $$c$$ $$": (
+        "<p>so</p>"
+        + MATH.format("p", "\na\n", "$$\na\n$$")
+        + MATH.format("p", "b", "\\[b\\]")
+        + "<p>end "
+        + MATH.format("span", "c", "$$c$$")
+        + " $$</p>"
     ),
     "a &lt; b &amp;&#x41; &nope;": "<p>a &lt; b &amp;A &amp;nope;</p>",
     "> " * 40 + "deep": "<p>" + "&gt; " * 40 + "deep</p>",
@@ -125,3 +143,25 @@ async def test_no_text_makes_it_slow(opening: Opening) -> None:
         for mark in MARKS:
             assert await draw(mark * (9_990 // len(mark))) < 3, mark
             assert await draw(mark * 100_000) < 3, mark
+        for language in ("python", "cpp", "csharp", "java", "bash"):
+            code = f"```{language}\n{('a' * 240 + chr(10)) * 40}```\n\n"
+            assert await draw(code * 40) < 3, language
+            await expect(console.page.locator("body")).to_be_visible()  # colours come after the text
+            before_s = await thread_s()
+            await console.page.wait_for_timeout(500)
+            assert await thread_s() - before_s < 3, language
+
+
+async def test_code_is_coloured_formulas_are_set_and_code_is_copied(opening: Opening) -> None:
+    text = "```python\nx = 1  # <b>\n```\n\n$$\\frac{1}{2}$$\n\nso $x^2$ and $\\href{javascript:1}{x}$ and $\\nope$"
+    async with opening(Story().content(text).complete(), permissions=["clipboard-read", "clipboard-write"]) as console:
+        await console.ask()
+        await expect(console.page.locator("pre .hl-comment")).to_have_text("# <b>")
+        await expect(console.page.locator("p > span > math[display=block] mfrac")).to_have_count(1)
+        await expect(console.page.locator("[data-tex] math")).to_have_count(2)
+        await expect(console.page.get_by_text("$\\nope$")).to_be_visible()
+        await expect(console.page.locator(".answer a")).to_have_count(0)
+        await console.page.get_by_role("button", name="Copy code").click()
+        assert await console.page.evaluate("navigator.clipboard.readText()") == "x = 1  # <b>"
+        loaded = "performance.getEntriesByType('resource').map(({ name }) => name.split('/').at(-1))"
+        assert {"temml.js", "highlight.js"} <= {*await console.page.evaluate(loaded)}

@@ -1,4 +1,4 @@
-"""The page around the runs: chats, files, the timeline, the keyboard, colours, screen readers."""
+"""The page around the runs: chats, files, the trace, the keyboard, colours, screen readers."""
 
 from __future__ import annotations
 
@@ -31,6 +31,31 @@ async def test_a_chat_is_opened_from_the_list_with_its_runs(opening: Opening) ->
         await expect(console.page.locator(".run")).to_have_count(0)
         await console.page.go_back()
         await expect(console.page.locator(".run")).to_have_count(2)
+
+
+async def test_a_new_user_asks_a_sample_of_an_agent_that_has_some(opening: Opening) -> None:
+    analyst = agent_pb2.Agent(key="analyst", name="Analyst", mode="REACT", model="m", tools=["python"])
+    assistant = agent_pb2.Agent(
+        key="assistant", name="Assistant", description="Knows the weather", questions=["Rain?"], is_simulated=True
+    )
+    script = Orchestrator(agents=[analyst, assistant], query=Story().content("No").complete().steps)
+    async with opening(script=script) as console:
+        page = console.page
+        await expect(page.locator("#agent")).to_have_value("assistant")
+        await expect(page.locator("#welcome")).to_contain_text("Knows the weather")
+        await expect(page.locator("#simulated")).to_contain_text("simulated")
+        await console.page.get_by_role("button", name="Rain?").click()
+        await expect(page.locator(".answer")).to_have_text("No")
+        assert (await script.first(agent_pb2.QueryRequest)).message == "Rain?"
+        await page.locator("#agent").select_option("analyst")
+        await expect(page.locator("#simulated")).to_be_hidden()
+        await page.goto("about:blank")
+        await page.goto(console.suite.url)
+        await expect(page.locator("#agent")).to_have_value("analyst")
+        assistant.is_default, analyst.questions[:] = True, ["Mean?"]
+        await page.evaluate("localStorage.clear()")
+        await page.reload()
+        await expect(page.locator("#agent")).to_have_value("assistant")
 
 
 async def test_a_run_is_forked_and_a_chat_deleted(opening: Opening) -> None:
@@ -90,12 +115,12 @@ async def test_chats_are_found_by_their_words(opening: Opening) -> None:
 @pytest.mark.nightly
 async def test_a_chat_goes_back_to_before_a_question_once_it_is_confirmed(opening: Opening) -> None:
     async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Revert").last.click()
-        await expect(console.page.get_by_role("dialog")).to_contain_text("Revert to before “question 2”?")
+        await console.page.get_by_role("button", name="Edit question").last.click()
+        await expect(console.page.get_by_role("dialog")).to_contain_text("Edit “question 2” and ask again?")
         await console.page.get_by_role("button", name="Cancel").click()
         assert console.suite.memory.reverted == []
-        await console.page.get_by_role("button", name="Revert").last.click()
-        await console.page.get_by_role("dialog").get_by_role("button", name="Revert").click()
+        await console.page.get_by_role("button", name="Edit question").last.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Edit").click()
         await expect(console.page.locator(".question p")).to_have_text(["question 1"])
         await expect(console.page.locator("#message")).to_have_value("question 2")
         (revert,) = console.suite.memory.reverted
@@ -108,8 +133,8 @@ async def test_a_chat_that_cannot_go_back_says_why(opening: Opening) -> None:
     memory = two_runs()
     memory.refusal = ChatBusy("a run of the chat has not ended; cancel it first", runId=RUN)
     async with opening(memory=memory, place=f"#chat={CHAT}") as console:
-        await console.page.get_by_role("button", name="Revert").first.click()
-        await console.page.get_by_role("dialog").get_by_role("button", name="Revert").click()
+        await console.page.get_by_role("button", name="Edit question").first.click()
+        await console.page.get_by_role("dialog").get_by_role("button", name="Edit").click()
         await expect(console.page.locator("#problem")).to_have_text("a run of the chat has not ended; cancel it first")
         await expect(console.page.locator(".run")).to_have_count(2)
 
@@ -123,7 +148,9 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await expect(panel.locator("[data-kind] th")).to_have_text(
             ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
         )
-        await expect(panel.locator("[data-kind=tools] meter")).to_have_attribute("value", "2600")
+        await expect(panel.locator("[data-kind=tools] td").first).to_have_text("2,600 tokens (8%) in 7")
+        widths = await panel.locator(".stack span").evaluate_all("parts => parts.map(({ style }) => style.width)")
+        assert widths[1] == "8.125%"
         await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
         await expect(panel.locator("section:not(.compaction) li")).to_have_text(
             [
@@ -201,17 +228,51 @@ async def test_the_session_state_is_read_and_changed(opening: Opening) -> None:
         assert console.suite.memory.state_version == 5
 
 
-@pytest.mark.nightly
-async def test_the_timeline_has_every_event_with_its_time(opening: Opening) -> None:
-    async with opening(Story().content("a", "b", "c").complete()) as console:
-        await console.ask()
-        await console.page.get_by_role("button", name="Timeline").click()
-        rows = console.page.locator("dialog tbody tr")
-        await expect(rows.locator("td:nth-child(3)")).to_have_text(["1", "2", "3", "4–6", "7", "8"])
-        await expect(rows.nth(3)).to_contain_text("content.delta × 3, 3 characters in 0.1 s")
-        await expect(rows.nth(3).locator("td:nth-child(2)")).to_have_text("0.1 s")
+async def test_a_run_is_a_tree_of_turns_and_calls_with_times_tokens_and_cost(opening: Opening) -> None:
+    story = (
+        Story()
+        .reasoning("Ask both.")
+        .call("c1", "weather", '{"city": "Paris"}')
+        .result("c1", "no <b>answer</b>", ok=False)
+    )
+    story.add(subagent_start=agent_pb2.SubagentStart(subagent_id="s-1", parent_id=RUN, agent_key="scout", goal="Look"))
+    story.call("c2", "web_search", "{}", subagent_id="s-1").result("c2", "mild", subagent_id="s-1")
+    story.add(subagent_end=agent_pb2.SubagentEnd(subagent_id="s-1", ok=True)).content("Mild.", number=2).complete()
+    usage = {"inputTokens": 1200, "outputTokens": 34, "costUsd": 0.0015}
+    message = {"role": "assistant", "_msgId": "m_1", "_reasoningId": f"{RUN}_r_1", "_usage": usage}
+    # axe is injected, which the page's own policy would rightly refuse.
+    async with opening(
+        memory=Memory(events=story.events, raw=[message]), place=f"#chat={CHAT}", bypass_csp=True
+    ) as console:
+        await console.page.get_by_role("button", name="Trace").click()
+        dialog = console.page.get_by_role("dialog", name="Trace of helper")
+        rows = dialog.get_by_role("treeitem")
+        levels = [
+            (await row.get_attribute("aria-level"), await row.locator(".name").first.inner_text())
+            for row in await rows.all()
+        ]
+        assert levels == [
+            ("1", "Run helper"),
+            ("2", "Model Turn 1"),
+            ("2", "Tool weather"),
+            ("2", "Sub-agent scout"),
+            ("3", "Model Turn 2"),
+            ("3", "Tool web_search"),
+            ("2", "Model Turn 3"),
+        ]
+        await expect(rows.nth(1)).to_contain_text("1,200 → 34 tokens · $0.0015")
+        await expect(rows.nth(2)).to_contain_text("failed")
+        await rows.nth(2).locator(".span").click()
+        await expect(rows.nth(2).get_by_role("group", name="Arguments")).to_contain_text('"city": "Paris"')
+        await expect(rows.nth(2).get_by_role("group", name="Result")).to_have_text("no <b>answer</b>")
+        await rows.first.focus()
+        await console.page.keyboard.press("ArrowDown")
+        await expect(rows.nth(1)).to_be_focused()
+        await console.page.keyboard.press("Enter")
+        await expect(rows.nth(1).get_by_role("group", name="Reasoning")).to_have_text("Ask both.")
+        await console.check_accessibility()
         await console.page.keyboard.press("Escape")
-        await expect(console.page.locator("dialog")).to_have_count(0)
+        await expect(dialog).to_have_count(0)
 
 
 async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> None:

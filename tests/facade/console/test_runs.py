@@ -51,11 +51,45 @@ async def test_a_call_shows_arguments_output_and_result(opening: Opening) -> Non
         first, second = console.page.locator(".tool").nth(0), console.page.locator(".tool").nth(1)
         await expect(second.locator("summary")).to_contain_text("failed:")
         await expect(first.locator("summary")).to_contain_text("done:")
+        await expect(first.locator("pre").first).to_be_hidden()
+        await expect(first.locator(".came")).to_have_text('{"m":1}')
+        await expect(second.locator(".came")).to_have_text("timed out")
+        await first.locator("summary").click()
         assert await first.locator("pre").all_inner_texts() == [
             '{\n  "n": 12345678901234567890\n}',
             "half a line\n",
             '{\n  "m": 1\n}',
         ]
+
+
+async def test_a_result_that_is_the_output_is_shown_once(opening: Opening) -> None:
+    story = Story().call("c1", "_bash_", "{}").output("c1", "69", ".8\n").result("c1", "69.8\n").complete()
+    async with opening(story) as console:
+        await console.ask()
+        await expect(console.page.locator(".came")).to_have_text("69.8")
+        await console.page.locator(".tool summary").click()
+        await expect(console.page.get_by_role("group", name="Output")).to_have_text("69.8\n")
+        await expect(console.page.get_by_role("group", name="Result")).to_have_count(0)
+
+
+async def test_a_run_says_what_it_does_until_its_text_comes(opening: Opening) -> None:
+    queued, begun, called, answered = (asyncio.Event() for _ in range(4))
+    story = Story()
+    story.steps.insert(1, queued)
+    story.wait(begun).call("c1", "look", "{}").wait(called).result("c1", "x").wait(answered).content("Done").complete()
+    async with opening(story) as console:
+        await console.ask()
+        doing = console.page.locator(".doing")
+        for text, then in (
+            ("Queued…", queued),
+            ("Waiting for the model…", begun),
+            ("Running the tool…", called),
+            ("Waiting for the model…", answered),
+        ):
+            await expect(doing).to_contain_text(text)
+            then.set()
+        await expect(console.page.locator(".answer")).to_have_text("Done")
+        await expect(doing).to_be_hidden()
 
 
 async def test_a_plan_its_tasks_and_subagents_are_told_apart(opening: Opening) -> None:

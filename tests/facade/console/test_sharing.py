@@ -61,7 +61,7 @@ async def test_who_takes_part_asks_and_sees_who_has_said_what(opening: Opening) 
         await expect(console.page.locator(".question .speaker")).to_have_text(["ada"])
         await expect(console.page.locator(".question h2").nth(1)).to_have_text("You")
         await expect(console.page.get_by_role("button", name="Fork from here")).to_have_count(2)
-        for name in ("Revert", "Pin question"):
+        for name in ("Edit question", "Pin question"):
             await expect(console.page.get_by_role("button", name=name)).to_have_count(0)
         await console.ask("and I?")
         await expect(console.page.locator(".answer").last).to_contain_text("you too")

@@ -45,7 +45,7 @@ async def test_long_arguments_are_approved_once_all_of_them_were_opened(opening:
         await console.ask()
         await expect(console.page.get_by_role("group", name="Arguments")).to_contain_text("characters before this are")
         approval = console.page.get_by_role("region", name="Approval")
-        deciding = ("Approve", "For this run", "For this chat (8 h)")
+        deciding = ("Approve", "Approve for this run", "Approve for this chat (8 h)")
         for name in deciding:
             await expect(approval.get_by_role("button", name=name, exact=True)).to_be_disabled()
         await approval.get_by_role("button", name="Show all").click()

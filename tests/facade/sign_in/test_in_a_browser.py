@@ -74,6 +74,8 @@ async def test_a_person_signs_in_and_out_at_anothers_provider(
         await expect(sign_out).to_have_attribute("title", "ada, acme")
         assert page.url == f"{public_url}/#page=limits"
         await expect(page.locator("#sign-in")).to_be_hidden()
+        await page.get_by_text("Operate").click()
+        await expect(page.get_by_role("link", name="Spend")).to_be_visible()
         await expect(page.get_by_role("link", name="Keys")).to_be_hidden()
 
         (tmp_path / "roles").write_text("security")

@@ -95,8 +95,16 @@ def test_a_text_in_pieces_is_drawn_as_the_whole(count: int) -> None:
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200).stdout == ""
 
 
-def test_the_lexer_is_marked_s_own() -> None:
+@pytest.mark.parametrize(
+    ("file", "published", "added"),
+    [
+        ("marked.js", "marked/lib/marked.esm.js", ""),
+        ("highlight.js", "@highlightjs/cdn-assets/es/highlight.min.js", ""),
+        ("temml.js", "temml/dist/temml.min.js", "\nexport default temml;"),
+        ("uplot.js", "uplot/dist/uPlot.iife.min.js", "\nexport default uPlot;"),
+    ],
+)
+def test_the_libraries_are_as_published(file: str, published: str, added: str) -> None:
     packages = find_npm_environment("markdown", HERE / "package.json")
-    published = (packages / "node_modules/marked/lib/marked.esm.js").read_text()
-    kept = MODULE.parents[1].joinpath("vendor/marked.js").read_text()
-    assert kept.strip() == published.partition("//# sourceMappingURL")[0].strip(), "copy it: its version has changed"
+    text = (packages / "node_modules" / published).read_text().partition("//# sourceMappingURL")[0].strip() + added
+    assert MODULE.parents[1].joinpath("vendor", file).read_text().strip() == text, "copy it: its version has changed"

@@ -127,6 +127,12 @@ async def test_models_are_listed_all_or_those_asked_for(asking: Asking) -> None:
         assert await list_entries(provider_key="nobody", model="a") == []
 
 
+async def test_models_at_the_simulators_address_are_simulated(asking: Asking) -> None:
+    async with asking(spare={"key": "x", "baseUrl": "env:SIMULATOR_URL"}) as gateway:
+        reply = await gateway.llm.ListModels(llm_pb2.ListModelsRequest(), timeout=50)
+    assert {info.provider_key: info.is_simulated for info in reply.models} == {"sim": False, "x": True}
+
+
 @pytest.mark.parametrize(
     ("price", "spare_price", "dearest"),
     [

@@ -92,6 +92,25 @@ async def test_chats_of_a_user_can_be_deleted_at_once(memory: Memory) -> None:
     assert await total(memory) == 800
 
 
+async def test_the_sums_of_all_scopes_agree(memory: Memory) -> None:
+    """Each group is read from the narrowest sums that have its columns."""
+    chats = [(await memory.begin_with(said(charge(), charge("other", 7)), run_line(usage=NOTHING)))[0] for _ in "123"]
+    await memory.delete(chats[0])
+    await memory.revert(chats[1], 0)
+    with acting_as(Identity("acme", "ada", "api_key:0123456789ab", scopes=ALL_SCOPES)):
+        assert await total(memory, scope="tenant") == 0
+        keyed, run_id = await memory.begin_with(said(charge(agent_key="helper"), charge("other", 2)))
+        await memory.append(keyed, run_id, said(charge("other", 1)), run_line(usage=NOTHING))
+        await memory.delete(keyed)
+        for by in ([], ["agent"], ["agent", "model"], ["user"], ["key"], ["day", "user", "agent", "model", "key"]):
+            usage = await memory.usage(scope="tenant", group_by=by)
+            assert sums(usage.total) == (300, 21, 180, 3, 1_503)
+            assert sum(row.cost_nano_usd for row in usage.rows) == 1_503
+        rows = (await memory.usage(group_by=["agent"])).rows
+        assert {row.agent_key: row.cost_nano_usd for row in rows} == {"helper": 1_500, "writer": 3}
+    assert await total(memory) == 3 * 1_507
+
+
 async def test_a_fork_costs_nothing_anew(memory: Memory) -> None:
     chat_id, _ = await memory.begin_with(said(charge()), run_line())
     _, older = await memory.begin(chat_id=chat_id)

@@ -14,7 +14,9 @@ from services.orchestrator.cluster.schedules import make_query
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.orchestrator import ANSWER, Serve, Suite, content, replica, two_replicas
 from tests.support.orchestrator.answerers import KEYS, as_user
+from tests.support.orchestrator.gates import LISTED, offer
 from tests.support.orchestrator.schedules import schedules_of
+from tests.support.orchestrator.steps import call, finish
 
 SLOW = [*content("Hel"), 3600.0]
 CHAT = "9f3c1f2e-5a77-4d0e-8f0e-3d1f7a0b1c2d"
@@ -79,6 +81,26 @@ async def test_what_cannot_begin_says_why(serve: Serve) -> None:
         [firing] = await schedules.wait_for_firings(schedule_id, 1)
     assert (firing.outcome, firing.failure.code) == ("failed", "NOT_FOUND")
     assert "nobody" in firing.failure.message
+
+
+async def test_what_a_run_asks_waits_until_somebody_looks_at_it(serve: Serve) -> None:
+    """A person answers an approval of a Friday's run on Monday, and a form too."""
+    two = call("act", "{}") + call("confirm", "{}", index=1, call_id="b") + finish("tool_calls")
+    listed = LISTED | {"react": {"parallelToolCalls": True}}
+    async with serve(two, ANSWER, **listed) as suite, schedules_of(suite) as schedules:
+        offer(suite, timeout_ms=0)
+        schedule_id = await schedules.create_and_trigger()
+        [firing] = await schedules.wait_for_firings(schedule_id, 1)
+        opened: dict[str, float] = {}
+        async with suite.client.attach(firing.run_id) as deltas:
+            async for delta in deltas:
+                if delta.HasField("gate_open"):
+                    opened[delta.gate_open.kind] = delta.gate_open.expires_at - time.time() * 1000
+                if len(opened) == 2:
+                    break
+        await suite.client.cancel(firing.run_id)
+    days = {kind: round(wait_ms / 86_400_000) for kind, wait_ms in opened.items()}
+    assert days == {"approval": 7, "form": 7}
 
 
 async def test_replicas_that_look_at_once_begin_one_run(serve: Serve) -> None:

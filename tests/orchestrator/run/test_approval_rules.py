@@ -206,3 +206,18 @@ def test_a_count_that_can_be_reached_is_kept(rule: str) -> None:
     answerers = parse(f"answerers: {rule}".encode()).answerers
     assert answerers is not None
     assert answerers.count in (2, 3)
+
+
+async def test_a_rule_without_a_pattern_is_for_every_call() -> None:
+    rules = parse(b"tools: {notes__add: [{then: ask}], notes__list: [{argument: path, then: deny}]}")
+    assert (await judged(rules, "notes__add")).then == "ask"
+    found = await judged(rules, "notes__add", count=3)  # no string is among its arguments
+    assert (found.then, found.reason, found.grounds) == ("ask", "the rules for notes__add: every call", ("every call",))
+    assert (await judged(rules, "notes__list", path=7)).then == "deny"
+    assert (await judged(rules, "notes__list", other="x")).then == "allow"
+
+
+def test_an_approval_of_a_schedule_waits_for_days_unless_the_file_says_otherwise() -> None:
+    assert parse(b"").choose_timeout_ms(is_scheduled=False) == 300_000
+    assert parse(b"").choose_timeout_ms(is_scheduled=True) == 7 * 86_400_000
+    assert parse(b"answerTimeoutMs: 150").choose_timeout_ms(is_scheduled=True) == 150

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from headrace.errors import Overloaded
 from headrace.v1 import common_pb2, llm_pb2
 from tests.support.orchestrator import ANSWER, Serve, Suite, ask
 
@@ -141,3 +143,14 @@ async def test_a_picture_is_looked_at_as_closely_as_the_caller_says(serve: Serve
         await ask(suite, references=[reference])
         parts = [part.image for message in suite.llm.requests[-1].messages for part in message.content]
     assert [image.detail for image in parts if image.data] == ["low"]
+
+
+async def test_agents_say_whether_they_are_simulated_and_which_is_the_default(serve: Serve) -> None:
+    async with serve(default_agent="react", modelConfig={"providerKey": "p", "model": "real"}) as suite:
+        suite.llm.models = [llm_pb2.ModelInfo(model="m", is_simulated=True), llm_pb2.ModelInfo(model="real")]
+        agents = {agent.key: agent for agent in await suite.client.agents()}
+        assert {key: agent.is_simulated for key, agent in agents.items()} == {"oneshot": True, "react": False}
+        assert {key: agent.is_default for key, agent in agents.items()} == {"oneshot": False, "react": True}
+        suite.llm.models = Overloaded("busy")
+        await asyncio.sleep(3)
+        assert not any(agent.is_simulated for agent in await suite.client.agents())

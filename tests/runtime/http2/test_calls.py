@@ -178,5 +178,5 @@ async def test_a_handler_knows_who_asks(client: Stack, server: Stack) -> None:
         return context.peer().encode()
 
     async with connecting(client, server, handlers(unary=unary)) as caller:
-        where = "local:" if server == "local" else "ipv4:127.0.0.1:"
+        where = "local:" if server in ("local", "queued") else "ipv4:127.0.0.1:"
         assert (await caller.unary(b"")).decode().startswith(where)

@@ -131,7 +131,9 @@ async def test_writing_to_a_call_that_has_failed_says_how(client: Stack, server:
             await call.write(b"x")
 
 
-@pytest.mark.parametrize(("client", "server"), [("ours", "ours"), ("grpcio", "ours"), ("local", "local")])
+@pytest.mark.parametrize(
+    ("client", "server"), [("ours", "ours"), ("grpcio", "ours"), ("local", "local"), ("queued", "queued")]
+)
 @pytest.mark.parametrize("method", ["unary", "stream"])
 @pytest.mark.parametrize("messages", [[], [b"pay", b"pay"], [b"pay", b""], [b"pay"] * 100])
 async def test_a_call_of_one_message_that_brings_another_number_fails_and_does_nothing(
@@ -153,7 +155,9 @@ async def test_a_call_of_one_message_that_brings_another_number_fails_and_does_n
     assert handled == [b"once"]
 
 
-@pytest.mark.parametrize(("client", "server"), [("ours", "ours"), ("ours", "grpcio"), ("local", "local")])
+@pytest.mark.parametrize(
+    ("client", "server"), [("ours", "ours"), ("ours", "grpcio"), ("local", "local"), ("queued", "queued")]
+)
 @pytest.mark.parametrize("count", [0, 2, 100])
 async def test_a_call_of_one_answer_that_gets_another_number_fails(client: Stack, server: Stack, count: int) -> None:
     async def both(requests: Any, context: Any) -> Any:

@@ -11,7 +11,7 @@ from services.runtime.http2 import limits
 from tests.support.http2.ends import Stack, between, connecting, handlers
 from tests.support.timing import until_still
 
-OURS: list[Stack] = ["ours", "local"]
+OURS: list[Stack] = ["ours", "local", "queued"]
 PIECE = b"x" * 1000
 SETTLED_S = 0.1
 """After which nothing more is sent to a reader that does not read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tests.support.console.scripted import Suite
 TEST_S = 300
 """No test may take longer."""
 
-WAIT_MS = 60_000
+WAIT_MS = 8_000
 """What a test waits for has come by then, on a busy machine too, or does not come."""
 
 
@@ -32,6 +33,17 @@ class Console:
         """Type a question and send it."""
         await self.page.fill("#message", message)
         await self.page.keyboard.press("Enter")
+
+    async def go(self, name: str) -> None:
+        """Follow the link of a page in the side bar, which is a drawer on a phone."""
+        menu = self.page.get_by_role("button", name="Menu")
+        if await menu.is_visible():
+            await menu.click()
+        pages = self.page.get_by_role("navigation", name="Pages")
+        link = pages.locator("a").filter(has_text=re.compile(f"^{name}"))
+        if not await link.is_visible():
+            await pages.get_by_text("Operate").click()
+        await link.click()
 
     async def text(self, selector: str) -> str:
         """What an element says; it must be the only one."""

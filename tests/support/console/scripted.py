@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -192,6 +193,8 @@ class Orchestrator(Script):
     """The facade tests' script, and what a console asks beside it."""
 
     agent_name: str = "Helper"
+    agents: Sequence[agent_pb2.Agent] = ()
+    """What ListAgents gives; empty: a helper and a writer."""
     steered_into: str = ""
     """The run that takes what a run is told; empty: that run itself."""
     gates: list[gates_pb2.Gate] = field(default_factory=list[gates_pb2.Gate])
@@ -266,9 +269,8 @@ class Orchestrator(Script):
             model="sim-1",
             tools=["weather"],
         )
-        return agent_pb2.ListAgentsResponse(
-            agents=[helper, agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")]
-        )
+        writer = agent_pb2.Agent(key="writer", name="Writer", mode="ONESHOT")
+        return agent_pb2.ListAgentsResponse(agents=self.agents or [helper, writer])
 
     ListAgentProblems = says(lambda self, _: agent_pb2.ListAgentProblemsResponse(problems=self.problems))
 
@@ -363,6 +365,8 @@ class Memory(ScriptedMemory):
     """Chats in two pages, and one chat's history."""
 
     events: list[agent_pb2.AgentDelta] = field(default_factory=list[agent_pb2.AgentDelta])
+    raw: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Messages of the log, as they are stored."""
     cursor: str = "0.1"
     """Of the last of these events."""
     chats: dict[str, str] = field(default_factory=lambda: {CHAT: "水车 怎么"})
@@ -419,7 +423,10 @@ class Memory(ScriptedMemory):
             )
         if request.chat_id not in self.chats:
             raise NotFound("the chat does not exist", chatId=request.chat_id)
-        return memory_pb2.GetChatResponse(chat_id=request.chat_id, events=self.events, cursor=self.cursor)
+        raw = json.dumps(self.raw) if request.include_raw_messages else None
+        return memory_pb2.GetChatResponse(
+            chat_id=request.chat_id, events=self.events, cursor=self.cursor, raw_messages=raw
+        )
 
     async def UpdateChat(self, request: memory_pb2.UpdateChatRequest, context: Any) -> memory_pb2.UpdateChatResponse:
         if self.refusal is not None:

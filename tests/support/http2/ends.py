@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -16,10 +17,13 @@ from services.runtime.calls.addresses import Address, Target, describe_address, 
 from services.runtime.calls.channel import DialingChannel
 from services.runtime.calls.ends import ClientEnd
 from services.runtime.http2.server.server import Server
-from services.runtime.local.network import NETWORK, LocalDialer
+from services.runtime.local.network import NETWORK, LocalDialer, LocalNetwork
+from services.runtime.local.stream import Link
 from tests.support.http2.channel import Channel
+from trials.simulation.world.network import QueuedLink
 
-Stack: TypeAlias = Literal["ours", "grpcio", "local"]
+Stack: TypeAlias = Literal["ours", "grpcio", "local", "queued"]
+"""`queued` is `local` with the links of a simulation, each delivery in a later turn of the loop."""
 Add: TypeAlias = Callable[[grpc.aio.Server], None]
 
 SERVICE = "test.Test"
@@ -34,10 +38,18 @@ SILENCE_S = 600.0
 
 between = pytest.mark.parametrize(
     ("client", "server"),
-    [("ours", "ours"), ("grpcio", "ours"), ("ours", "grpcio"), ("local", "local")],
+    [("ours", "ours"), ("grpcio", "ours"), ("ours", "grpcio"), ("local", "local"), ("queued", "queued")],
     ids=lambda stack: stack,
 )
 """Every pair of ends of which one is ours, the client first."""
+
+
+class QueuedNetwork(LocalNetwork):
+    def make_link(self, context: Context) -> Link:
+        return QueuedLink(lambda deliver, to: asyncio.get_running_loop().call_soon(deliver, context=to), context)
+
+
+QUEUED = QueuedNetwork()
 
 
 def handlers(
@@ -65,7 +77,8 @@ def handlers(
 def make_server(stack: Stack) -> grpc.aio.Server:
     """A server that is not started."""
     if stack != "grpcio":
-        return Server(message_bytes_max=BYTES_MAX, network=NETWORK.get() if stack == "local" else None)
+        networks = {"local": NETWORK.get(), "queued": QUEUED}
+        return Server(message_bytes_max=BYTES_MAX, network=networks.get(stack))
     return grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", BYTES_MAX)])
 
 
@@ -96,8 +109,9 @@ class NoDialer:
 
 def channel(stack: Stack, address: str) -> grpc.aio.Channel:
     """A channel that tries again quickly."""
-    if stack == "local":
-        return DialingChannel(LocalDialer(NETWORK.get(), BYTES_MAX, NoDialer(parse_target(address))))
+    if stack in ("local", "queued"):
+        network = NETWORK.get() if stack == "local" else QUEUED
+        return DialingChannel(LocalDialer(network, BYTES_MAX, NoDialer(parse_target(address))))
     if stack == "ours":
         return Channel(address, message_bytes_max=BYTES_MAX)
     options = [

@@ -6,6 +6,7 @@ import asyncio
 import io
 import random
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -240,3 +241,24 @@ def test_blocks_are_what_the_text_shows() -> None:
     assert code == Code("x")
     assert isinstance(table, Table)
     assert [[join_text(cell) for cell in row] for row in table.rows] == [["h"], ["v"]]
+
+
+WITHOUT = """
+import asyncio, sys
+sys.modules["{library}"] = None  # as where the extra is not installed
+from services.tools.documents.file_types import render_file
+print(len(asyncio.run(render_file("# Mills", "html")).data) > 0)
+asyncio.run(render_file("# Mills", "{kind}"))
+"""
+
+
+@pytest.mark.parametrize(("library", "kind"), [("reportlab", "pdf"), ("fontTools", "pdf"), ("pptx", "ppt")])
+async def test_a_library_that_is_missing_names_its_extra(library: str, kind: str) -> None:
+    program = WITHOUT.format(library=library, kind=kind)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, complaint = await process.communicate()
+    assert output == b"True\n"
+    assert f"ToolFailed: EXTRA_MISSING: {library}" in complaint.decode()
+    assert "pip install 'headrace[documents]'" in complaint.decode()

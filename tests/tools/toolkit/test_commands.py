@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
+from venv import EnvBuilder
 
 import pytest
 
 from headrace.streams import reading
 from services.tools.sandbox.tiers import Sandbox
-from tests.support.tools.suite import Serve
+from tests.support.tools.suite import Serve, Suite
 from tests.support.tools.tiers import TIERS
 
 pytestmark = pytest.mark.parametrize("tier", TIERS)
@@ -71,3 +73,58 @@ async def test_paths_of_the_operator_are_open(serve: Serve, tier: str, tmp_path:
     assert re.search("Permission denied|Read-only file system", outcome.result)
     assert (shared / "made").exists()
     assert readable.read_text() == "read me"
+
+
+PROGRAMS = {
+    "urllib": "import urllib.request; urllib.request.urlopen('http://desk.example/')",
+    "socket": "import socket; socket.create_connection(('192.0.2.1', 80))",
+    "name": "import socket; socket.getaddrinfo('desk.example', 443)",
+    "package": "import nosuchpackage.inner",
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("urllib", "NO_NETWORK: this tool runs without a network. Give its definition a `request`"),
+        ("socket", "NO_NETWORK: this tool runs without a network."),
+        ("name", "NO_NETWORK: this tool runs without a network."),
+        ("package", "NO_PACKAGE: this tool's Python has no package 'nosuchpackage'. Install it"),
+    ],
+)
+async def test_a_tool_without_network_or_package_says_what_to_write(
+    serve: Serve, tier: str, program: str, problem: str
+) -> None:
+    async with serve(sandbox(tier)) as suite:
+        (suite.definitions / "own.py").write_text(PROGRAMS[program])
+        await define(suite, "python3", "own.py")
+        _, outcome = await suite.execute("own")
+    assert not outcome.ok
+    assert outcome.result.startswith(problem)
+    assert len(outcome.result.splitlines()) == 3  # the last line of the traceback, and the exit code
+
+
+async def test_a_tool_that_fails_otherwise_shows_its_traceback(serve: Serve, tier: str) -> None:
+    async with serve(sandbox(tier)) as suite:
+        (suite.definitions / "own.py").write_text("open('/nowhere/at/all')")
+        await define(suite, "python3", "own.py")
+        _, outcome = await suite.execute("own")
+    assert outcome.result.startswith("Traceback")
+
+
+async def test_packages_of_an_environment_in_the_tools_folder_can_be_imported(serve: Serve, tier: str) -> None:
+    async with serve(sandbox(tier)) as suite:
+        environment = suite.definitions / "venv"
+        await asyncio.to_thread(EnvBuilder(symlinks=True).create, environment)
+        packages = next(environment.glob("lib/python*/site-packages"))
+        (packages / "millstones.py").write_text("count = 2")
+        (suite.definitions / "own.py").write_text("import millstones; print(millstones.count)")
+        await define(suite, "venv/bin/python", "own.py")
+        _, outcome = await suite.execute("own")
+    assert outcome.result == "2\n"
+
+
+async def define(suite: Suite, *command: str) -> None:
+    tool = {"name": "own", "description": "A tool", "effect": "read", "command": command}
+    (suite.definitions / "own.backend").write_text(json.dumps({"tools": [tool]}))
+    await asyncio.to_thread(suite.catalogue.reload)

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
+from services.memory.storage.files.indexing.spend import make_triggers
+
 Rows: TypeAlias = "tuple[Sequence[str], Sequence[Sequence[Any]]]"
 """Column names and rows."""
 
 WRITES = ("INSERT", "UPDATE", "DELETE", "CREATE", "ALTER")
 
 _LEFT_OUT = re.compile(
-    r"CREATE EXTENSION|CREATE SEQUENCE|CREATE INDEX \w+ ON \w+ USING|ALTER TABLE \w+ ALTER"
-    r"|UPDATE chats SET title = CASE"
+    r"CREATE EXTENSION|CREATE SEQUENCE|DROP INDEX|CREATE INDEX \w+ ON \w+ USING|ALTER TABLE \w+ ALTER|CREATE TRIGGER"
+    r"|UPDATE chats SET title = CASE|INSERT INTO spend_sums\s+SELECT"
 )
 """Statements of migrations that change nothing in a new database, or only its speed."""
 
@@ -84,12 +86,14 @@ def translate(text: str) -> Translated:
 
 def split_statements(text: str) -> list[str]:
     """Split at semicolons, and separate each added column from the rest of its statement."""
-    bare = re.sub(r"--[^\n]*", "", text)
+    bare = re.sub(r"--[^\n]*|\$\$.*?\$\$", "", text, flags=re.S)
     found: list[str] = []
     for statement in filter(None, map(str.strip, bare.split(";"))):
         if _LEFT_OUT.match(statement):
             continue
-        if (table := re.match(r"ALTER TABLE \w+\s+", statement)) is not None:
+        if statement.startswith("CREATE FUNCTION add_to_spend_sums"):
+            found += make_triggers()
+        elif (table := re.match(r"ALTER TABLE \w+\s+", statement)) is not None:
             additions = re.split(r",?\s*ADD COLUMN ", statement[table.end() :])
             found += [f"{table[0]}ADD COLUMN {addition}" for addition in additions if addition]
         else:

@@ -10,10 +10,6 @@ from typing import Any
 import grpc
 
 from headrace.v1 import memory_pb2
-from services.runtime.calls.metadata import STATUS
-
-OK = b"%d" % grpc.StatusCode.OK.value[0]
-ABORTED = b"%d" % grpc.StatusCode.ABORTED.value[0]
 
 KINDS = {
     f"/headrace.v1.MemoryService/{name}": (request, answer)
@@ -53,8 +49,7 @@ def get_append(call: Operation) -> Any:
 @dataclass(slots=True)
 class _Pending:
     path: str
-    operation: Operation | None = None
-    answer: bytes = b""
+    operation: Operation
 
 
 @dataclass(slots=True)
@@ -75,25 +70,23 @@ class History:
         """Record a message of a client."""
         key = (connection, args[0]) if args else (connection, 0)
         if what == "receive_call":
-            if args[1] in KINDS:
-                self._pending[key] = _Pending(args[1])
-        elif what == "receive_message" and (pending := self._pending.get(key)) is not None:
-            request, _ = KINDS[pending.path]
-            pending.operation = Operation(pending.path.rpartition("/")[2], request.FromString(args[1]), now_s)
-            self.operations.append(pending.operation)
+            _, path, _, message = args
+            if path in KINDS:
+                request, _ = KINDS[path]
+                operation = Operation(path.rpartition("/")[2], request.FromString(message), now_s)
+                self._pending[key] = _Pending(path, operation)
+                self.operations.append(operation)
 
     def note_down(self, connection: int, what: str, args: Sequence[Any], now_s: float) -> None:
         """Record an answer of memory; when memory sends it, the call has taken effect."""
-        key = (connection, args[0]) if args else (connection, 0)
-        if (pending := self._pending.get(key)) is None:
+        if what != "receive_answer":
             return
-        if what == "receive_message":
-            pending.answer = args[1]
-        elif what == "receive_trailers" and (operation := pending.operation) is not None:
-            del self._pending[key]
-            status = next((text for name, text in args[1] if name == STATUS), OK)
-            if status == OK:
-                operation.answer = KINDS[pending.path][1].FromString(pending.answer)
-                operation.answered_s = now_s
-            elif status == ABORTED:
-                operation.is_refused, operation.answered_s = True, now_s
+        stream_id, _, message, status = args
+        if (pending := self._pending.pop((connection, stream_id), None)) is None:
+            return
+        operation = pending.operation
+        if status.code is grpc.StatusCode.OK:
+            operation.answer = KINDS[pending.path][1].FromString(message)
+            operation.answered_s = now_s
+        elif status.code is grpc.StatusCode.ABORTED:
+            operation.is_refused, operation.answered_s = True, now_s

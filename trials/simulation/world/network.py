@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from services.runtime.calls.metadata import STATUS
+from services.runtime.calls.metadata import Status
 from services.runtime.local.connections import LocalClientConnection, LocalServerConnection, LocalServerState
 from services.runtime.local.network import LocalNetwork
-from services.runtime.local.stream import Link
 from trials.simulation.plan import MEMORY
 from trials.simulation.world.history import History
 from trials.simulation.world.processes import Process
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 SLOW_S = (0.01, 0.5)
 """Delays while the network is slow."""
-
-UNIMPLEMENTED = (STATUS, b"%d" % grpc.StatusCode.UNIMPLEMENTED.value[0])
 
 KEEPALIVE_S = 40.0
 """Time after which an end notices that the other one has vanished, as over HTTP/2."""
@@ -222,7 +220,40 @@ class Connection:
             self._client.lose(why)
 
 
-class _TracedLink(Link):
+Schedule: TypeAlias = "Callable[[Callable[[], None], Context], object]"
+"""Calls back once, in a context, after a simulated network delay."""
+
+
+class QueuedLink:
+    __slots__ = ("_context", "_is_due", "_queue", "_schedule")
+
+    def __init__(self, schedule: Schedule, context: Context) -> None:
+        """`context` is the receiver's."""
+        self._schedule = schedule
+        self._context = context
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._is_due = False
+
+    def send(self, receive: Callable[..., None], *args: Any) -> None:
+        self._queue.append((receive, args))
+        if not self._is_due:
+            self._is_due = True
+            self._schedule(self._deliver, self._context)
+
+    def _deliver(self) -> None:
+        queue = self._queue
+        try:
+            for _ in range(len(queue)):
+                receive, args = queue.popleft()
+                receive(*args)
+        finally:
+            # Items sent in the meantime get the next turn, and so do those left after an exception.
+            self._is_due = bool(queue)
+            if queue:
+                self._schedule(self._deliver, self._context)
+
+
+class _TracedLink(QueuedLink):
     __slots__ = ("_connection", "_name", "_note", "_wire")
 
     def __init__(
@@ -237,7 +268,8 @@ class _TracedLink(Link):
         if self._note is not None:
             self._note(self._connection, receive.__name__, args, self._wire.loop.time())
         self._wire.story.trace(self._name, receive.__name__, args)
-        if receive.__name__ == "receive_trailers" and UNIMPLEMENTED in args[1]:
+        status = args[-1] if args else None
+        if isinstance(status, Status) and status.code is grpc.StatusCode.UNIMPLEMENTED:
             self._wire.problems.append(f"{self._name}: a service was asked for what it does not serve")
         super().send(receive, *args)
 

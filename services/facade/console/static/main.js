@@ -8,6 +8,7 @@ import { ChatSearch } from "./chat/chat_search.js";
 import { openContextPanel } from "./chat/context_panel.js";
 import { Composer } from "./chat/composer.js";
 import { Conversation } from "./chat/conversation.js";
+import { createIcon } from "./elements/icon.js";
 import { openFacts } from "./chat/facts_dialog.js";
 import { setUpSignIn, setUpSignOut } from "./server/credential.js";
 import * as address from "./navigation/address.js";
@@ -31,7 +32,13 @@ new ChatSearch(byId("search"), byId("hits"), {
   onChange: (isSearching) => chatList.setShown(!isSearching),
   onProblem: showProblem,
 });
-const agentPicker = new AgentPicker(byId("agent"), byId("about"));
+const agentPicker = new AgentPicker({
+  select: byId("agent"),
+  about: byId("about"),
+  welcome: byId("welcome"),
+  simulated: byId("simulated"),
+  ask: (question) => sendMessage(question).catch(showProblem),
+});
 const conversation = new Conversation(byId("runs"), {
   onChange: updatePage,
   onProblem: showProblem,
@@ -107,23 +114,27 @@ byId("context").addEventListener("click", () => {
   const { chatId, live } = conversation;
   openContextPanel({ chatId, runId: live?.runId, agentKey: live ? undefined : agentPicker.key }).catch(showProblem);
 });
-byId("new-chat").addEventListener("click", () => {
+byId("new-chat").addEventListener("click", async () => {
   address.updateAddress({}, { isNew: true });
-  openAddressedChat();
+  await router.open();
   composer.focus();
+});
+byId("side").addEventListener("click", (event) => {
+  if (event.target.closest("a, #new-chat, #facts")) byId("side").hidePopover(); // a drawer on a phone
 });
 byId("facts").addEventListener("click", openFacts);
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part after # is an address of ours
   (byId("page").hidden ? byId("message") : byId("page").querySelector("h2")).focus();
 });
+for (const element of document.querySelectorAll("[data-icon]")) element.prepend(createIcon(element.dataset.icon));
 setUpSignIn(byId("sign-in"));
 saveFilesOnClick(document, showProblem);
 keepAtEnd(byId("scroll"), byId("runs"), byId("latest"));
 agentPicker.loadAgents().catch(showProblem);
 const router = new Router({
   catalogue: PAGES,
-  list: byId("pages").querySelector("ul"),
+  navigation: byId("pages"),
   chats: [byId("chats"), byId("conversation")],
   place: byId("page"),
   openChats,

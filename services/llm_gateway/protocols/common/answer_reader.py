@@ -14,7 +14,13 @@ from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, Prov
 from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader, Take
 from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
-from services.llm_gateway.protocols.common.delta_encoding import encode_call, encode_content, encode_reasoning
+from services.llm_gateway.protocols.common.delta_encoding import (
+    CONTENT,
+    ONE_BYTE,
+    encode_call,
+    encode_content,
+    encode_reasoning,
+)
 from services.llm_gateway.protocols.common.lenient_decoding import HalfJoiner, decode_leniently, mark_lone_halves
 from services.llm_gateway.protocols.common.reports import FAILURES, is_known_finish
 from services.llm_gateway.provider_errors.refusal import (
@@ -219,7 +225,8 @@ class AnswerReader:
 
     def _send_content(self, text: str) -> None:
         self.deltas += 1
-        self._send(encode_content(text))
+        data = text.encode()
+        self._send(CONTENT[len(data)] + data if len(data) < ONE_BYTE else encode_content(text))
 
     def _send_call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
         self.deltas += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace.v1.llm_pb2 import LlmDelta, ToolCallDelta
 
 _LENGTH_DELIMITED = 2
-_ONE_BYTE = 0x80
+ONE_BYTE = 0x80
 
 
 def _make_tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int = _LENGTH_DELIMITED) -> bytes:
@@ -16,20 +16,20 @@ def _make_tag(message: type[LlmDelta | ToolCallDelta], name: str, wire_type: int
 
 
 def _make_short_prefixes(tag: bytes) -> tuple[bytes, ...]:
-    return tuple(tag + bytes((size,)) for size in range(_ONE_BYTE))
+    return tuple(tag + bytes((size,)) for size in range(ONE_BYTE))
 
 
 def _encode_varint(value: int) -> bytes:
     out = bytearray()
-    while value >= _ONE_BYTE:
-        out.append(value & 0x7F | _ONE_BYTE)
+    while value >= ONE_BYTE:
+        out.append(value & 0x7F | ONE_BYTE)
         value >>= 7
     out.append(value)
     return bytes(out)
 
 
 _REASONING = _make_short_prefixes(_make_tag(LlmDelta, "reasoning"))
-_CONTENT = _make_short_prefixes(_make_tag(LlmDelta, "content"))
+CONTENT = _make_short_prefixes(_make_tag(LlmDelta, "content"))
 _CALL = _make_short_prefixes(_make_tag(LlmDelta, "tool_call"))
 _INDEX = _make_tag(ToolCallDelta, "index", wire_type=0)
 _ID = _make_short_prefixes(_make_tag(ToolCallDelta, "id"))
@@ -42,7 +42,7 @@ def encode_reasoning(text: str) -> bytes:
 
 
 def encode_content(text: str) -> bytes:
-    return _encode_field(_CONTENT, text.encode())
+    return _encode_field(CONTENT, text.encode())
 
 
 def encode_call(index: int, arguments: str, call_id: str = "", name: str = "") -> bytes:
@@ -58,4 +58,4 @@ def encode_call(index: int, arguments: str, call_id: str = "", name: str = "") -
 
 def _encode_field(short: tuple[bytes, ...], data: bytes) -> bytes:
     size = len(data)
-    return short[size] + data if size < _ONE_BYTE else short[0][:-1] + _encode_varint(size) + data
+    return short[size] + data if size < ONE_BYTE else short[0][:-1] + _encode_varint(size) + data

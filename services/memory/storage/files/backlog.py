@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import Gauge
 
 from headrace.errors import HeadraceError
-from services.memory.storage.index_progress import IndexProgress
+from services.memory.storage.index_rows import IndexProgress
 from services.runtime.clock import monotonic_s
 
 DAY_MS = 24 * 3_600_000

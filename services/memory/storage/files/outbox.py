@@ -56,6 +56,9 @@ CREATE INDEX deliveries_ended ON deliveries(closed_at) WHERE closed_at > 0;
 CREATE INDEX deliveries_open ON deliveries(state) WHERE state IN ('waiting', 'dead');
 """
 
+_ADD_INDEX = "CREATE INDEX IF NOT EXISTS deliveries_of_run ON deliveries(tenant, run_id)"
+"""Files of earlier programs lack it."""
+
 _WHAT = "the webhooks of the store"
 
 _PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM deliveries)"
@@ -133,6 +136,7 @@ class Outbox:
                 database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version={VERSION}; COMMIT;")
             elif version != VERSION:
                 raise sqlite3.DatabaseError(f"version {version}, not {VERSION}")
+            database.execute(_ADD_INDEX)
         except BaseException:
             database.close()
             raise

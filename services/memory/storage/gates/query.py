@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,22 @@ from services.memory.storage.where import Where
 from services.runtime.auth.access import list_names
 from services.runtime.auth.identity import Identity
 
-LIST_CHATS = """
-SELECT chat_id FROM chats WHERE updated_at >= $2
-AND EXISTS (SELECT 1 FROM gates WHERE gates.chat_id = chats.chat_id AND gates.tenant = $1) ORDER BY chat_id
+LIST_CHATS = f"""
+SELECT chat_id, (SELECT updated_at FROM chats WHERE chats.chat_id = page.chat_id) FROM (
+    SELECT DISTINCT chat_id FROM gates WHERE tenant = $1 AND chat_id > $2 ORDER BY chat_id LIMIT {PAGE_MAX}
+) AS page ORDER BY chat_id
 """
-"""Chats of a tenant that have had gates, except those with an older last line."""
+"""A page of a tenant's chats that have had gates, each with the time of its last line."""
+
+
+async def read_gate_chats(read: Callable[[str], Awaitable[Sequence[Sequence[Any]]]], since: int) -> list[str]:
+    """Return the chats of all pages, except those with an older last line; `read` returns the page after a chat."""
+    found: list[str] = []
+    after = ""
+    while rows := await read(after):
+        found += [chat_id for chat_id, updated_at in rows if updated_at >= since]
+        after = rows[-1][0]
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
 from services.memory.log.sealing import decrypt_log
 from services.memory.storage.postgres.chats import make_chat
-from services.memory.storage.postgres.spend import delete_spend_of_chat, rename_spender
+from services.memory.storage.postgres.spend import delete_spend, delete_spend_of_chat, rename_spender
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +38,24 @@ _READ_LOG = "SELECT data FROM lines WHERE chat = $1 ORDER BY n"
 
 _USERS = """
 SELECT user_name FROM chats WHERE tenant = $1 UNION SELECT of_user FROM runs WHERE of_tenant = $1
-UNION SELECT user_name FROM spend WHERE tenant = $1
+UNION SELECT user_name FROM spend_sums WHERE tenant = $1 AND scope = 'user'
 """
 
-_DELETE_SPEND = "DELETE FROM spend WHERE chat = 0 AND tenant = $1 RETURNING 1"
-
 _SCRUBBED = (
-    *("lines", "texts", "facts", "blobs", "chats", "runs", "schedules", "gates", "gate_grants", "grants", "spend"),
+    *(
+        "lines",
+        "texts",
+        "facts",
+        "blobs",
+        "chats",
+        "runs",
+        "schedules",
+        "gates",
+        "gate_grants",
+        "grants",
+        "spend",
+        "spend_sums",
+    ),
     *("webhooks", "deliveries", "agent_versions", "tenant_agents", "api_keys", "data_records"),
 )
 
@@ -106,7 +117,7 @@ class PostgresEraser:
         return await self._database.run(partial(rename_spender, tenant, user, name))
 
     async def delete_spend(self, tenant: str) -> int:
-        return len(await self._database.run(lambda connection: connection.fetch(_DELETE_SPEND, tenant)))
+        return await self._database.run(partial(delete_spend, tenant))
 
     async def scrub(self, tenant: str, is_held: IsHeld) -> None:
         how = "FULL, ANALYZE" if self._rewrites else "ANALYZE"  # samples of users' names go with their rows

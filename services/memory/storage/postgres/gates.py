@@ -11,7 +11,7 @@ import orjson
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.encrypted.rows import RowCipher
-from services.memory.storage.gates.query import LIST_CHATS
+from services.memory.storage.gates.query import LIST_CHATS, read_gate_chats
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry
 from services.memory.storage.postgres.connection.session import strip_nul
 
@@ -142,9 +142,10 @@ class PostgresGates:
         return query.split(self._rows.decrypt_gates(gates))
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
-        query = LIST_CHATS.replace("gates.chat_id = chats.chat_id", "gates.chat = chats.id")
-        rows = await self._database.run(lambda connection: connection.fetch(query, tenant, since))
-        return [row[0] for row in rows]
+        async def read(after: str) -> list[Any]:
+            return await self._database.run(lambda connection: connection.fetch(LIST_CHATS, tenant, after))
+
+        return await read_gate_chats(read, since)
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         statement, given = query.render()

@@ -1,20 +1,20 @@
 """The rows of chats, and the search of their texts.
 
-A trigram index finds words as parts of texts in any script. Texts with more of the words rank higher, then shorter
-ones.
+A search reads the user's own texts, newest first, and finds words as parts of them in any script. Texts with more of
+the words rank higher, then shorter ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
 from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX, EncryptedSearch, TextRow
-from services.memory.storage.index_rows import ChatEntry, UnfinishedEntry
+from services.memory.storage.index_rows import UNCHANGED, ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
 from services.memory.storage.postgres.connection.session import strip_nul
 from services.memory.storage.search import Hit, Question, make_like_pattern
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.paging import Page
     from services.memory.storage.postgres.connection.pool import Database
-    from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.run_query import RunEntry, RunQuery
 
 _TITLE = "coalesce(nullif(title, ''), name)"
 """The title of a chat; services of version 7 still write chats without one."""
 
-_CHAT = (
-    f"SELECT chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false,"
-    " tenant, user_name, shared_with, participants FROM chats"
+_COLUMNS = (
+    f"chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name,"
+    " shared_with, participants"
 )
+
+_CHAT = f"SELECT {_COLUMNS} FROM chats"
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, greatest(generation, lease_generation), last_seq, owner, expires_at,
@@ -59,22 +60,31 @@ ORDER BY started_at, run_id
 """
 """Skips parked runs that are not due."""
 
-_UNCHANGED = """
-SELECT chat_id FROM chats WHERE updated_at < $1
-AND NOT EXISTS (SELECT FROM runs WHERE runs.chat = chats.id AND NOT is_ended) ORDER BY updated_at
-"""
-
+_UNCHANGED = UNCHANGED.format(columns=_COLUMNS, is_of_chat="runs.chat = chats.id")
 
 _CHAT_OF_RUN = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHERE run_id = $1"
 
 _USER_OF_RUN = "SELECT of_tenant, of_user FROM runs WHERE run_id = $1"
 
-_SEARCH = """
-SELECT coalesce(chat_id, ''), {title}, run_id, text, {held} AS held
-FROM texts LEFT JOIN chats ON chats.id = texts.chat
-WHERE ({any}) AND kind = ANY($1) AND texts.tenant = $3 AND texts.user_name = $4
-ORDER BY held DESC, length(folded), texts.id DESC LIMIT $2
+_OWN_TEXTS = """
+SELECT count(*), min(id) FROM (
+    SELECT id FROM texts WHERE tenant = $1 AND user_name = $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS page
 """
+
+_SEARCH = f"""
+SELECT best.id, length(folded), coalesce(chat_id, ''), coalesce({_TITLE}, ''), run_id, text, long, short FROM (
+    SELECT id, chat, run_id, text, folded, {{long}} AS long, CASE {{long}} WHEN 0 THEN {{short}} ELSE 0 END AS short
+    FROM texts
+    WHERE tenant = $1 AND user_name = $2 AND id < $3 AND id >= $4 AND kind = ANY($5) AND ({{any}})
+    ORDER BY long DESC, short DESC, length(folded), id DESC LIMIT $6
+) AS best LEFT JOIN chats ON chats.id = best.chat
+"""
+
+READ_TEXTS = 20_000
+"""Maximum own texts that one statement of a search reads: some 50 ms at 400 characters each (2026-11)."""
+
+READS_MAX = 10
+"""Maximum statements of a search; texts of a user beyond those are too old to be found."""
 
 
 _TEXTS = f"""
@@ -150,21 +160,47 @@ class PostgresIndex:
         return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
 
     async def list_chats(self) -> list[str]:
-        return await self._list_ids("SELECT chat_id FROM chats ORDER BY chat_id")
+        rows = await self._database.run(
+            lambda connection: connection.fetch("SELECT chat_id FROM chats ORDER BY chat_id")
+        )
+        return [row[0] for row in rows]
 
-    async def list_unchanged_since(self, updated_at: int) -> list[str]:
-        return await self._list_ids(_UNCHANGED, updated_at)
-
-    async def _list_ids(self, query: str, *values: object) -> list[str]:
-        return [row[0] for row in await self._database.run(lambda connection: connection.fetch(query, *values))]
+    async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        values = (updated_at, *(after or (0, "")))
+        rows = await self._database.run(lambda connection: connection.fetch(_UNCHANGED, *values))
+        return [ChatEntry(*row) for row in rows]
 
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         if not self._keys.is_on:
-            return await self._database.run(partial(_search_texts, owner, question))
-        plain = [] if self._keys.encrypts else await self._database.run(partial(_search_texts, owner, question))
+            return await self._search_plain(owner, question)
+        plain = [] if self._keys.encrypts else await self._search_plain(owner, question)
         return sorted(
             [*await self._search_encrypted(owner, question), *plain], key=lambda hit: hit.score, reverse=True
         )[: question.hits_max]
+
+    async def _search_plain(self, owner: Identity, question: Question) -> list[Hit]:
+        terms, short = question.split_by_length()
+        query = _render_search(len(terms), len(short))
+        patterns = [make_like_pattern(strip_nul(term).casefold()) for term in [*terms, *short]]
+        best: list[tuple[tuple[float, int, int], Hit]] = []
+        before = N_MAX
+        for _ in range(READS_MAX if patterns else 0):
+            page = (owner.tenant, owner.user, before)
+            count, first = await self._database.run(
+                lambda connection, page=page: connection.fetchrow(_OWN_TEXTS, *page, READ_TEXTS)
+            )
+            values = (*page, first, question.kinds, question.hits_max, *patterns)
+            rows = await self._database.run(lambda connection, values=values: connection.fetch(query, *values))
+            for place, length, chat_id, title, run_id, text, held, held_short in rows:
+                # Matches of short words alone rank below, because many texts contain them.
+                score = float(held or held_short / (1 + held_short))
+                best.append(((-score, length, -place), Hit(chat_id, title, run_id, question.make_excerpt(text), score)))
+            best = sorted(best, key=lambda hit: hit[0])[: question.hits_max]
+            is_full = len(best) == question.hits_max and best[-1][0][0] == -len(terms or patterns)
+            if count < READ_TEXTS or is_full:
+                break
+            before = first
+        return [hit for _, hit in best]
 
     async def _search_encrypted(self, owner: Identity, question: Question) -> list[Hit]:
         """Search the encrypted texts; with encryption on, also those not yet encrypted."""
@@ -184,30 +220,9 @@ class PostgresIndex:
         return search.list_hits()
 
 
-async def _search_texts(owner: Identity, question: Question, connection: Connection) -> list[Hit]:
-    long, short = question.split_by_length()
-    found = [(*row, float(held)) for *row, held in await _find_texts(long, owner, question, connection)]
-    if len(found) < question.hits_max:
-        known = {row[:4] for row in found}
-        more = await _find_texts(short, owner, question, connection)
-        # Matches of short words alone rank below, because many texts contain them.
-        found += [(*row, held / (1 + held)) for *row, held in more if tuple(row) not in known]
-    return [
-        Hit(chat_id, title, run_id, question.make_excerpt(text), score)
-        for chat_id, title, run_id, text, score in found[: question.hits_max]
-    ]
-
-
-async def _find_texts(
-    terms: list[str], owner: Identity, question: Question, connection: Connection
-) -> list[tuple[str, str, str, str, int]]:
-    if not terms:
-        return []
-    patterns = [make_like_pattern(strip_nul(term).casefold()) for term in terms]
-    # One condition for each: the index takes no list of them.
-    tests = [f"folded LIKE ${index}" for index in range(5, 5 + len(patterns))]
-    query = _SEARCH.format(
-        title=f"coalesce({_TITLE}, '')", held=" + ".join(f"({test})::int" for test in tests), any=" OR ".join(tests)
-    )
-    asked = (question.kinds, question.hits_max, owner.tenant, owner.user, *patterns)
-    return [tuple(row) for row in await connection.fetch(query, *asked)]
+@cache
+def _render_search(terms: int, short: int) -> str:
+    """Return the statement for this many terms of three characters or more, and shorter ones."""
+    tests = [f"folded LIKE ${index}" for index in range(7, 7 + terms + short)]
+    counts = [" + ".join(f"({test})::int" for test in part) or "0" for part in (tests[:terms], tests[terms:])]
+    return _SEARCH.format(long=counts[0], short=counts[1], any=" OR ".join(tests))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache, partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -19,7 +21,7 @@ from services.memory.storage.reservations import (
     decide_reservation,
     render_use,
 )
-from services.memory.storage.spend import SUM_NAMES, SpendAnswer, SpendQuery, SpendRow
+from services.memory.storage.spend import IS_ZERO, SUM_NAMES, SpendAnswer, SpendQuery, SpendRow
 
 if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database
@@ -77,6 +79,15 @@ async def delete_spend_of_chat(row: int, connection: Connection) -> None:
     await connection.execute("DELETE FROM spend WHERE chat = $1", row)
 
 
+FREE_GRANTS = """
+, freed AS (
+    DELETE FROM grants USING chat, unnest($12::text[], $17::boolean[]) AS run(run_id, is_ended)
+    WHERE grants.run_id = run.run_id AND run.is_ended
+)
+"""
+"""The part that returns what ended runs have left of budgets; its marks are those of the runs."""
+
+
 _RENAME = f"""
 INSERT INTO spend (chat, {_KEYS}, {_SUMS})
 SELECT chat, day, tenant, $3, agent_key, model, '', {", ".join(f"sum({name})::bigint" for name in SUM_NAMES)}
@@ -84,21 +95,41 @@ FROM spend WHERE chat = {_DELETED} AND tenant = $1 AND user_name = $2 GROUP BY c
 ORDER BY day, tenant, agent_key, model {_ADD}
 """
 
+_DELETE_SUMS = f"""
+DELETE FROM spend_sums WHERE tenant = $1 AND scope = 'user' AND ($2::text IS NULL OR user_name = $2) AND {IS_ZERO}
+"""
+"""Removes the names from sums that have nothing left."""
+
 
 async def rename_spender(tenant: str, user: str, name: str, connection: Connection) -> int:
     """Rename the user in the spending of deleted chats, and remove the API keys from it; return the rows."""
     async with connection.transaction():
         await connection.execute(_RENAME, tenant, user, name)
         gone = f"DELETE FROM spend WHERE chat = {_DELETED} AND tenant = $1 AND user_name = $2 RETURNING 1"
-        return len(await connection.fetch(gone, tenant, user))
+        renamed = len(await connection.fetch(gone, tenant, user))
+        await connection.execute(_DELETE_SUMS, tenant, user)
+        return renamed
+
+
+async def delete_spend(tenant: str, connection: Connection) -> int:
+    """Delete all spending of the tenant's deleted chats; return the rows."""
+    async with connection.transaction():
+        gone = f"DELETE FROM spend WHERE chat = {_DELETED} AND tenant = $1 RETURNING 1"
+        deleted = len(await connection.fetch(gone, tenant))
+        await connection.execute(_DELETE_SUMS, tenant, None)
+        return deleted
 
 
 class PostgresSpend:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._claiming = WeakValueDictionary[str, asyncio.Lock]()
+        """By tenant, so that claims wait for each other with one connection and not with all."""
 
     async def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
-        return await self._database.run(partial(reserve_spend, reservation))
+        lock = self._claiming.setdefault(reservation.tenant, asyncio.Lock())
+        async with lock:
+            return await self._database.run(partial(reserve_spend, reservation))
 
     async def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
         return await self._database.run(partial(measure_uses, reservation))
@@ -121,8 +152,6 @@ _SOURCE = "grants JOIN runs USING (run_id)"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('budgets of ' || $1, 0))"
 """Held until the transaction ends, so that claims of a tenant are serialized."""
 
-_CLEAN = "DELETE FROM grants USING runs WHERE runs.run_id = grants.run_id AND runs.of_tenant = $1 AND runs.is_ended"
-
 _PUT = """
 INSERT INTO grants (run_id, nano_usd, tokens, agents) VALUES ($1, $2, $3, $4)
 ON CONFLICT (run_id) DO UPDATE SET nano_usd = EXCLUDED.nano_usd, tokens = EXCLUDED.tokens, agents = EXCLUDED.agents
@@ -133,7 +162,6 @@ async def reserve_spend(reservation: SpendReservation, connection: Connection) -
     """Decide a claim and store the grant; None if the tenant has no such active run."""
     async with connection.transaction():
         await connection.execute(_LOCK, reservation.tenant)
-        await connection.execute(_CLEAN, reservation.tenant)
         charged = await connection.fetchrow(RUN, reservation.run_id, reservation.tenant)
         if charged is None:
             return None

@@ -95,6 +95,8 @@ async def store_lines(
     parts += spend.make_store(_FIRST_MARK + len(gate_values)) if spend_values else ""
     if event_values:
         parts += outbox.make_part(_FIRST_MARK + len(gate_values) + len(spend_values))
+    if any(run.is_ended for run in change.runs):
+        parts += spend.FREE_GRANTS
     stored = await connection.fetchrow(
         _STORE + parts + (outbox.ANSWER if event_values else _ANSWER),
         *place,

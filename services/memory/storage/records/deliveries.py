@@ -13,6 +13,7 @@ import msgspec
 
 from services.memory.encryption.keyring import NO_KEYS, Keyring
 from services.memory.storage.event_rows import RUN_ENDED
+from services.memory.storage.paging import PAGE_MAX
 from services.memory.storage.records.webhooks import (
     COLUMNS,
     DELIVERED,
@@ -276,8 +277,13 @@ class Webhooks(WebhookRecords):
 
     async def delete_deliveries(self, tenant: str, run_ids: Collection[str]) -> int:
         """Delete the deliveries of runs' events."""
-        delete = "DELETE FROM deliveries WHERE tenant = $1 AND run_id = $2 RETURNING 1"
-        return sum(map(len, await self._sql.run(*((delete, (tenant, run_id)) for run_id in run_ids))))
+        wanted, deleted = [*run_ids], 0
+        for first in range(0, len(wanted), PAGE_MAX):
+            part = wanted[first : first + PAGE_MAX]
+            marks = ", ".join(f"${n}" for n in range(2, len(part) + 2))
+            delete = f"DELETE FROM deliveries WHERE tenant = $1 AND run_id IN ({marks}) RETURNING 1"
+            deleted += len(await self._fetch(delete, tenant, *part))
+        return deleted
 
     async def delete_deliveries_about(self, tenant: str, user: str) -> int:
         """Delete the deliveries that contain the user's name, including those of deleted runs."""

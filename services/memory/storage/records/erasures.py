@@ -76,7 +76,17 @@ class StoredHold(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return self.hold_id
 
 
-R = TypeVar("R", StoredErasure, StoredHold)
+class StoredClaim(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Claim of one process on work that the services of a store share."""
+
+    record_id: str
+    """The work."""
+    version: int
+    owner: str
+    claimed_until: int
+
+
+R = TypeVar("R", StoredErasure, StoredHold, StoredClaim)
 
 
 def make_kind(name: str, struct: type[R]) -> Kind[R]:
@@ -92,3 +102,5 @@ def make_kind(name: str, struct: type[R]) -> Kind[R]:
 
 
 ERASURES, HOLDS = make_kind("erasure", StoredErasure), make_kind("hold", StoredHold)
+
+CLAIMS = make_kind("claim", StoredClaim)

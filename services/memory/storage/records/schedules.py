@@ -157,7 +157,11 @@ SCHEDULES = Kind(
         "starts_at bigint": lambda schedule: schedule.starts_at,
     },
     order="created_at, schedule_id",
-    indexes=("(tenant, user_name, created_at, schedule_id)", "(starts_at) WHERE starts_at > 0"),
+    indexes=(
+        "(tenant, user_name, created_at, schedule_id)",
+        "(starts_at) WHERE starts_at > 0",
+        "(tenant, created_at, schedule_id)",
+    ),
     get_tenant=lambda schedule: schedule.tenant,
     plural="schedules",
     get_user=lambda schedule: schedule.user,
@@ -183,6 +187,11 @@ class Schedules(Records[Schedule]):
         """List `count` of the user's schedules, oldest first, after the one with this time and id."""
         place = f"{_OWN} AND (created_at, schedule_id) > ($3, $4)"
         return await self.select(place, owner.tenant, owner.user, *after, tail=f"LIMIT {count}")
+
+    async def list_of_tenant(self, tenant: str, after: tuple[int, str], count: int) -> list[Schedule]:
+        """Like list_own, of all users, except damaged ones."""
+        place = "tenant = $1 AND (created_at, schedule_id) > ($2, $3)"
+        return await self.select_readable(place, tenant, *after, tail=f"LIMIT {count}")
 
     async def count_own(self, owner: Identity) -> int:
         return (await self.fetch("count(*)", _OWN, owner.tenant, owner.user))[0][0]

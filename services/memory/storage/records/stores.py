@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from services.memory.storage.records import agent_versions, user_facts
 from services.memory.storage.records.agent_versions import AgentVersions
 from services.memory.storage.records.agents import AGENTS, StoredAgents
-from services.memory.storage.records.erasures import ERASURES, HOLDS
+from services.memory.storage.records.erasures import CLAIMS, ERASURES, HOLDS
 from services.memory.storage.records.keys import KEYS, Keys
 from services.memory.storage.records.kind import Kind, Records
 from services.memory.storage.records.schedules import SCHEDULES, Schedules
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.encrypted.reencryption import Piece
     from services.memory.storage.records.deliveries import Webhooks
-    from services.memory.storage.records.erasures import StoredErasure, StoredHold
+    from services.memory.storage.records.erasures import StoredClaim, StoredErasure, StoredHold
     from services.memory.storage.sql import Sql
 
 KINDS: tuple[Kind[Any], ...] = (SCHEDULES, KEYS, AGENTS, WEBHOOKS, ERASURES, HOLDS)
@@ -43,6 +43,8 @@ class RecordStores:
     webhooks: Webhooks
     erasures: Records[StoredErasure]
     holds: Records[StoredHold]
+    claims: Records[StoredClaim]
+    """Of no tenant, and of no use after their time."""
 
     @property
     def kinds(self) -> tuple[Records[Any], ...]:
@@ -64,4 +66,5 @@ def make_stores(sql: Sql, keys: Keyring, webhooks: Webhooks) -> RecordStores:
         webhooks=webhooks,
         erasures=Records(sql, ERASURES),
         holds=Records(sql, HOLDS),
+        claims=Records(sql, CLAIMS, keys),
     )

@@ -314,7 +314,7 @@ class Definition(Part):
         self._tenant = tenant
         return self
 
-    @property
+    @cached_property
     def primary(self) -> StageSettings:
         """Settings of the mode's first stage."""
         return self.stage_settings(MODES[self.mode].stages[0].name)
@@ -327,12 +327,12 @@ class Definition(Part):
     def stages(self) -> list[StageSettings]:
         return [self.stage_settings(stage.name) for stage in MODES[self.mode].stages]
 
-    @property
+    @cached_property
     def working(self) -> StageSettings:
         """Settings of the stage that uses the ordinary tools."""
         return self.stage_settings(MODES[self.mode].working_stage.name)
 
-    @property
+    @cached_property
     def working_tools(self) -> tuple[str, ...]:
         """Names of the tools of the stages that use the ordinary ones."""
         named = self.named_stages.values() if self.mode == "CUSTOM" else ()
@@ -390,17 +390,17 @@ class Definition(Part):
             examples=section.examples,
         )
 
-    @property
+    @cached_property
     def may_use_tools(self) -> bool:
         """Whether any stage of the file, in any mode, may see ordinary tools."""
         return any(settings.may_use_tools for settings in self._all_settings)
 
-    @property
+    @cached_property
     def listed_tools(self) -> frozenset[str]:
         """Names of the tools that any stage of the file lists, in any mode, in lower case."""
         return frozenset(name.casefold() for settings in self._all_settings for name in settings.tools)
 
-    @property
+    @cached_property
     def _all_settings(self) -> list[StageSettings]:
         return [*self._settings_by_stage.values(), *self.named_stages.values()]
 

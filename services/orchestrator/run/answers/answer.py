@@ -98,6 +98,17 @@ class Answer:
         """Whether the gateway has sent the request to a provider."""
 
     def take(self, raw: bytes) -> None:
+        block = self._block
+        if (
+            block is not None
+            and 2 < len(raw) < 130
+            and raw[0] == block.llm_key
+            and raw[1] == len(raw) - 2
+            and (raw.isascii() or blocks.is_utf8(raw[2:]))
+        ):
+            # Nearly every delta: a short text that continues the open block.
+            self._feed.write(block, raw[2:])
+            return
         at = blocks.text_at(raw)
         if not at:
             self._take_message(llm_pb2.LlmDelta.FromString(raw))

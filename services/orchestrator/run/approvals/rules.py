@@ -74,8 +74,9 @@ BUILT_IN: dict[Risk, dict[str, str]] = {
 Then: TypeAlias = Literal["allow", "ask", "deny"]
 OnExpiry: TypeAlias = Literal["reject", "approve"]
 
-ANSWER_TIMEOUT_MS = 300_000
-"""Default time after which an unanswered approval is rejected."""
+ANSWER_TIMEOUT_MS, SCHEDULED_TIMEOUT_MS = 300_000, 7 * 24 * 60 * 60 * 1000
+"""Default times after which an unanswered approval is rejected: in a run that a person began, and in a schedule's run,
+which nobody may be watching."""
 
 ACTIONS: dict[Risk, Then] = {"critical": "deny", "high": "ask", "medium": "ask", "low": "allow"}
 
@@ -101,7 +102,8 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class ToolRule:
-    pattern: Pattern
+    pattern: Pattern | None
+    """None applies to every call."""
     then: Then
     argument: str | None
     """None means every argument."""
@@ -110,9 +112,15 @@ class ToolRule:
     on_expiry: OnExpiry
 
     @property
+    def label(self) -> str:
+        return "every call" if self.pattern is None else self.pattern.label
+
+    @property
     def ground(self) -> str:
         """Name of the rule in grants, unique among the tool's rules that may ask."""
-        return f"{self.pattern.label} in {'any argument' if self.argument is None else f'argument {self.argument!r}'}"
+        if self.pattern is None and self.argument is None:
+            return self.label
+        return f"{self.label} in {'any argument' if self.argument is None else f'argument {self.argument!r}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +131,14 @@ class Rules:
     risks: tuple[tuple[Risk, Pattern], ...] = ()
 
     actions: dict[Risk, Then] = field(default_factory=lambda: dict(ACTIONS))
-    answer_timeout_ms: int = ANSWER_TIMEOUT_MS
+    answer_timeout_ms: int | None = None
+    """None means the default."""
     answerers: common_pb2.Answerers | None = None
     """Answerers of approvals if neither rule nor tool defines them; None: the requester."""
+
+    def choose_timeout_ms(self, *, is_scheduled: bool) -> int:
+        """Return how long an approval waits, in a run of a schedule or another."""
+        return self.answer_timeout_ms or (SCHEDULED_TIMEOUT_MS if is_scheduled else ANSWER_TIMEOUT_MS)
 
 
 class _Part(BaseModel):
@@ -141,8 +154,9 @@ def _compile_pattern(pattern: str, label: str = "") -> Pattern:
 
 
 class _ToolRule(_Part):
-    pattern: str = Field(max_length=PATTERN_CHARS_MAX)
-    """RE2 regular expression, searched in the strings of the call's arguments; at most 2,000 characters."""
+    pattern: str | None = Field(default=None, max_length=PATTERN_CHARS_MAX)
+    """RE2 regular expression, searched in the strings of the call's arguments; at most 2,000 characters. Left out, the
+    rule applies to every call, or with `argument` to every call that has it."""
 
     then: Then
     """`allow` runs a matching call, `ask` asks a person, `deny` refuses it. `allow` must match every string examined,
@@ -167,8 +181,9 @@ class _ToolRule(_Part):
 
     @field_validator("pattern")
     @classmethod
-    def _compiles(cls, pattern: str) -> str:
-        _compile_pattern(pattern)
+    def _compiles(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            _compile_pattern(pattern)
         return pattern
 
 
@@ -187,9 +202,9 @@ class _File(_Part):
     builtin_risks: bool = True
     """Whether the built-in patterns apply."""
 
-    answer_timeout_ms: int = Field(default=ANSWER_TIMEOUT_MS, gt=0)
+    answer_timeout_ms: int | None = Field(default=None, gt=0)
     """How long an approval waits for a person, in milliseconds, before the call is rejected. The wait does not count
-    towards the run's time."""
+    towards the run's time. Left out, 300,000, and 604,800,000 (seven days) in a run of a schedule."""
 
     answerers: AnswererRule | None = None
     """Users who may answer an approval, if neither the rule nor the tool's definition defines them. Left out, the
@@ -232,7 +247,8 @@ def _make_rules(file: _File) -> Rules:
 
 def _make_tool_rule(rule: _ToolRule) -> ToolRule:
     answerers = rule.answerers.make_answerers() if rule.answerers is not None else None
-    return ToolRule(_compile_pattern(rule.pattern), rule.then, rule.argument, answerers, rule.on_expiry)
+    pattern = None if rule.pattern is None else _compile_pattern(rule.pattern)
+    return ToolRule(pattern, rule.then, rule.argument, answerers, rule.on_expiry)
 
 
 def _describe_problem(item: Any) -> str:

@@ -54,7 +54,7 @@ def _judge(rules: Rules, call: Call) -> Verdict:
     answerers = call.tool.answerers if call.tool.HasField("answerers") else rules.answerers
     for rule in rules.tools.get(call.tool.name.casefold(), ()):
         if _does_apply(rule, arguments):
-            reason = f"the rules for {call.tool.name}: {rule.pattern.label}"
+            reason = f"the rules for {call.tool.name}: {rule.label}"
             return Verdict(rule.then, reason, risk, rule.answerers or answerers, rule.on_expiry, (rule.ground,))
     own = call.tool.approval
     if own == "allow" or own == "ask" or own == "deny":
@@ -69,9 +69,11 @@ def _judge(rules: Rules, call: Call) -> Verdict:
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:
-    """Return whether the rule matches: all strings if it allows, else any."""
+    """Return whether the rule matches: all strings if it allows, else any; without a pattern, every call."""
     if rule.argument is not None:
         arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
+    if rule.pattern is None:
+        return rule.argument is None or arguments is not None
     matches = [rule.pattern.matches(text) for text in _iterate_strings(arguments)]
     return bool(matches) and (all(matches) if rule.then == "allow" else any(matches))
 

@@ -47,8 +47,11 @@ _KEYS = {
 }
 _DELTA = _encode_key(agent_pb2.ContentDelta.DELTA_FIELD_NUMBER)
 
-_recent = lru_cache(maxsize=1)(varint)
-"""Many deltas of a fast model share a millisecond."""
+_high_digits = lru_cache(maxsize=1)(varint)
+"""Encodes the digits of a time in milliseconds that change every 16 s."""
+
+_TWO_DIGITS = 1 << 14
+"""Smallest number whose varint has more than two bytes."""
 
 _LONGER_HEADS = (3, 4, 5)
 """Head sizes for texts over 127 bytes; no message needs a longer head."""
@@ -63,39 +66,15 @@ def text_at(raw: bytes) -> int:
         at = 2 if raw[1] == size - 2 else 0
     else:
         at = next((head for head in _LONGER_HEADS if raw[1:head] == varint(size - head)), 0)
-    return at if raw.isascii() or _is_utf8(raw[at:]) else 0
+    return at if raw.isascii() or is_utf8(raw[at:]) else 0
 
 
-def _is_utf8(text: bytes) -> bool:
+def is_utf8(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
         return False
     return True
-
-
-class TextFrame:
-    __slots__ = ("_ids", "_key", "_payload")
-
-    def __init__(self, kind: str, block_id: str, start: Delta) -> None:
-        scope = Delta()
-        if start.HasField("subagent_id"):
-            scope.subagent_id = start.subagent_id
-        if start.HasField("task_id"):
-            scope.task_id = start.task_id
-        self._ids = scope.SerializeToString()
-        self._key = _KEYS[kind]
-        # The fields of a ReasoningDelta have the same numbers.
-        self._payload = agent_pb2.ContentDelta(content_id=block_id).SerializeToString()
-
-    def around(self, text: bytes, seq: int, timestamp: int) -> bytes:
-        head = (_SEQ, varint(seq), _TIMESTAMP, _recent(timestamp), self._ids, self._key)
-        block, size = self._payload, len(text)
-        whole_size = len(block) + 2 + size  # with the text's key and a size of one byte
-        if whole_size < 128 and size:  # nearly all: one piece of a word or two
-            return b"".join((*head, _BYTES[whole_size], block, _DELTA, _BYTES[size], text))
-        payload = b"".join((block, _DELTA, varint(size), text)) if text else block
-        return b"".join((*head, varint(len(payload)), payload))
 
 
 class TextBlock:
@@ -105,7 +84,16 @@ class TextBlock:
         opened = getattr(start, f"{kind}_start")
         self.block_id: str = getattr(opened, f"{kind}_id")
         self._common = _list_fields(opened)
-        self._frame = TextFrame(kind, self.block_id, start)
+        self.llm_key = CONTENT if kind == "content" else REASONING
+        """First byte of the model's deltas that continue this block."""
+        scope = Delta()
+        if start.HasField("subagent_id"):
+            scope.subagent_id = start.subagent_id
+        if start.HasField("task_id"):
+            scope.task_id = start.task_id
+        self._ids_and_key = scope.SerializeToString() + _KEYS[kind]
+        # The fields of a ReasoningDelta have the same numbers.
+        self._payload = agent_pb2.ContentDelta(content_id=self.block_id).SerializeToString()
         self._text = bytearray()
         self._last = (start.seq, start.timestamp)
         self._closed = False
@@ -123,7 +111,17 @@ class TextBlock:
         self._last = (seq, timestamp)
 
     def delta(self, text: bytes) -> bytes:
-        return self._frame.around(text, *self._last)
+        """Encode the event of the text that was added last."""
+        (seq, timestamp), block, size = self._last, self._payload, len(text)
+        payload_size = len(block) + 2 + size  # with the text's key and a size of one byte
+        if size > 0 and payload_size < 128 and seq < _TWO_DIGITS < timestamp:  # nearly all: a word or two
+            low = (timestamp & 127 | 128, timestamp >> 7 & 127 | 128)
+            number = _BYTES[seq] if seq < 128 else bytes((seq & 127 | 128, seq >> 7))
+            head = (_SEQ, number, _TIMESTAMP, bytes(low), _high_digits(timestamp >> 14), self._ids_and_key)
+            return b"".join((*head, _BYTES[payload_size], block, _DELTA, _BYTES[size], text))
+        payload = b"".join((block, _DELTA, varint(size), text)) if text else block
+        head = (_SEQ, varint(seq), _TIMESTAMP, varint(timestamp), self._ids_and_key)
+        return b"".join((*head, varint(len(payload)), payload))
 
     def close(self, end: Delta) -> None:
         self._closed = True

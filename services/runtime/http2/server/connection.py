@@ -13,9 +13,9 @@ from h2.errors import ErrorCodes
 from h2.events import Event, PingAckReceived, RequestReceived, TrailersReceived
 
 from services.runtime import local_users
-from services.runtime.calls.ends import Compressed, Oversized
-from services.runtime.calls.metadata import Headers
-from services.runtime.calls.server_call import ServerCall
+from services.runtime.calls.ends import CallStream, Compressed, Oversized
+from services.runtime.calls.metadata import Headers, Pairs, ServerStatus, to_headers
+from services.runtime.calls.server_call import RESPONSE_HEADERS, ServerCall
 from services.runtime.capacity import InFlightCounter
 from services.runtime.http2 import frames, limits
 from services.runtime.http2.connection import Connection
@@ -217,6 +217,19 @@ class ServerConnection(Connection):
             stream.close()
         for call in [*self.calls.values()]:
             call.on_hang_up()
+
+    def finish_stream(
+        self, stream: CallStream, initial: Pairs | None, message: bytes | None, status: ServerStatus
+    ) -> None:
+        trailers = status.to_trailers()
+        headers = [] if initial is None else RESPONSE_HEADERS + to_headers(initial)
+        if message is None:
+            trailers = headers + trailers
+        else:
+            if headers:
+                self.send_headers(stream.id, headers)
+            stream.send(message)
+        self.streams[stream.id].end_local(trailers)
 
     def end_stream(self, stream: Stream, trailers: Headers) -> None:
         self.send_headers(stream.id, trailers, end=True)

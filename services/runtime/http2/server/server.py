@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import grpc
@@ -148,17 +149,17 @@ class Server(grpc.aio.Server):
         self, connection: ServerEnd, stream: CallStream, method: str, headers: Headers
     ) -> ServerCall | None:
         """Start the call of a method; None if it was refused."""
-        timeout = next((value for name, value in headers if name == TIMEOUT), None)
+        timeout = dict(headers).get(TIMEOUT)
         timeout_s = None if timeout is None else from_timeout(timeout)
         if timeout is not None and timeout_s is None:
-            said = "grpc-timeout is not a timeout"
-            stream.end_local(RESPONSE_HEADERS + ServerStatus(grpc.StatusCode.INTERNAL, said).to_trailers())
+            status = ServerStatus(grpc.StatusCode.INTERNAL, "grpc-timeout is not a timeout")
+            connection.finish_stream(stream, [], None, status)
             return None
         if timeout_s is not None and timeout_s > DEADLINE_S_MAX:
             timeout_s = None
         call = ServerCall(connection, stream, method, from_headers(headers), timeout_s)
         details = _CallDetails(call.method, call.invocation_metadata(), call)
-        call.start_handler(lambda: self._find_handler(0, details))
+        call.start_handler(partial(self._find_handler, 0, details))
         return call
 
     async def _find_handler(self, index: int, details: Any) -> Handler | None:

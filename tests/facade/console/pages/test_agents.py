@@ -21,7 +21,7 @@ async def test_agents_are_shown_with_instructions_and_refused_files(opening: Ope
     script = Orchestrator(problems=PROBLEMS)
     async with opening(script=script, place="#page=agents", bypass_csp=True) as console:
         page = console.page
-        items = page.get_by_role("list", name="Agents").locator("> li")
+        items = page.get_by_role("region", name="Agents").locator("tbody tr")
         await expect(items).to_have_count(2)
         await expect(items.first).to_contain_text("file refused")
         await expect(items.first).to_contain_text("sim-1")
@@ -32,7 +32,7 @@ async def test_agents_are_shown_with_instructions_and_refused_files(opening: Ope
                 "new.json: no JSON",
             ]
         )
-        await items.first.get_by_text("Instructions").click()
+        await items.first.get_by_role("button", name="Helper").click()
         await expect(page.get_by_role("group", name="Instructions of Helper")).to_have_text("Be <b>brief</b>.\nAlways.")
         await console.check_accessibility()
 
@@ -40,5 +40,5 @@ async def test_agents_are_shown_with_instructions_and_refused_files(opening: Ope
 @pytest.mark.nightly
 async def test_refused_files_are_for_operators(opening: Opening) -> None:
     async with opening(script=Orchestrator(problems=PROBLEMS, scopes=("ask",)), place="#page=agents") as console:
-        await expect(console.page.get_by_role("list", name="Agents").locator("> li")).to_have_count(2)
+        await expect(console.page.get_by_role("region", name="Agents").locator("tbody tr")).to_have_count(2)
         await expect(console.page.get_by_role("region", name="Refused files")).to_have_count(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -13,15 +15,31 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_a_deed_is_shown_and_the_log_verified(opening: Opening) -> None:
     async with opening(place="#page=keys", bypass_csp=True) as console:
         page = console.page
-        await page.get_by_text("New key").click()
-        await page.get_by_role("textbox", name="Name display").fill("laptop")
-        await page.get_by_role("textbox", name="User the owner").fill("<b>bob</b>")
-        await page.get_by_role("button", name="Create").click()
-        await expect(page.get_by_label("Key laptop")).to_be_visible()
-        await page.get_by_role("link", name="Audit").click()
-        row = page.get_by_role("region", name="Audit log").get_by_role("row").nth(1)
-        await expect(row).to_contain_text("key.made")
-        await expect(row).to_contain_text("of: <b>bob</b>")
+        await page.get_by_role("button", name="New key").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_role("textbox", name=re.compile("^Name")).fill("laptop")
+        await form.get_by_role("textbox", name=re.compile("^User")).fill("<b>bob</b>")
+        await form.get_by_role("button", name="Create").click()
+        await expect(page.get_by_label("Secret of laptop")).to_be_visible()
+        await page.goto(f"{console.suite.url}/#page=audit")
+        rows = page.get_by_role("region", name="Audit log").locator("tbody tr")
+        await expect(rows).to_contain_text(["key.made"])
+        await expect(rows).to_contain_text(["of: <b>bob</b>"])
+        await page.get_by_role("combobox", name="What").select_option("webhook")
+        await expect(page.get_by_text("No lines.")).to_be_visible()
+        await page.get_by_role("combobox", name="What").select_option("key")
+        await expect(rows).to_have_count(1)
+        await page.get_by_role("textbox", name="Who").fill("nobody")
+        await page.get_by_role("textbox", name="Who").press("Enter")
+        await expect(page.get_by_text("No lines.")).to_be_visible()
+        await page.get_by_role("textbox", name="Who").fill("default")
+        await page.get_by_label("Until").fill("2020-01-01T00:00")
+        await page.get_by_label("Until").press("Tab")
+        await expect(page.get_by_text("No lines.")).to_be_visible()
+        await page.get_by_label("Until").fill("")
+        await page.get_by_label("From").fill("2020-01-01T00:00")
+        await page.get_by_label("From").press("Tab")
+        await expect(rows).to_have_count(1)
         await page.get_by_role("button", name="Verify the log").click()
         await expect(page.get_by_role("status").filter(has_text="1 lines are intact")).to_be_visible()
         await console.check_accessibility()

@@ -19,7 +19,7 @@ TOOL = CASSETTES / "tool.cassette"
 
 async def open_film(console: Console, file: Path) -> Locator:
     """The page's main part, with the film at its beginning."""
-    await console.page.get_by_role("link", name="Recordings").click()
+    await console.go("Recordings")
     main = console.page.get_by_role("main")
     await main.get_by_label("Cassette").set_input_files(file)
     return main
@@ -48,7 +48,7 @@ async def test_a_cassette_is_played_and_moved_by_keyboard_and_nothing_is_sent(op
         await console.page.keyboard.press("End")
         await expect(answer).to_contain_text("The weather in Paris")
         await expect(main.get_by_role("button", name="Fork from here")).to_have_count(0)
-        await expect(main.get_by_role("button", name="Timeline")).to_have_count(1)
+        await expect(main.get_by_role("button", name="Trace")).to_have_count(1)
         await console.check_accessibility()
         run_id = json.loads(TOOL.read_text().splitlines()[0])["runId"]
         assert [url for method, url in sent if method != "GET" or run_id in url] == []

@@ -22,7 +22,7 @@ async def test_pages_have_addresses_that_survive_reload_and_back(opening: Openin
         page, links = console.page, console.page.get_by_role("navigation", name="Pages")
         await expect(page.locator(".run")).to_have_count(2)
         await expect(page).to_have_title("Headrace")
-        await links.get_by_role("link", name="Spend").click()
+        await console.go("Spend")
         heading = page.get_by_role("heading", name="Cost of model calls")
         await expect(heading).to_be_focused()
         await expect(page).to_have_title("Spend – Headrace")
@@ -37,7 +37,7 @@ async def test_pages_have_addresses_that_survive_reload_and_back(opening: Openin
         await expect(heading).to_have_count(0)
         await page.go_forward()
         await expect(heading).to_be_visible()
-        await links.get_by_role("link", name="Chats").click()
+        await console.go("Chats")
         await expect(page).to_have_url(re.compile(f"#chat={CHAT}$"))
         await expect(page.locator(".run")).to_have_count(2)
 
@@ -55,13 +55,13 @@ async def test_a_run_goes_on_behind_another_page(opening: Opening) -> None:
     async with opening(script=script) as console:
         await console.ask()
         await expect(console.page.locator(".answer")).to_have_text("one")
-        await console.page.get_by_role("link", name="Spend").click()
+        await console.go("Spend")
         await expect(console.page.get_by_role("heading", name="Cost of model calls")).to_be_visible()
         script.cancelled.set()
         # The chat's own address would take the page away.
         await expect(console.page.locator(".end")).to_contain_text("Stopped.")
         await expect(console.page).to_have_url(re.compile("#page=spend$"))
-        await console.page.get_by_role("link", name="Chats").click()
+        await console.go("Chats")
         await expect(console.page.locator(".end")).to_be_visible()
         await expect(console.page).to_have_url(re.compile("#chat="))
         assert len([one for one in script.requests if isinstance(one, agent_pb2.QueryRequest)]) == 1
@@ -80,20 +80,33 @@ async def test_a_pages_code_is_loaded_when_it_is_opened(opening: Opening) -> Non
         await expect(console.page.locator("#agent option")).to_have_count(3)
         assert "main.js" in loaded
         assert [name for name in loaded if re.match(r"pages/(?!catalogue)|styles/(pages|spend)", name)] == []
-        await console.page.get_by_role("link", name="Spend").click()
+        await console.go("Spend")
         await expect(console.page.get_by_text("No spending")).to_be_visible()
         assert {"pages/spend.js", "styles/pages.css", "styles/spend.css"} <= {*loaded}
+
+
+FIRST_BYTES_MAX = 200_000
+"""All that the first chat page loads, over the wire."""
+
+
+async def test_the_first_page_is_light(opening: Opening) -> None:
+    sizes = "performance.getEntriesByType('resource').map(({ name, transferSize }) => [name, transferSize])"
+    async with opening(memory=two_runs(), place=f"#chat={CHAT}") as console:
+        await expect(console.page.locator(".run")).to_have_count(2)
+        loaded = await console.page.evaluate(sizes)
+    assert sum(size for _, size in loaded) < FIRST_BYTES_MAX
+    assert [name for name, _ in loaded if re.search(r"vendor/(?!marked)", name)] == []
 
 
 @pytest.mark.nightly
 async def test_a_page_that_cannot_be_loaded_says_so_and_is_tried_again(opening: Opening) -> None:
     async with opening() as console:
         await console.page.route("**/pages.css", lambda route: asyncio.ensure_future(route.abort()))
-        await console.page.get_by_role("link", name="Spend").click()
+        await console.go("Spend")
         await expect(console.page.get_by_role("alert")).to_contain_text("The page could not be loaded")
         await console.page.unroute("**/pages.css")
-        await console.page.get_by_role("link", name="Chats").click()
-        await console.page.get_by_role("link", name="Spend").click()
+        await console.go("Chats")
+        await console.go("Spend")
         await expect(console.page.get_by_text("No spending")).to_be_visible()
 
 
@@ -107,6 +120,8 @@ async def test_the_way_by_keyboard(opening: Opening) -> None:
         await expect(page.locator("#message")).to_be_focused()
         await expect(page.locator(".run")).to_have_count(2)
         await page.get_by_role("link", name="Skip to the content").focus()
+        await tab_to(page, "Operate", key="Tab")
+        await page.keyboard.press("Enter")
         await tab_to(page, "Spend", key="Tab")
         await page.keyboard.press("Enter")
         heading = page.get_by_role("heading", name="Cost of model calls")
@@ -140,15 +155,26 @@ async def test_nothing_is_cut_off_on_a_telephone(opening: Opening, scheme: str) 
     memory.schedules = await make_schedules()
     await memory.webhooks.create(f"https://hooks.example.com/{'long' * 30}")
     async with opening(script=script, memory=memory, place=f"#chat={CHAT}", **phone) as console:
-        await expect(console.page.get_by_role("link", name="Webhooks")).to_be_visible()
-        for link in await console.page.get_by_role("navigation", name="Pages").get_by_role("link").all():
-            await link.click()
+        menu = console.page.get_by_role("button", name="Menu")
+        await menu.click()
+        await console.page.get_by_text("Operate").click()
+        names = await console.page.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts()
+        await console.check_accessibility(options={"rules": {"skip-link": {"enabled": False}}})
+        await console.page.keyboard.press("Escape")
+        await expect(menu).to_be_focused()
+        assert len(names) == 12
+        for name in [re.sub(r"\W.*", "", name.strip()) for name in names]:
+            await console.go(name)
+            await expect(console.page.locator("#side")).to_be_hidden()
+            await menu.click()
+            link = console.page.locator("#pages [aria-current=page]")
+            await expect(link).to_contain_text(name)
             await expect(link).to_be_in_viewport()
-            await expect(link).to_have_attribute("aria-current", "page")
+            await console.page.keyboard.press("Escape")
             await expect(console.page.get_by_role("main")).to_be_in_viewport()
             await expect(console.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
             wide = """() => [document.documentElement, document.getElementById("page")].some(
                 ({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)"""
-            assert not await console.page.evaluate(wide), await link.inner_text()
+            assert not await console.page.evaluate(wide), name
             # It takes addresses of ours that are scrolled out of sight for links to parts of the page.
             await console.check_accessibility(options={"rules": {"skip-link": {"enabled": False}}})

@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.async_api import expect
 
-from headrace.v1 import agent_pb2
+from headrace.v1 import agent_pb2, tools_pb2
 from tests.support.console.own_agents import OwnAgents
 from tests.support.console.page import Opening
 from tests.support.console.scripted import Orchestrator, Story
@@ -27,26 +27,27 @@ async def test_an_agent_is_made_by_the_form_and_published(opening: Opening) -> N
     script = Orchestrator(own=OwnAgents())
     async with opening(script=script, place="#page=own_agents", bypass_csp=True) as console:
         page = console.page
+        console.suite.tools.listed = [tools_pb2.Tool(name="weather"), tools_pb2.Tool(name="shell")]
         await expect(page.get_by_text("No agents yet.")).to_be_visible()
         await page.get_by_role("button", name="New agent").click()
         editor, text = page.get_by_role("region", name="New agent"), page.get_by_label("Definition as JSON")
         await expect(editor.get_by_role("list", name="Problems")).to_contain_text("key: String should match")
         await expect(editor.get_by_role("button", name="Publish")).to_be_disabled()
         for label, value in (("Key", "brief"), ("Provider", "simulator"), ("Model", "sim-1")):
-            await editor.get_by_role("textbox", name=label).fill(value)
-        await editor.get_by_role("textbox", name="Tools").fill("weather, shell")
+            await editor.get_by_label(label).fill(value)
+        tools = editor.get_by_role("group", name="Tools")
+        await tools.get_by_role("checkbox", name="weather").check()
+        await tools.get_by_role("checkbox", name="shell").check()
         assert json.loads(await text.input_value())["toolConfig"] == {"backends": ["weather", "shell"]}
-        tools = editor.get_by_role("textbox", name="Tools")
-        await expect(tools).to_have_attribute("aria-invalid", "true")
         await expect(tools).to_have_accessible_description(re.compile("shell.* is not granted"))
-        await tools.fill("weather")
+        await tools.get_by_role("checkbox", name="shell").uncheck()
         await expect(editor.get_by_role("list", name="Problems")).to_have_text("No problems found.")
         await text.fill((await text.input_value()).replace("helpful assistant", "brief assistant"))
         await expect(editor.get_by_role("textbox", name="System prompt")).to_have_value("You are a brief assistant.")
         await console.check_accessibility()
         await editor.get_by_role("button", name="Publish").click()
         await expect(page.get_by_text("brief is active as version 1.")).to_be_visible()
-        await expect(page.get_by_role("list", name="Own agents")).to_contain_text("version 1")
+        await expect(page.get_by_role("region", name="Own agents")).to_contain_text("version 1")
         assert json.loads(script.own.texts["brief"][0])["react"] == {"systemPrompt": "You are a brief assistant."}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 
-import asyncpg
 import pytest
 
 from benchmarks.postgresql import Server
@@ -14,7 +13,7 @@ from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
 from tests.support.memory.admin_cli import run_program
 from tests.support.memory.serving import memory_in
-from tests.support.postgresql import connected
+from tests.support.postgresql import connected, make_tables, until_waits
 
 LIMITS = Limits(2, 10.0)
 
@@ -33,13 +32,6 @@ async def test_services_that_start_at_the_same_moment_make_the_tables_once(postg
     async with connected(url) as connection:
         applied = await connection.fetch("SELECT version FROM headrace_version ORDER BY version")
     assert [row[0] for row in applied] == list(list_versions())
-
-
-async def until_waits(connection: asyncpg.Connection, kind: str) -> None:
-    """Until somebody waits for a lock of this kind."""
-    async with asyncio.timeout(100):
-        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = $1", kind):
-            await asyncio.sleep(0.01)
 
 
 async def test_a_migration_may_last_longer_than_any_other_statement(postgres: Server) -> None:
@@ -68,14 +60,6 @@ async def test_those_who_use_a_table_do_not_wait_long_behind_a_migration_that_wa
                 await other.execute(write)
             assert not migration.done()
         assert await migration
-
-
-async def make_tables(connection: asyncpg.Connection, last: int) -> None:
-    """Make the tables as they were in version `last`."""
-    await connection.execute("CREATE TABLE headrace_version (version bigint NOT NULL)")
-    for version in range(1, last + 1):
-        await connection.execute(list_versions()[version])
-        await connection.execute("INSERT INTO headrace_version VALUES ($1)", version)
 
 
 async def test_the_planner_has_no_samples_of_what_people_wrote(postgres: Server) -> None:

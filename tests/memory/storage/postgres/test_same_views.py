@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.errors import HeadraceError
 from headrace.v1 import memory_pb2
 from services.memory.config import Config
 from services.memory.engines import open_engine
@@ -38,7 +38,7 @@ async def views(memory: Memory, chat_id: str) -> list[bytes]:
         found.append(await memory.chat(run_id=run_id, include_lines=True))
         for context_id in CONTEXTS:
             own: dict[str, Any] = {"context_id": context_id} if context_id else {}
-            with suppress(grpc.aio.AioRpcError):  # it was reverted, or does not fit
+            with suppress(HeadraceError):  # it was reverted, or does not fit
                 found.append(
                     await memory.call(
                         "LoadContext",

@@ -3,19 +3,36 @@
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
-import { createField } from "../elements/page.js";
+import { createFields } from "../people/fields.js";
 import * as api from "../server/api.js";
-import { FIELDS, findField, findPath, formatDefinition, parseDefinition, readField, writeField } from "./definition.js";
+import { PATHS, findField, findPath, formatDefinition, parseDefinition, readFields, writeField } from "./definition.js";
 import { createDiff } from "./line_diff.js";
 import { Scratch } from "./scratch.js";
 
 const CHECK_MS = 400;
 
+const NAMES = { type: "array", items: { type: "string" } };
+const SCHEMA = {
+  properties: {
+    key: { type: "string", title: "Key", description: "Letters, digits, _ . -" },
+    name: { type: "string", title: "Name" },
+    description: { type: "string", title: "Description", description: "One sentence." },
+    mode: { type: "string", title: "Mode", enum: ["ONESHOT", "REACT", "PLAN_EXECUTE", "CUSTOM", "REMOTE"] },
+    providerKey: { type: "string", title: "Provider" },
+    model: { type: "string", title: "Model" },
+    prompt: { type: "string", title: "System prompt", maxLength: 1_000_000 },
+    tools: { ...NAMES, title: "Tools" },
+    skills: { ...NAMES, title: "Skills" },
+    subagents: { ...NAMES, title: "Sub-agents" },
+  },
+};
+
 export class Editor {
   #timer = 0;
   #checks = 0;
-  #inputs = {};
-  #notes = {};
+  #choices = {};
+  #problems = null; // of the text that was checked last
+  #read = () => ({});
 
   /** `agent` is {key, version, definition}, of a new one {key: "", version: 0, definition}; `onDone(text)` when it was
    * published or deleted, `onClose()` when it is left. */
@@ -36,6 +53,11 @@ export class Editor {
     this.versions = createElement("select", { "aria-label": "Version", onchange: () => this.#compare() });
     this.difference = createElement("div", {});
     this.history = createElement("details", { class: "folded", hidden: !agent.version, ontoggle: () => this.#compare() });
+    this.plain = createElement("p", { class: "about", hidden: true }, "The form requires valid JSON: fix the text first.");
+    this.fields = createElement("fieldset", {});
+    const onsubmit = (event) => event.preventDefault();
+    const attributes = { class: "form", "aria-label": "Form", oninput: () => this.#handleForm(), onsubmit };
+    const form = createElement("form", attributes, this.plain, this.fields);
     this.element = createElement(
       "section",
       { class: "editor", "aria-label": agent.key || "New agent" },
@@ -48,11 +70,12 @@ export class Editor {
         createButton("Close", onClose),
       ),
       this.problem,
-      createElement("div", { class: "sides" }, this.#createForm(), createElement("div", {}, this.text, this.found)),
+      createElement("div", { class: "sides" }, form, createElement("div", {}, this.text, this.found)),
       this.#fillHistory(),
       this.scratch.element,
     );
     this.#showForm();
+    this.#loadChoices();
     this.#check();
   }
 
@@ -66,23 +89,22 @@ export class Editor {
     this.scratch.reset();
   }
 
-  #createForm() {
-    const fields = Object.entries(FIELDS).map(([id, { label, hint, options, isLong }]) => {
-      const oninput = () => this.#handleField(id);
-      if (options) {
-        const listed = ["", ...options].map((value) => createElement("option", { value }, value || "choose"));
-        this.#inputs[id] = createElement("select", { oninput }, ...listed);
-      } else {
-        const attributes = isLong ? { rows: 8 } : { type: "text", autocomplete: "off" };
-        this.#inputs[id] = createElement(isLong ? "textarea" : "input", { oninput, ...attributes });
-      }
-      this.#notes[id] = createElement("small", { class: "problem", id: `problem-of-${id}` });
-      this.#inputs[id].setAttribute("aria-describedby", `problem-of-${id}`);
-      return createElement("div", {}, createField(label, this.#inputs[id], hint), this.#notes[id]);
-    });
-    this.plain = createElement("p", { class: "about", hidden: true }, "The form requires valid JSON: fix the text first.");
-    const onsubmit = (event) => event.preventDefault();
-    return createElement("form", { class: "form", "aria-label": "Form", onsubmit }, this.plain, ...fields);
+  /** Load the tools, skills, agents and models that there are, as the choices of the form. */
+  async #loadChoices() {
+    const list = (path, name) =>
+      api.getData(path).then(
+        (items) => (items ?? []).map((item) => item[name]),
+        () => [], // names can be written into the text
+      );
+    const [tools, skills, subagents, providers] = await Promise.all([
+      list("/api/tools", "name"),
+      list("/api/skills", "name"),
+      list("/api/agents", "key"),
+      api.getData("/api/operator/providers").catch(() => []), // only operators see them
+    ]);
+    const models = (providers ?? []).flatMap(({ models: known = [] }) => known.map(({ model }) => model));
+    this.#choices = { tools, skills, subagents, providerKey: (providers ?? []).map(({ providerKey }) => providerKey), model: models };
+    this.#showForm();
   }
 
   #handleText() {
@@ -90,22 +112,47 @@ export class Editor {
     this.#checkSoon();
   }
 
-  #handleField(id) {
+  #handleForm() {
     const definition = parseDefinition(this.text.value);
     if (!definition) return;
-    writeField(id, definition, this.#inputs[id].value);
+    const [before, values] = [readFields(definition), this.#read()];
+    for (const id of Object.keys(PATHS)) {
+      if (JSON.stringify(before[id] ?? "") !== JSON.stringify(values[id] ?? "")) writeField(id, definition, values[id]);
+    }
     this.text.value = formatDefinition(definition);
-    if (id === "mode") this.#showForm();
+    if (values.mode !== before.mode) {
+      this.#showForm();
+      this.#field("mode").focus();
+    }
     this.#checkSoon();
   }
 
+  /** Draw the form for the text; without a valid one it keeps its fields, which then change nothing. */
   #showForm() {
     const definition = parseDefinition(this.text.value);
     this.plain.hidden = Boolean(definition);
-    for (const [id, input] of Object.entries(this.#inputs)) {
-      input.disabled = !definition || !findPath(id, definition) || (id === "key" && Boolean(this.agent.key));
-      if (definition) input.value = readField(id, definition);
-    }
+    this.fields.disabled = !definition;
+    if (!definition) return;
+    const values = readFields(definition);
+    const shown = Object.entries(SCHEMA.properties).filter(([id]) => findPath(id, definition));
+    const properties = shown.map(([id, property]) => [id, this.#addChoices(id, property, values[id] ?? [])]);
+    const { elements, read } = createFields({ properties: Object.fromEntries(properties) }, values);
+    this.#read = read;
+    this.fields.replaceChildren(...elements);
+    this.#field("key").disabled = Boolean(this.agent.key);
+    if (this.#problems) this.#showProblems(this.#problems);
+  }
+
+  /** Add what a field may be; a name that is there and is not offered stays. */
+  #addChoices(id, property, chosen) {
+    const offered = this.#choices[id] ?? [];
+    if (property.items && offered.length) return { ...property, items: { ...property.items, enum: [...new Set([...offered, ...chosen])] } };
+    return { ...property, examples: offered };
+  }
+
+  /** Return a field of the form, or the group of its choices. */
+  #field(id) {
+    return this.fields.querySelector(`[name="${id}"]`);
   }
 
   #checkSoon() {
@@ -125,14 +172,23 @@ export class Editor {
   }
 
   #showProblems(problems) {
+    this.#problems = problems;
     const definition = parseDefinition(this.text.value) ?? {};
-    for (const note of Object.values(this.#notes)) note.textContent = "";
-    for (const input of Object.values(this.#inputs)) input.removeAttribute("aria-invalid");
+    for (const note of this.fields.querySelectorAll(".problem")) note.remove();
+    for (const input of this.fields.querySelectorAll("[aria-describedby]")) {
+      input.removeAttribute("aria-describedby");
+      input.removeAttribute("aria-invalid");
+    }
     for (const { field = "", rule, isWarning } of problems) {
       const id = findField(field, definition);
-      if (!id) continue;
-      this.#notes[id].textContent = [this.#notes[id].textContent, rule].filter(Boolean).join("; ");
-      if (!isWarning) this.#inputs[id].setAttribute("aria-invalid", "true");
+      const input = id && this.#field(id);
+      if (!input) continue;
+      const noteId = `problem-of-${id}`;
+      const known = this.fields.querySelector(`#${noteId}`);
+      if (known) known.textContent += `; ${rule}`;
+      else input.closest("fieldset, label").after(createElement("small", { class: "problem", id: noteId }, rule));
+      input.setAttribute("aria-describedby", noteId);
+      if (!isWarning && input.tagName !== "FIELDSET") input.setAttribute("aria-invalid", "true");
     }
     const items = problems.map(({ field, rule, isWarning }) =>
       createElement("li", {}, createElement("strong", {}, field || "text"), `: ${rule}`, isWarning ? " (a warning)" : ""),

@@ -1,16 +1,23 @@
-// Lists the agents to choose from and describes the chosen one.
+// Lists the agents to choose from, and introduces the chosen one with questions to begin with.
 
 import * as api from "../server/api.js";
-import { createElement } from "../elements/dom.js";
+import { createButton, createElement } from "../elements/dom.js";
+
+const CHOSEN = "headrace.agent"; // the agent that was chosen last in this browser
+const TOOLS_MAX = 6;
 
 export class AgentPicker {
   #agents = new Map();
   #wantedKey;
 
-  constructor(select, about) {
-    this.select = select;
-    this.about = about;
-    select.addEventListener("change", () => this.#showDescription());
+  /** `about` gets a line about the agent, `welcome` its introduction, `simulated` is shown for a simulated model;
+   * `ask(question)` asks one of its questions. */
+  constructor({ select, about, welcome, simulated, ask }) {
+    Object.assign(this, { select, about, welcome, simulated, ask });
+    select.addEventListener("change", () => {
+      localStorage.setItem(CHOSEN, select.value);
+      this.#showAgent();
+    });
   }
 
   /** Key of the agent to ask; undefined leaves the choice to the server. */
@@ -21,27 +28,44 @@ export class AgentPicker {
   async loadAgents() {
     const agents = await api.listAgents();
     this.#agents = new Map(agents.map((agent) => [agent.key, agent]));
-    const options = agents.map(({ key, name, icon }) =>
-      createElement("option", { value: key }, `${formatIcon(icon)}${name || key}`),
-    );
+    const options = agents.map((agent) => createElement("option", { value: agent.key }, formatName(agent)));
     this.select.replaceChildren(createElement("option", { value: "" }, "Chat's agent"), ...options);
-    this.chooseAgent(this.#wantedKey ?? agents[0]?.key);
+    this.chooseAgent(this.#wantedKey ?? pickAgent(agents)?.key);
   }
 
   /** Select an agent, if necessary once the list is loaded. */
   chooseAgent(key) {
     this.#wantedKey = key;
     if (this.#agents.has(key)) this.select.value = key;
-    this.#showDescription();
+    this.#showAgent();
   }
 
-  #showDescription() {
+  #showAgent() {
     const agent = this.#agents.get(this.select.value);
-    const parts = agent && [agent.description, agent.mode, agent.model, agent.tools?.join(", ")];
-    this.about.textContent = parts ? parts.filter(Boolean).join(" · ") : "";
+    this.simulated.hidden = !agent?.isSimulated;
+    this.about.textContent = agent ? describe(agent) : "";
+    if (!agent) return;
+    const questions = (agent.questions ?? []).map((question) => createButton(question, () => this.ask(question)));
+    this.welcome.replaceChildren(
+      createElement("h2", {}, formatName(agent)),
+      createElement("p", {}, agent.description || "What should the agent do?"),
+      createElement("div", { class: "questions" }, ...questions),
+    );
   }
 }
 
-function formatIcon(icon) {
-  return icon?.startsWith("emoji:") ? `${icon.slice("emoji:".length)} ` : "";
+/** Return the agent to begin with: chosen last, the default, or one whose author gave questions that it answers. */
+const pickAgent = (agents) =>
+  agents.find(({ key }) => key === localStorage.getItem(CHOSEN)) ??
+  agents.find(({ isDefault }) => isDefault) ??
+  agents.find(({ questions }) => questions?.length) ??
+  agents[0];
+
+function describe({ model, tools = [] }) {
+  const more = tools.length > TOOLS_MAX ? ` and ${tools.length - TOOLS_MAX} more` : "";
+  const named = tools.slice(0, TOOLS_MAX).join(", ");
+  return [model, named && `tools: ${named}${more}`].filter(Boolean).join(" · ");
 }
+
+const formatName = ({ key, name, icon }) =>
+  `${icon?.startsWith("emoji:") ? `${icon.slice("emoji:".length)} ` : ""}${name || key}`;

@@ -3,21 +3,17 @@
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
-import { formatDate } from "../elements/format.js";
+import { formatDate, formatDay } from "../elements/format.js";
+import { createIcon } from "../elements/icon.js";
 import { formatHash } from "../navigation/address.js";
 import { openRenaming } from "./rename_dialog.js";
 import { openSharing } from "./share_dialog.js";
 
 export class ChatList {
-  #list = createElement("ul");
+  #list = createElement("div");
   #more = createButton("Show more", () => this.#loadPage(this.#nextPage));
-  #sharedList = createElement("ul");
-  #shared = createElement(
-    "section",
-    { "aria-label": "Shared with you", hidden: true },
-    createElement("h2", {}, "Shared with you"),
-    this.#sharedList,
-  );
+  #shared = createElement("div", { role: "region", "aria-label": "Shared with you" });
+  #chats = []; // those of the pages so far
   #nextPage = "";
   #waiting = new Set();
 
@@ -34,11 +30,11 @@ export class ChatList {
     await Promise.all([this.#loadPage(""), this.#loadShared()]);
   }
 
-  /** Show the list, or nothing of it while a search's hits stand in its place. */
+  /** Show the list, or nothing of it while a search's hits are in its place. */
   setShown(isShown) {
     this.#list.hidden = !isShown;
     this.#more.hidden = !isShown || !this.#nextPage;
-    this.#shared.hidden = !isShown || !this.#sharedList.children.length;
+    this.#shared.hidden = !isShown || !this.#shared.children.length;
   }
 
   markCurrent(chatId) {
@@ -53,15 +49,12 @@ export class ChatList {
   }
 
   get #items() {
-    return [...this.#list.children, ...this.#sharedList.children];
+    return [this.#list, this.#shared].flatMap((list) => [...list.querySelectorAll("li")]);
   }
 
   async #loadShared() {
     try {
-      const chats = await api.listSharedChats();
-      this.#sharedList.replaceChildren(...chats.map((chat) => this.#createItem(chat)));
-      this.setShown(!this.#list.hidden);
-      this.markCurrent(this.current);
+      this.#show(this.#shared, await api.listSharedChats(), () => "Shared with you");
     } catch (error) {
       this.onProblem(error);
     }
@@ -70,42 +63,48 @@ export class ChatList {
   async #loadPage(page) {
     try {
       const { data, nextPageToken } = await api.listChats(page);
-      const items = data.map((chat) => this.#createItem(chat));
-      if (page) this.#list.append(...items);
-      else this.#list.replaceChildren(...items);
+      this.#chats = page ? [...this.#chats, ...data] : data;
       this.#nextPage = nextPageToken ?? "";
-      this.setShown(!this.#list.hidden);
-      this.markCurrent(this.current);
+      this.#show(this.#list, this.#chats, ({ updatedAt }) => formatDay(updatedAt));
     } catch (error) {
       this.onProblem(error);
     }
   }
 
+  /** Show chats below headings; those that `getHeading` gives one after the other have one in common. */
+  #show(place, chats, getHeading) {
+    place.replaceChildren();
+    let heading = "";
+    for (const chat of chats) {
+      if (getHeading(chat) !== heading) {
+        heading = getHeading(chat);
+        place.append(createElement("h2", {}, heading), createElement("ul"));
+      }
+      place.lastChild.append(this.#createItem(chat));
+    }
+    this.setShown(!this.#list.hidden);
+    this.markCurrent(this.current);
+  }
+
   #createItem(chat) {
+    const { chatId, title } = chat;
     const waits = createElement("strong", { class: "waits", hidden: true }, "waits for an answer");
     const isOwn = !chat.access || chat.access === "own";
     const whose = isOwn ? "" : `${chat.owner} · `;
     const about = createElement("small", {}, waits, `${whose}${chat.firstAgentKey} · ${formatDate(chat.updatedAt)}`);
-    const open = createElement(
-      "a",
-      { href: formatHash({ chatId: chat.chatId }) },
-      createElement("span", {}, chat.title),
-      about,
-    );
-    if (!isOwn) return createElement("li", { "data-chat-id": chat.chatId }, open);
-    const share = createButton("⇄", () => openSharing(chat).catch(this.onProblem), {
-      class: "quiet",
-      "aria-label": `Share ${chat.title}`,
-    });
-    const rename = createButton("✎", () => this.#openRenaming(chat), {
-      class: "quiet",
-      "aria-label": `Rename ${chat.title}`,
-    });
-    const remove = createButton("×", () => this.#confirmDeletion(chat), {
-      class: "quiet",
-      "aria-label": `Delete ${chat.title}`,
-    });
-    return createElement("li", { "data-chat-id": chat.chatId }, open, share, rename, remove);
+    const open = createElement("a", { href: formatHash({ chatId }), title }, createElement("span", {}, title), about);
+    const createTool = (icon, verb, act) => {
+      const button = createButton("", act, { class: "quiet", "aria-label": `${verb} ${title}`, title: verb });
+      button.append(createIcon(icon));
+      return button;
+    };
+    const tools = isOwn && [
+      createTool("share", "Share", () => openSharing(chat).catch(this.onProblem)),
+      createTool("edit", "Rename", () => this.#openRenaming(chat)),
+      createTool("remove", "Delete", () => this.#confirmDeletion(chat)),
+    ];
+    const row = tools && createElement("span", { class: "tools" }, ...tools);
+    return createElement("li", { "data-chat-id": chatId }, open, ...(row ? [row] : []));
   }
 
   #markItem(item) {

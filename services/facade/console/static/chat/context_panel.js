@@ -1,6 +1,7 @@
 // Shows what fills the window of the chat's next request: a bar for each kind, and what has left it with why.
 
 import * as api from "../server/api.js";
+import { createActions, openDialog } from "../elements/dialog.js";
 import { createButton, createElement, createHiddenText } from "../elements/dom.js";
 import { formatCount, formatUsage } from "../elements/format.js";
 import { createCompactionSection } from "./compaction_section.js";
@@ -28,27 +29,20 @@ export async function openContextPanel({ chatId, runId, agentKey }) {
 }
 
 function showDialog(window, summary, state) {
-  const dialog = createElement("dialog", { class: "context", "aria-labelledby": "context-title" });
   const room = window.contextWindowTokens || window.tokens || 1;
   const gone = window.parts.filter(({ state }) => GONE.has(state));
-  dialog.append(
-    // Focused, lest the dialog open where its first button is, with its beginning out of sight.
-    createElement("h2", { id: "context-title", tabindex: -1, autofocus: true }, "What the model sees"),
+  const shown = window.parts.filter(({ state }) => !GONE.has(state));
+  openDialog({ id: "context-title", title: "What the model sees", className: "context" }, (dialog) => [
     createElement("p", {}, describeWindow(window)),
-    createBars(
-      window.parts.filter(({ state }) => !GONE.has(state)),
-      room,
-    ),
+    createBar(shown, room),
+    createLegend(shown, room),
     gone.length ? createLeftList(gone) : createElement("p", {}, "Nothing was dropped from the window."),
-    window.compaction ? createCompactionSection(window.compaction) : "",
-    summary?.n ? createSummaryForm(window.chatId, summary) : "",
-    Object.keys(state.state).length ? createStateForm(window.chatId, state) : "",
-    window.chatUsage ? createElement("p", { class: "spent" }, describeSpending(window)) : "",
-    createElement("div", { class: "actions" }, createButton("Close", () => dialog.close())),
-  );
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+    window.compaction && createCompactionSection(window.compaction),
+    summary?.n && createSummaryForm(window.chatId, summary),
+    Object.keys(state.state).length && createStateForm(window.chatId, state),
+    window.chatUsage && createElement("p", { class: "spent" }, describeSpending(window)),
+    createActions(dialog, "Close"),
+  ]);
 }
 
 function describeWindow({ agentKey, model, tokens, contextWindowTokens, lastCachedRatio, compactionDue, fillRatio }) {
@@ -67,17 +61,29 @@ function describeSpending({ chatUsage, betweenRunsUsage }) {
   return `Used in this chat: ${formatUsage(chatUsage)}${between}`;
 }
 
-function createBars(parts, room) {
-  const rows = parts.map(({ kind, state, why, count, tokens }) =>
-    createElement(
+/** Create one bar of all parts, as long as the window; the legend says the same in words. */
+function createBar(parts, room) {
+  const bar = createElement("div", { class: "stack", "aria-hidden": "true" });
+  for (const { kind, tokens } of parts) {
+    const part = createElement("span", { class: `part-${kind}`, title: `${NAMES[kind] ?? kind}: ${formatShare(tokens, room)}` });
+    part.style.width = `${Math.min((tokens / room) * 100, 100)}%`;
+    bar.append(part);
+  }
+  return bar;
+}
+
+const formatShare = (tokens, room) => `${formatCount(tokens, "token")} (${percentFormat.format(tokens / room)})`;
+
+function createLegend(parts, room) {
+  const rows = parts.map(({ kind, state, why, count, tokens }) => {
+    const amount = `${formatShare(tokens, room)}${count > 1 ? ` in ${numberFormat.format(count)}` : ""}`;
+    return createElement(
       "tr",
       { "data-kind": kind },
-      createElement("th", { scope: "row" }, NAMES[kind] ?? kind),
-      createElement("td", {}, createElement("meter", { min: 0, max: room, value: tokens }, `${tokens} of ${room}`)),
-      createElement("td", {}, `${formatCount(tokens, "token")}${count > 1 ? `, ${numberFormat.format(count)}` : ""}`),
-      createElement("td", {}, state === "shown" ? "" : `${state}: ${why}`),
-    ),
-  );
+      createElement("th", { scope: "row" }, createElement("span", { class: `key part-${kind}` }), NAMES[kind] ?? kind),
+      createElement("td", {}, amount, state === "shown" ? "" : createElement("small", {}, ` ${state}: ${why}`)),
+    );
+  });
   const head = createElement("caption", {}, createHiddenText("Parts of the request"));
   return createElement("table", {}, head, createElement("tbody", {}, ...rows));
 }

@@ -65,6 +65,7 @@ export class Conversation {
     const requestId = api.createId();
     const run = this.#addRunView();
     run.showQuestion(query);
+    run.status.show("Sending");
     run.element.scrollIntoView({ block: "end" });
     this.#asked.set(requestId, run);
     this.#goLive(run);
@@ -191,6 +192,7 @@ export class Conversation {
 
   #endLive(run) {
     clearInterval(run.progress);
+    run.status.show("");
     run.isLive = false;
     run.element.removeAttribute("aria-busy");
     if (this.live !== run) return;
@@ -206,6 +208,7 @@ export class Conversation {
 
   /** Show what the live run has spent; a facade that cannot say is asked again later. */
   async #showProgress(run) {
+    run.status.refresh();
     if (!run.runId || run.isOver || document.hidden) return;
     const state = await api.getRun(run.runId).catch(() => null);
     if (!state || !run.isLive || run.isOver) return;
@@ -250,9 +253,9 @@ export class Conversation {
 
 function confirmReturn(question, act) {
   openConfirmation({
-    title: `Revert to before “${shortenText(question ?? "", 60)}”?`,
+    title: `Edit “${shortenText(question ?? "", 60)}” and ask again?`,
     text: "This question and everything after it will be hidden, here and from the model. Nothing is deleted: the log keeps everything, and files do not change.",
-    label: "Revert",
+    label: "Edit",
     attributes: { class: "primary" },
     act,
   });

@@ -1,6 +1,7 @@
 // Shows what is kept about the user for all chats: a dialog to read, change, delete and export facts.
 
 import * as api from "../server/api.js";
+import { createActions, openDialog } from "../elements/dialog.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { saveData } from "../elements/download.js";
 import { formatDate } from "../elements/format.js";
@@ -26,25 +27,14 @@ export async function openFacts() {
   const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
   const more = createButton("Show more", () => loadPage(), { hidden: true });
   const empty = createElement("p", { hidden: true }, "No facts are stored about you.");
-  const dialog = createElement(
-    "dialog",
-    { "aria-labelledby": "facts-title" },
-    createElement("h2", { id: "facts-title" }, "Facts about you"),
+  const dialog = openDialog({ id: "facts-title", title: "Facts about you" }, (opened) => [
     createElement("p", {}, "Facts that agents with memory know in every chat. Deleting a fact is permanent."),
     problem,
     empty,
     list,
     more,
-    createElement(
-      "div",
-      { class: "actions" },
-      createButton("Export", () => attempt(exportFacts)),
-      createButton("Close", () => dialog.close()),
-    ),
-  );
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+    createActions(opened, "Close", createButton("Export", () => attempt(exportFacts))),
+  ]);
   let nextPage = "";
 
   async function attempt(act) {

@@ -1,7 +1,7 @@
 // Asks for another title of a chat.
 
 import { createElement } from "../elements/dom.js";
-import { openForm } from "../elements/form_dialog.js";
+import { openForm } from "../elements/dialog.js";
 
 const TITLE_CODE_UNITS_MAX = 100; // up to 400 bytes, which is what the server takes
 

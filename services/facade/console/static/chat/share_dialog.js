@@ -2,7 +2,7 @@
 
 import * as api from "../server/api.js";
 import { createButton, createElement } from "../elements/dom.js";
-import { openForm } from "../elements/form_dialog.js";
+import { openForm } from "../elements/dialog.js";
 
 const CHOICES = { read: "can read", take_part: "can take part" };
 

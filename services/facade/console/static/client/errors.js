@@ -32,11 +32,30 @@ export class HeadraceError extends Error {
 /** The connection has failed; the request may or may not have arrived. */
 export class ConnectionLost extends Error {
     name = "ConnectionLost";
-    constructor(cause) {
-        super("The server cannot be reached.", { cause });
+    constructor(cause, url = "") {
+        const reason = explain(cause);
+        super(`${url || "The server"} cannot be reached${reason ? `: ${reason}` : "."}`, { cause });
     }
 }
 /** Throw ConnectionLost for the TypeError that fetch and readers of bodies raise when a connection breaks. */
-export function throwNetworkError(error) {
-    throw error instanceof TypeError ? new ConnectionLost(error) : error;
+export function throwNetworkError(error, url = "") {
+    throw error instanceof TypeError ? new ConnectionLost(error, url) : error;
+}
+/** Return why a connection failed, as far as Node says; browsers do not. */
+function explain(error) {
+    const cause = error instanceof Error ? error.cause : undefined;
+    const code = cause?.code ?? "";
+    if (code === "ECONNREFUSED")
+        return "nothing listens there; is the server running?";
+    if (code === "ENOTFOUND" || code === "EAI_AGAIN")
+        return "the name has no address";
+    if (code === "ERR_INVALID_URL")
+        return "it is no address such as http://127.0.0.1:8080";
+    if (code.startsWith("HPE_"))
+        return "it does not speak HTTP/1.1; is that gRPC's port?";
+    if (code === "UND_ERR_SOCKET")
+        return "it closed the connection; is that a port of gRPC or TLS?";
+    if (code.includes("SSL") || code.includes("CERT"))
+        return `TLS failed (${code}); are address and scheme right?`;
+    return cause?.message ?? "";
 }

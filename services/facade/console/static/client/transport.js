@@ -16,15 +16,22 @@ export class Transport {
         const token = typeof this.#token === "function" ? await this.#token() : this.#token;
         if (token)
             headers.set("Authorization", `Bearer ${token}`);
-        const response = await this.#fetch(this.#url + path, { ...init, headers }).catch(throwNetworkError);
+        const sent = this.#fetch(this.#url + path, { ...init, headers });
+        const response = await sent.catch((error) => throwNetworkError(error, this.#url));
         if (response.ok)
             return response;
-        throw await readFailure(response);
+        throw await readFailure(response, this.#url);
     }
     /** Return the whole envelope of an answer: `data`, and what stands beside it. */
     async request(path, init) {
         const response = await this.send(path, init);
-        return parseJson(await response.text().catch(throwNetworkError));
+        const text = await response.text().catch(throwNetworkError);
+        try {
+            return parseJson(text);
+        }
+        catch (error) {
+            throw new Error(`What answers at ${this.#url || "this address"} is not Headrace.`, { cause: error });
+        }
     }
 }
 export function buildPath(path, parameters = {}) {
@@ -48,10 +55,10 @@ export function createId() {
     const hex = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 }
-async function readFailure(response) {
+async function readFailure(response, url) {
     const text = await response.text().catch(throwNetworkError);
     const retryAfterMs = 1000 * (Number(response.headers.get("Retry-After")) || 0);
-    let body = null;
+    let body = { msg: `${url || "the server"} answered ${response.status}, not as Headrace does` };
     try {
         body = parseJson(text);
     }

@@ -12,6 +12,8 @@ const dateFormat = new Intl.DateTimeFormat(undefined, {
 
 const longDateFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+const monthFormat = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });
+
 const UNITS = ["B", "KiB", "MiB", "GiB"];
 
 export const formatCount = (number, word) => `${integerFormat.format(number)} ${word}${number === 1 ? "" : "s"}`;
@@ -20,10 +22,25 @@ export const formatCompaction = ({ preTokens, postTokens, filesIncluded = [] }) 
   `${formatCount(preTokens, "token")} → ${formatCount(postTokens, "token")} (${percentFormat.format(postTokens / preTokens)})` +
   (filesIncluded.length ? ` · files kept: ${filesIncluded.join(", ")}` : "");
 export const formatTime = (ms) => timeFormat.format(ms);
-/** Format a day and time, with the year where it is another one. */
-export const formatDate = (ms) =>
-  (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
+/** Format a day and time, with the year where it is another one; those of another place have its time zone. */
+export function formatDate(ms, timeZone) {
+  if (!timeZone) return (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
+  const parts = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
+  return new Intl.DateTimeFormat(undefined, { ...parts, timeZone, timeZoneName: "short" }).format(ms);
+}
+/** Format a day for a heading over what happened on it, or near it. */
+export function formatDay(ms) {
+  const days = (new Date().setHours(0, 0, 0, 0) - new Date(ms).setHours(0, 0, 0, 0)) / 86_400_000;
+  if (days < 0.5) return "Today";
+  if (days < 1.5) return "Yesterday";
+  return days < 7.5 ? "Last 7 days" : monthFormat.format(ms);
+}
 export const formatSeconds = (ms) => `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+
+export const formatMs = (ms) => (ms < 1000 ? `${integerFormat.format(Math.round(ms))} ms` : formatSeconds(ms));
+const NANO_PER_USD = 1_000_000_000;
+/** Format billionths of a US dollar; small amounts keep four digits. */
+export const formatUsd = (nanoUsd) => `$${(nanoUsd / NANO_PER_USD).toFixed(nanoUsd && nanoUsd < NANO_PER_USD ? 4 : 2)}`;
 
 /** Format how long ago something began, in its largest unit. */
 export function formatAge(ms) {

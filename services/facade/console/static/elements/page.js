@@ -1,8 +1,8 @@
-// Creates what all pages beside the chats have: a heading, tools, a place for problems.
+// Creates what all pages have: a heading, tools, tables, a place for problems.
 
 import { createElement } from "./dom.js";
 
-/** Create a page's frame; `showProblem(error)` tells a failure, without one it is taken back. */
+/** Create a page's frame; `showProblem(error)` shows a failure, and without one takes it back. */
 export function createFrame({ title, about, tools = [], className = "" }, ...children) {
   const problem = createElement("p", { class: "problem", role: "alert", hidden: true });
   const element = createElement(
@@ -21,19 +21,6 @@ export function createFrame({ title, about, tools = [], className = "" }, ...chi
   return { element, showProblem };
 }
 
-/** Create what does something on a page and then loads it anew, or shows the problem. */
-export function createAttempt(showProblem, load) {
-  return async (act) => {
-    showProblem(null);
-    try {
-      await act();
-      await load();
-    } catch (error) {
-      showProblem(error);
-    }
-  };
-}
-
 /** Create a choice of `options`, an object of labels by value, with its label before it. */
 export function createSelect(label, options, chosen, onchange) {
   const select = createElement(
@@ -45,67 +32,49 @@ export function createSelect(label, options, chosen, onchange) {
   return { select, element: createElement("label", { class: "choice" }, createElement("span", {}, label), select) };
 }
 
-/** Create a row of a table; the first cell is its name. */
-export const createRow = ([name, ...cells]) =>
+// Roles are named because a narrow window shows rows as cards, for which browsers would forget them.
+const createCell = (cell, label) =>
+  createElement("td", { role: "cell", "data-label": label, class: typeof cell === "number" ? "number" : null }, formatCell(cell));
+
+const countFormat = new Intl.NumberFormat();
+const formatCell = (cell) => (typeof cell === "number" ? countFormat.format(cell) : (cell ?? ""));
+
+/** Create a row of a table; the first cell is its name, and numbers end at the right. */
+export const createRow = ([name, ...cells], columns = []) =>
   createElement(
     "tr",
-    {},
-    createElement("th", { scope: "row" }, name),
-    ...cells.map((cell) => createElement("td", {}, cell ?? "")),
+    { role: "row" },
+    createElement("th", { scope: "row", role: "rowheader" }, name),
+    ...cells.map((cell, index) => createCell(cell, columns[index + 1])),
   );
 
 /** Create a table with a row of column names; rows are lists of cells, of which the first is the row's name. */
 export function createTable(label, columns, rows) {
   const head = columns.map((name) =>
-    name ? createElement("th", { scope: "col" }, name) : createElement("td"),
+    name ? createElement("th", { scope: "col", role: "columnheader" }, name) : createElement("td", { role: "cell" }),
   );
   return createElement(
     "div",
     { class: "table", tabindex: 0, role: "region", "aria-label": label },
     createElement(
       "table",
-      {},
-      createElement("thead", {}, createElement("tr", {}, ...head)),
-      createElement("tbody", {}, ...rows.map(createRow)),
+      { role: "table" },
+      createElement("thead", { role: "rowgroup" }, createElement("tr", { role: "row" }, ...head)),
+      createElement("tbody", { role: "rowgroup" }, ...rows.map((row) => createRow(row, columns))),
     ),
   );
+}
+
+/** Create a list of terms with their facts; facts that are missing are left out. */
+export function createFacts(facts) {
+  const shown = facts.filter(([, fact]) => fact !== undefined && fact !== null && fact !== "");
+  const parts = shown.flatMap(([term, fact]) => [createElement("dt", {}, term), createElement("dd", {}, fact)]);
+  return createElement("dl", {}, ...parts);
 }
 
 /** Create a field of a form with its label; `hint` says what it takes. */
 export function createField(label, input, hint) {
   return createElement("label", {}, label, hint ? createElement("small", {}, hint) : null, input);
-}
-
-/** Create a form that is folded away; what `submit()` throws is shown in it, and it is emptied when that went well. What
- * `submit()` returns is called when the form is folded again, so that what it shows is not moved out of sight. */
-export function createFoldedForm(title, fields, label, submit) {
-  const problem = createElement("p", { class: "problem", role: "alert" });
-  const button = createElement("button", { type: "submit", class: "primary" }, label);
-  const fieldset = createElement(
-    "fieldset",
-    {},
-    ...fields,
-    createElement("div", { class: "actions" }, button),
-    problem,
-  );
-  const onsubmit = async (event) => {
-    event.preventDefault();
-    problem.textContent = "";
-    fieldset.disabled = true;
-    try {
-      const finish = await submit();
-      form.reset();
-      folded.open = false;
-      await finish?.();
-    } catch (error) {
-      problem.textContent = error.message;
-    } finally {
-      fieldset.disabled = false;
-    }
-  };
-  const form = createElement("form", { class: "form", onsubmit }, fieldset);
-  const folded = createElement("details", { class: "folded" }, createElement("summary", {}, title), form);
-  return folded;
 }
 
 /** Put `items` into `list`; the focus stays on what has the same data-focus, or goes to `fallback`. */

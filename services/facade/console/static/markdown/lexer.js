@@ -1,8 +1,9 @@
 // Splits Markdown into tokens: marked's lexer, within bounds. What is beyond them is shown as it is.
 
 import { Lexer } from "../vendor/marked.js";
+import { MATH } from "./math.js";
 
-const OPTIONS = { gfm: true, breaks: true };
+const OPTIONS = { gfm: true, breaks: true, extensions: MATH };
 const CHARS_MAX = 10_000; // of a paragraph
 const EMPHASIS_MAX = 1000; // marks of a paragraph: finding their ends is quadratic at worst
 const EMPHASIS = /[*_~]/g;

@@ -1,5 +1,6 @@
 // Draws Markdown as it arrives: finished blocks are drawn once, and only the last one again.
 
+import { enrich } from "./enrich.js";
 import { lexBlocks } from "./lexer.js";
 import { findLanguage, renderBlock } from "./render.js";
 
@@ -32,7 +33,7 @@ export class Markdown {
     this.#clear();
     this.#drawnText = text;
     this.#drawRest(() => {});
-    this.#last = null;
+    this.#finishLast(() => {});
     this.#definesLinks = false;
   }
 
@@ -60,7 +61,10 @@ export class Markdown {
   }
 
   #finishLast(onFinal) {
-    if (this.#last?.element) onFinal(this.#last.element.textContent);
+    if (this.#last?.element) {
+      onFinal(this.#last.element.textContent);
+      enrich(this.#last.element);
+    }
     this.#last = null;
   }
 

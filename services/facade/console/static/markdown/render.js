@@ -27,6 +27,8 @@ export function renderBlock(token) {
       return createElement("p", {}, ...renderInline(token.tokens ?? [token]));
     case "html":
       return createElement("p", {}, token.text.trim());
+    case "formula":
+      return createElement("p", { "data-tex": token.tex }, token.text);
     default:
       return null; // spaces, and the targets of links
   }
@@ -43,7 +45,12 @@ function renderCode(token) {
   code.append(document.createTextNode(token.text));
   return createElement(
     "pre",
-    { tabindex: "0", role: "group", "aria-label": language ? `Code, ${language}` : "Code" },
+    {
+      tabindex: "0",
+      role: "group",
+      "aria-label": language ? `Code, ${language}` : "Code",
+      "data-language": language || null,
+    },
     code,
   );
 }
@@ -88,6 +95,8 @@ function renderToken(token) {
       return createElement(token.type, {}, ...renderInline(token.tokens));
     case "codespan":
       return createElement("code", {}, token.text);
+    case "formula":
+      return createElement("span", { "data-tex": token.tex }, token.text);
     case "br":
       return createElement("br");
     case "link":

@@ -1,29 +1,39 @@
 // Shows one page at a time: the chats, or a page whose module and styles are loaded when it is opened first.
 
 import { createElement } from "../elements/dom.js";
+import { createIcon } from "../elements/icon.js";
 import { formatPageHash, getChatsHash, readAddress, watchAddress } from "./address.js";
 import { setPageTitle } from "./title.js";
 
 const STYLES = ["pages.css", "spend.css"];
+const OPENED = "headrace.operate"; // whether the user has the second group of links open
 
 export class Router {
   #pages = new Map(); // by name: pages that were opened, or are being loaded
   #name = null;
   #shown = null;
+  #work = createElement("ul");
+  #operate = createElement("ul");
+  #group = createElement(
+    "details",
+    { open: localStorage.getItem(OPENED) === "true" },
+    createElement("summary", {}, createIcon("operate"), "Operate"),
+    this.#operate,
+  );
 
   /**
    * `catalogue` has each page's name for people, the scope that it needs if any, and its loader: load() gives a module with createPage(), which gives
-   * { element, show(parameters), hide() }. `chats` are the elements of the chats, `place` is where pages stand;
+   * { element, show(parameters), hide() }. `navigation` is where the links go, `chats` are the elements of the chats, `place` is where pages go;
    * `openChats(isReturn)` runs when the chats are addressed. createPage() gets `context`.
    */
-  constructor({ catalogue, context, list, chats, place, openChats }) {
+  constructor({ catalogue, context, navigation, chats, place, openChats }) {
     this.catalogue = catalogue;
     this.context = context;
-    this.list = list;
+    this.navigation = navigation;
     this.chats = chats;
     this.place = place;
     this.openChats = openChats;
-    this.#fillList();
+    this.#fillNavigation();
     watchAddress(() => this.open());
   }
 
@@ -46,23 +56,17 @@ export class Router {
 
   /** Show a count behind a page's name in the list; an empty text shows none. */
   setCount(page, count) {
-    const link = this.list.querySelector(`[data-page="${page}"]`);
-    const text = count && [" ", createElement("span", { class: "count" }, count)];
-    link.replaceChildren(this.catalogue[page].name, ...(text || []));
-    this.#scrollList();
+    const link = this.navigation.querySelector(`[data-page="${page}"]`);
+    link.querySelector(".count")?.remove();
+    if (count) link.append(" ", createElement("span", { class: "count" }, count));
   }
 
   /** Show the links of pages that need a scope to who has it. */
   setScopes(scopes) {
     for (const [page, { scope }] of Object.entries(this.catalogue)) {
-      this.list.querySelector(`[data-page="${page}"]`).parentElement.hidden = Boolean(scope) && !scopes.includes(scope);
+      const item = this.navigation.querySelector(`[data-page="${page}"]`).parentElement;
+      item.hidden = Boolean(scope) && !scopes.includes(scope);
     }
-    this.#scrollList();
-  }
-
-  /** Keep the current page's link in sight where the list is wider than the window. */
-  #scrollList() {
-    this.list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   #enterPage(name) {
@@ -73,11 +77,11 @@ export class Router {
     this.place.hidden = !name;
     this.place.replaceChildren();
     setPageTitle(this.catalogue[name]?.name ?? "");
-    for (const link of this.list.querySelectorAll("a")) {
+    for (const link of this.navigation.querySelectorAll("a")) {
       if (link.dataset.page === name) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    this.#scrollList();
+    if (this.#operate.querySelector("[aria-current]")) this.#group.open = true;
   }
 
   async #loadPage(name) {
@@ -90,16 +94,20 @@ export class Router {
     }
   }
 
-  #fillList() {
-    const chats = createElement("a", { href: "#", "data-page": "" }, "Chats");
+  #fillNavigation() {
+    const chats = createElement("a", { href: "#", "data-page": "" }, createIcon("chats"), "Chats");
     // The way back leads to the chat that was shown last; it is known when the link is followed.
     for (const event of ["focus", "pointerenter", "click"]) {
       chats.addEventListener(event, () => chats.setAttribute("href", getChatsHash()));
     }
-    const pages = Object.entries(this.catalogue).map(([page, { name }]) =>
-      createElement("a", { href: formatPageHash(page), "data-page": page }, name),
-    );
-    this.list.replaceChildren(...[chats, ...pages].map((link) => createElement("li", {}, link)));
+    this.#work.append(createElement("li", {}, chats));
+    for (const [page, { name, isWork }] of Object.entries(this.catalogue)) {
+      const icon = isWork ? createIcon(page) : "";
+      const link = createElement("a", { href: formatPageHash(page), "data-page": page }, icon, name);
+      (isWork ? this.#work : this.#operate).append(createElement("li", {}, link));
+    }
+    this.#group.addEventListener("toggle", () => localStorage.setItem(OPENED, this.#group.open));
+    this.navigation.append(this.#work, this.#group);
     this.setScopes([]);
   }
 }

@@ -1,13 +1,13 @@
-// The pages beside the chats, in the order of the navigation.
+// The pages beside the chats, in the order of the navigation: those for daily work, and those to operate the suite.
 
 export const PAGES = {
-  inbox: { name: "Inbox", load: () => import("./inbox.js") },
+  inbox: { name: "Inbox", isWork: true, load: () => import("./inbox.js") },
+  agents: { name: "Agents", isWork: true, load: () => import("./agents.js") },
+  schedules: { name: "Schedules", isWork: true, load: () => import("./schedules.js") },
   live: { name: "Live", scope: "operate", load: () => import("./live.js") },
   spend: { name: "Spend", load: () => import("./spend.js") },
-  agents: { name: "Agents", load: () => import("./agents.js") },
   own_agents: { name: "Own agents", scope: "publish", load: () => import("./own_agents.js") },
   film: { name: "Recordings", load: () => import("./film.js") },
-  schedules: { name: "Schedules", load: () => import("./schedules.js") },
   webhooks: { name: "Webhooks", scope: "admin", load: () => import("./webhooks.js") },
   keys: { name: "Keys", scope: "admin", load: () => import("./keys.js") },
   data: { name: "Data", scope: "admin", load: () => import("./data.js") },

@@ -11,7 +11,7 @@ import { createAuthorizationList } from "../people/authorization_list.js";
 import { createGrantList } from "../people/grant_list.js";
 import { KINDS } from "../people/waiting_gates.js";
 import * as api from "../server/api.js";
-import { removeForeign } from "./tenant_choice.js";
+import { hasScope } from "./choices.js";
 
 const LISTED_MAX = 200;
 
@@ -66,7 +66,7 @@ class InboxPage {
     const getFilters = () => this.#watched;
     this.#watch = new GateWatch(getFilters, { onGates: (gates) => this.#setGates(gates), onProblem: showProblem });
     this.#listAgents();
-    removeForeign(this.#choices.scope.select);
+    hasScope("operate").then((isThere) => isThere || this.#choices.scope.select.querySelector("[value=tenant]").remove());
   }
 
   async show(parameters) {

@@ -4,9 +4,9 @@ import { Editor } from "../agents/editor.js";
 import { formatDefinition } from "../agents/definition.js";
 import { announceText } from "../elements/announcer.js";
 import { createButton, createElement } from "../elements/dom.js";
-import { formatDate } from "../elements/format.js";
-import { createFrame, createMark, replaceItems } from "../elements/page.js";
+import { createMark } from "../elements/page.js";
 import * as api from "../server/api.js";
+import { createResourcePage } from "./resource_page.js";
 
 const NEW = {
   key: "",
@@ -16,87 +16,67 @@ const NEW = {
 };
 
 export function createPage() {
-  const list = createElement("ul", { class: "cards", "aria-label": "Own agents" });
-  const empty = createElement("p", { hidden: true }, "No agents yet.");
-  const told = createElement("p", { class: "about", hidden: true });
-  const place = createElement("div", {});
+  const note = createElement("p", { class: "about", hidden: true });
+  const place = createElement("div", {}, note);
   let editor = null;
-  const { element, showProblem } = createFrame(
-    {
-      title: "Own agents",
-      about: "This tenant's agents, in addition to the operator's and within the operator's grants.",
-      tools: [
-        createButton("New agent", () => edit({ key: "", version: 0, definition: formatDefinition(NEW) })),
-        createButton("Refresh", () => load()),
-      ],
-      className: "own-agents",
-    },
-    told,
-    empty,
-    list,
-    place,
-  );
 
-  async function load() {
-    try {
-      const agents = (await api.getData("/api/agents/stored")) ?? [];
-      replaceItems(list, agents.map(createItem), element.querySelector("h2"));
-      empty.hidden = agents.length > 0;
-      showProblem(null);
-    } catch (error) {
-      showProblem(error);
-    }
-  }
-
-  function createItem({ key, version, updatedAt, updatedBy, problems = [] }) {
-    const state = problems.length ? createMark("inactive", "bad") : createMark(`version ${version}`, "good");
-    const items = problems.map(({ field, rule }) => createElement("li", {}, `${field || "text"}: ${rule}`));
-    return createElement(
-      "li",
-      {},
-      createElement("h3", {}, key, state),
-      createElement("p", { class: "about" }, `put ${formatDate(updatedAt)} by ${updatedBy}`),
-      items.length ? createElement("ul", {}, ...items) : null,
-      createElement(
-        "div",
-        { class: "actions" },
-        createButton("Edit", () => open(key), { "data-focus": key, "aria-label": `Edit: ${key}` }),
-      ),
-    );
-  }
+  const list = {
+    key: "key",
+    noun: "agent",
+    label: "Own agents",
+    list: "AgentService.ListStoredAgents",
+    filters: [],
+    isFlat: true,
+    name: ({ key }) => key,
+    columns: [
+      ["Key", ({ key }) => createElement("code", {}, key), "key"],
+      ["State", createAgentState, "problems"],
+      "updatedAt",
+      "updatedBy",
+    ],
+    empty: "No agents yet. Create one, try it, and publish it for this tenant.",
+    tools: () => [createButton("New agent", () => edit({ key: "", version: 0, definition: formatDefinition(NEW) }), { class: "primary" })],
+    actions: [{ label: "Edit", inRow: true, done: ({ key }) => open(key) }],
+    notice: () => place,
+  };
 
   async function open(key) {
-    try {
-      const { definition, version } = await api.getData("/api/agent/definition", { agentKey: key });
-      edit({ key, version, definition });
-      showProblem(null);
-    } catch (error) {
-      showProblem(error);
-    }
+    const { definition, version } = await api.getData("/api/agent/definition", { agentKey: key });
+    edit({ key, version, definition });
   }
 
   function edit(agent) {
     editor?.close();
-    told.hidden = true;
+    note.hidden = true;
     editor = new Editor(agent, { onDone: finish, onClose: leave });
-    place.replaceChildren(editor.element);
+    place.replaceChildren(note, editor.element);
     editor.focus();
   }
 
-  async function finish(text) {
+  function finish(text) {
     leave();
-    told.textContent = text;
-    told.hidden = false;
+    note.textContent = text;
+    note.hidden = false;
     announceText(text);
-    await load();
   }
 
   function leave() {
     editor?.close();
     editor = null;
-    place.replaceChildren();
-    element.querySelector("h2").focus();
+    place.replaceChildren(note);
+    place.closest(".page").querySelector("h2").focus();
   }
 
-  return { element, show: load, hide() {} };
+  return createResourcePage({
+    name: "own_agents",
+    title: "Own agents",
+    about: "This tenant's agents, in addition to the operator's and within the operator's grants.",
+    lists: () => [list],
+  });
+}
+
+function createAgentState({ version, problems = [] }) {
+  if (!problems.length) return createMark(`version ${version}`, "good");
+  const items = problems.map(({ field, rule }) => createElement("li", {}, `${field || "text"}: ${rule}`));
+  return createElement("span", {}, createMark("inactive", "bad"), createElement("ul", {}, ...items));
 }

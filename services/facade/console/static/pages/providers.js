@@ -1,92 +1,112 @@
-// The page Providers: how the providers in force and their models do, the replicas that have runs, and limits.
+// The page Providers: the health of models and replicas, and how much is used of each limit.
 
 import { createElement } from "../elements/dom.js";
-import { formatSeconds } from "../elements/format.js";
-import { createFrame, createMark, createRow, createTable, replaceItems } from "../elements/page.js";
-import { Polling } from "../elements/polling.js";
-import * as api from "../server/api.js";
-import { createLimits } from "./limits.js";
+import { formatDate, formatMs, formatSeconds, formatSize, formatUsd } from "../elements/format.js";
+import { createMark } from "../elements/page.js";
+import { listRpc } from "../server/contract.js";
+import { createPair, spell } from "./cells.js";
+import { createResourcePage } from "./resource_page.js";
 
-const PERIOD_MS = 10_000;
-const BREAKER_MARKS = { closed: "good", "half-open": "warn", open: "bad" };
+const BREAKERS = { closed: ["healthy", "good"], "half-open": ["recovering", "warn"], open: ["not called", "bad"] };
 
 const countFormat = new Intl.NumberFormat();
 const percentFormat = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
 
-const formatMs = (ms) => (ms === undefined ? "–" : `${countFormat.format(ms)} ms`);
-const formatOf = (number = 0, limit) =>
+const formatUse = (number = 0, limit = undefined) =>
   countFormat.format(number) + (limit === undefined ? "" : ` of ${countFormat.format(limit)}`);
+const formatTime = (ms) => (ms === undefined ? "–" : formatMs(ms));
 
-export function createPage() {
-  const list = createElement("ul", { class: "cards", "aria-label": "Providers" });
-  const replicas = createTable("Replicas of the orchestrator", ["address", "unfinished runs", "state"], []);
-  const limits = createLimits();
-  const cards = new Map(); // by provider: what is updated, so that tables stay where they were scrolled to
-  const { element, showProblem } = createFrame(
-    { title: "Providers", about: "Health of model calls in the last few minutes.", className: "providers" },
-    list,
-    createElement("h3", {}, "Replicas"),
-    replicas,
-    limits.element,
-  );
-  const polling = new Polling(load, { periodMs: PERIOD_MS, onProblem: showProblem });
+/** Models are one list, each with its provider: what is slow or fails is found at a glance. */
+const MODELS = {
+  key: "id",
+  noun: "model",
+  label: "Models",
+  title: "Models",
+  about: "Model calls of the last few minutes.",
+  list: "OperatorService.ListProviders",
+  filters: [],
+  isFlat: true,
+  find: async () => {
+    const { items } = await listRpc("OperatorService.ListProviders");
+    const none = [{ model: "–" }];
+    const rows = items.flatMap((provider) => (provider.models?.length ? provider.models : none).map((model) => ({ ...provider, ...model })));
+    return { items: rows.map((row) => ({ ...row, id: `${row.providerKey}/${row.model}` })) };
+  },
+  columns: [
+    ["Model", ({ model, providerKey }) => createPair(model, providerKey), "model"],
+    ["State", createHealth, "breaker"],
+    ["Attempts", ({ attempts = 0 }) => attempts, "attempts"],
+    ["Failed", ({ errorRatio }) => (errorRatio === undefined ? "–" : percentFormat.format(errorRatio)), "errorRatio"],
+    ["First token", ({ firstDeltaMs, firstDeltaMsP95 }) => createPair(formatTime(firstDeltaMs), firstDeltaMsP95 && `95 %: ${formatMs(firstDeltaMsP95)}`), "firstDeltaMs"],
+    ["In progress", ({ running, concurrency }) => formatUse(running, concurrency), "running"],
+    ["Waiting", ({ waiting = 0 }) => waiting, "waiting"],
+    ["Requests / min", ({ minuteRequests, requestsPerMinute }) => formatUse(minuteRequests, requestsPerMinute), "minuteRequests"],
+    ["Tokens / min", ({ minuteTokens, tokensPerMinute }) => formatUse(minuteTokens, tokensPerMinute), "minuteTokens"],
+  ],
+  empty: "No providers are configured.",
+};
 
-  async function load() {
-    const [providers, known] = await Promise.all([
-      ...["/api/operator/providers", "/api/operator/replicas"].map((path) => api.getData(path)),
-      limits.load(),
-    ]);
-    const shown = (providers ?? []).map((provider) => {
-      const card = cards.get(provider.providerKey) ?? createCard(provider.providerKey);
-      cards.set(provider.providerKey, card);
-      card.update(provider);
-      return card.element;
-    });
-    if (shown.length !== list.children.length || shown.some((card, index) => card !== list.children[index])) {
-      list.replaceChildren(...shown);
-    }
-    replaceItems(replicas.querySelector("tbody"), (known ?? []).map(createReplica));
-  }
-
-  return { element, show: () => polling.start(), hide: () => polling.stop() };
+function createHealth({ breaker, blockedMs }) {
+  const [text, kind] = BREAKERS[breaker] ?? ["–", ""];
+  return createElement("span", {}, createMark(text, kind), blockedMs ? createElement("small", {}, `for ${formatSeconds(blockedMs)}`) : "");
 }
 
-function createCard(key) {
-  const facts = createElement("dl");
-  const table = createTable(`Models of ${key}`, ["model", "breaker", "attempts", "failed", "first delta", "95 %"], []);
-  const element = createElement("li", {}, createElement("h3", {}, key), facts, table);
+const REPLICAS = {
+  key: "address",
+  noun: "replica",
+  label: "Replicas of the orchestrator",
+  title: "Replicas",
+  list: "OperatorService.ListReplicas",
+  filters: [],
+  isFlat: true,
+  columns: [
+    ["Address", ({ address, isThis }) => address + (isThis ? " (this one)" : ""), "address"],
+    ["State", ({ isAlive }) => createMark(isAlive ? "alive" : "its leases have expired", isAlive ? "good" : "bad"), "isAlive"],
+    ["Unfinished runs", ({ runs = 0 }) => runs, "runs"],
+  ],
+  empty: "No replicas.",
+};
 
-  function update(provider) {
-    const rows = [
-      ["In progress", formatOf(provider.running, provider.concurrency)],
-      ["Waiting", formatOf(provider.waiting)],
-      ["Requests per minute", formatOf(provider.minuteRequests, provider.requestsPerMinute)],
-      ["Tokens per minute", formatOf(provider.minuteTokens, provider.tokensPerMinute)],
-    ];
-    const terms = rows.flatMap(([term, fact]) => [createElement("dt", {}, term), createElement("dd", {}, fact)]);
-    facts.replaceChildren(...terms);
-    replaceItems(table.querySelector("tbody"), (provider.models ?? []).map(createModel));
-  }
+const LIMITS = {
+  key: "id",
+  noun: "limit",
+  label: "Limits",
+  title: "Limits",
+  about: "The limits that apply to you, and how much your tenant has used. Full ones come first.",
+  list: "OperatorService.GetLimits",
+  filters: ["user"],
+  isFlat: true,
+  find: async (values) => {
+    const { items, answer } = await listRpc("OperatorService.GetLimits", values);
+    const sorted = [...items].sort((one, other) => Number(other.isFull ?? false) - Number(one.isFull ?? false));
+    return { items: sorted.map((limit, index) => ({ ...limit, id: `${limit.name}:${index}` })), answer };
+  },
+  describe: ({ missing } = {}) => missing?.length && `No answer from: ${missing.join(", ")}.`,
+  columns: [
+    ["Limit", ({ name, subject }) => createPair(spell(name), subject), "name"],
+    ["State", ({ isFull, opensAt }) => (isFull ? createElement("span", {}, createMark("full", "bad"), opensAt ? createElement("small", {}, `until ${formatDate(opensAt)}`) : "") : createMark("free", "good")), "isFull"],
+    ["Used", createUse, "used"],
+    ["Per", ({ per, periodMs }) => per + (periodMs ? `, in ${formatSeconds(periodMs)}` : ""), "per"],
+    ["Set by", ({ source, sourceName }) => createPair(source, sourceName), "source"],
+  ],
+  empty: "No limits.",
+};
 
-  return { element, update };
+function createUse({ used, value, unit }) {
+  const text = [used, value].map((number) => (number === undefined ? "–" : formatNumber(number, unit))).join(" of ");
+  const meter = { min: 0, max: value, value: used, high: value * 0.8, optimum: 0, "aria-label": text };
+  return createElement("span", { class: "use" }, text, value && used !== undefined ? createElement("meter", meter) : "");
 }
 
-function createModel({ model, breaker, blockedMs, attempts = 0, errorRatio, firstDeltaMs, firstDeltaMsP95 }) {
-  const blocked = blockedMs ? createElement("small", {}, ` for ${formatSeconds(blockedMs)}`) : null;
-  return createRow([
-    model,
-    createElement("span", {}, createMark(breaker, BREAKER_MARKS[breaker]), blocked),
-    countFormat.format(attempts),
-    errorRatio === undefined ? "–" : percentFormat.format(errorRatio),
-    formatMs(firstDeltaMs),
-    formatMs(firstDeltaMsP95),
-  ]);
+function formatNumber(number, unit) {
+  if (unit === "nano_usd") return formatUsd(number);
+  return unit === "bytes" ? formatSize(number) : `${countFormat.format(number)} ${unit}`;
 }
 
-function createReplica({ address, runs = 0, isAlive, isThis }) {
-  return createRow([
-    address + (isThis ? " (this one)" : ""),
-    countFormat.format(runs),
-    createMark(isAlive ? "alive" : "its leases have expired", isAlive ? "good" : "bad"),
-  ]);
-}
+export const createPage = () =>
+  createResourcePage({
+    name: "providers",
+    title: "Providers",
+    about: "Health of models and replicas, and the limits in effect.",
+    lists: () => [MODELS, REPLICAS, LIMITS],
+  });

@@ -3,11 +3,12 @@
 import * as api from "../server/api.js";
 import { createBarChart } from "../elements/bar_chart.js";
 import { createElement } from "../elements/dom.js";
+import { formatUsd } from "../elements/format.js";
 import { createFrame, createSelect, createTable } from "../elements/page.js";
 import { updatePageAddress } from "../navigation/address.js";
-import { removeForeign } from "./tenant_choice.js";
+import { hasScope } from "./choices.js";
 
-const GROUPS = { model: "model", agent: "agent", user: "user", key: "API key" };
+const GROUPS = { model: "Model", agent: "Agent", user: "User", key: "API key" };
 const FIELDS = { agent: "agentKey" };
 const RANGES = { 7: "7 days", 30: "30 days", 90: "90 days", 366: "a year" };
 const SCOPES = { own: "you", tenant: "everyone in the tenant" };
@@ -16,13 +17,11 @@ const DEFAULTS = { by: "model", days: "30", of: "own" };
 const SERIES_MAX = 6;
 const OTHERS = "(others)";
 
-const NANO_PER_USD = 1_000_000_000;
 const DAY_MS = 24 * 60 * 60 * 1000;
 
 const countFormat = new Intl.NumberFormat();
 
 const formatDay = (ms) => new Date(ms).toISOString().slice(0, 10);
-const formatUsd = (nanoUsd) => `$${(nanoUsd / NANO_PER_USD).toFixed(4)}`;
 const sumTokens = (row) => (row.inputTokens ?? 0) + (row.outputTokens ?? 0);
 
 function listDays(first, last) {
@@ -44,38 +43,20 @@ function sumByName(rows, field) {
 }
 
 function createSums(sums, total, head) {
-  const cells = (row) => [
-    formatUsd(row.costNanoUsd ?? 0),
-    ...["inputTokens", "outputTokens", "modelCalls"].map((part) => countFormat.format(row[part] ?? 0)),
-  ];
-  const createRow = (row, series) =>
-    createElement(
-      "tr",
-      {},
-      createElement(
-        "th",
-        { scope: "row" },
-        series === null ? null : createElement("span", { class: `swatch series-${series}`, "aria-hidden": "true" }),
-        row.name,
-      ),
-      ...cells(row).map((cell) => createElement("td", {}, cell)),
-    );
-  const table = createElement(
-    "table",
-    { class: "sums" },
-    createElement(
-      "thead",
-      {},
-      createElement(
-        "tr",
-        {},
-        ...[head, "cost", "tokens in", "out", "calls"].map((name) => createElement("th", { scope: "col" }, name)),
-      ),
-    ),
-    createElement("tbody", {}, ...sums.map((sum, index) => createRow(sum, Math.min(index, SERIES_MAX)))),
-    createElement("tfoot", {}, createRow({ ...total, name: "all" }, null)),
-  );
-  return createElement("div", { class: "table", tabindex: 0, role: "region", "aria-label": "Sums" }, table);
+  const createCells = (row) => [formatUsd(row.costNanoUsd ?? 0), ...["inputTokens", "outputTokens", "modelCalls"].map((part) => row[part] ?? 0)];
+  const createName = (name, series) => createElement("span", {}, createElement("span", { class: `swatch series-${series}`, "aria-hidden": "true" }), name);
+  const heads = [head, "Cost", "Tokens in", "Tokens out", "Calls"];
+  const rows = sums.map((sum, index) => [createName(sum.name, Math.min(index, SERIES_MAX)), ...createCells(sum)]);
+  const table = createTable("Sums", heads, [...rows, ["All", ...createCells(total ?? {})]]);
+  table.querySelector("tr:last-child").className = "total";
+  return table;
+}
+
+function createStats({ costNanoUsd = 0, inputTokens = 0, outputTokens = 0, modelCalls = 0 }) {
+  const counts = [["Tokens in", inputTokens], ["Tokens out", outputTokens], ["Model calls", modelCalls]];
+  const facts = [["Cost", formatUsd(costNanoUsd)], ...counts.map(([name, count]) => [name, countFormat.format(count)])];
+  const stats = facts.map(([name, fact]) => createElement("div", {}, createElement("dt", {}, name), createElement("dd", {}, fact)));
+  return createElement("dl", { class: "stats" }, ...stats);
 }
 
 function createChart(usage, sums, field) {
@@ -88,23 +69,12 @@ function createChart(usage, sums, field) {
     const parts = usage.rows
       .filter((row) => row.day === day)
       .map((row) => ({ series: series.get(row[field] || "–"), value: measure(row), name: row[field] || "–" }))
-      .sort((a, b) => a.series - b.series)
-      .map(({ name, ...part }) => ({
-        ...part,
-        title: `${part.series < SERIES_MAX ? name : `${name} ${OTHERS}`} · ${format(part.value)}`,
-      }));
+      .sort((a, b) => a.series - b.series);
     return { label: day, parts };
   });
   const label = `${hasCost ? "Cost" : "Tokens"} by day, ${usage.fromDay} to ${usage.toDay}`;
-  const ends = [usage.fromDay, usage.toDay].map((day) => createElement("span", {}, day));
-  const chart = createElement(
-    "figure",
-    {},
-    createBarChart(label, bars),
-    createElement("p", { class: "ends", "aria-hidden": "true" }, ...ends),
-    createElement("figcaption", {}, `${label} (UTC); total ${format(measure(usage.total ?? {}))}`),
-  );
-  return { chart, days: createDays(label, bars, sums, format) };
+  const caption = createElement("figcaption", {}, `${label} (UTC); total ${format(measure(usage.total ?? {}))}`);
+  return { chart: createElement("figure", {}, createBarChart(label, bars, format), caption), days: createDays(label, bars, sums, format) };
 }
 
 /** Create the chart's table: a row for each day on which something was spent, a column for each series. */
@@ -122,7 +92,7 @@ function createDays(label, bars, sums, format) {
     "details",
     {},
     createElement("summary", {}, "Show days as a table"),
-    createTable(label, ["day", ...names], rows),
+    createTable(label, ["Day", ...names], rows),
   );
 }
 
@@ -142,7 +112,7 @@ export function createPage() {
     shown,
   );
   let asked = 0;
-  removeForeign(selects.of.select);
+  hasScope("operate").then((isThere) => isThere || selects.of.select.querySelector("[value=tenant]").remove());
 
   function changeAddress() {
     const chosen = Object.entries(selects).map(([name, { select }]) => [name, select.value]);
@@ -186,10 +156,10 @@ export function createPage() {
     const field = FIELDS[group] ?? group;
     const usage = { ...rest, rows };
     const sums = sumByName(rows, field);
-    if (!sums.length) return shown.replaceChildren(createElement("p", {}, "No spending in this period."));
+    if (!sums.length) return shown.replaceChildren(createElement("p", { class: "empty" }, "No spending in this period."));
     const { chart, days } = createChart(usage, sums, field);
     const cut = rest.isCut && createElement("p", {}, "Not everything is shown: choose fewer days.");
-    return shown.replaceChildren(chart, createSums(sums, usage.total, GROUPS[group]), days, ...(cut ? [cut] : []));
+    return shown.replaceChildren(createStats(usage.total ?? {}), chart, createSums(sums, usage.total, GROUPS[group]), days, ...(cut ? [cut] : []));
   }
 
   return { element, show, hide() {} };

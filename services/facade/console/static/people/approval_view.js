@@ -20,7 +20,7 @@ export function createArguments(label, value) {
 /** Create the button that approves a call and later ones that the same rules ask about, in its run or chat. */
 function createGrantButton(scope, view) {
   const title = `Approve, and do not ask again for this tool and rule in this ${scope}`;
-  const label = scope === "chat" ? "For this chat (8 h)" : "For this run";
+  const label = scope === "chat" ? "Approve for this chat (8 h)" : "Approve for this run";
   return createButton(label, () => view.approve({ grant: scope }), { title });
 }
 
@@ -102,21 +102,23 @@ export class ApprovalView {
   }
 
   #createForm() {
-    const actions = createElement(
-      "div",
-      { class: "actions" },
-      this.approving,
-      ...this.granting,
-      createButton("Edit…", (event) => this.#editArguments(event.target)),
-      createButton("Reject", () => this.submitDecision({ decision: "reject" })),
-      createButton("Ask or reply", () => this.#askBack(), { title: "Send the note to the requester, or to those who can answer" }),
-    );
+    const reject = createButton("Reject", () => this.submitDecision({ decision: "reject" }));
+    const askBack = createButton("Ask or reply", () => this.#askBack(), {
+      class: "quiet",
+      title: "Send the note to the requester, or to those who can answer",
+    });
     return createElement(
       "fieldset",
       {},
+      createElement("div", { class: "actions" }, this.approving, ...this.granting, reject),
       this.editor,
-      createElement("label", {}, "Note for the model", this.note),
-      actions,
+      createElement(
+        "div",
+        { class: "actions" },
+        createElement("label", { class: "note" }, "Note for the model", this.note),
+        askBack,
+        createButton("Edit…", (event) => this.#editArguments(event.target), { class: "quiet" }),
+      ),
       this.problem,
     );
   }

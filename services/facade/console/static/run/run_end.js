@@ -1,6 +1,7 @@
 // Shows a run's last lines: how it ended, what it cost, and what the reader can do next.
 
 import { announceText } from "../elements/announcer.js";
+import { createCopyButton } from "../elements/copy.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatBudget, formatUsage } from "../elements/format.js";
 import { scheduleForFrame } from "../elements/redraw.js";
@@ -72,20 +73,21 @@ export class RunEnd {
 
   #showActions() {
     const { run } = this;
-    const items = [createButton("Timeline", () => run.timeline.openDialog(), { class: "quiet" })];
+    const copy = run.answer ? [createCopyButton("Copy answer", () => run.answer)] : [];
+    const items = [...copy, createButton("Trace", () => run.trace.openDialog(), { class: "quiet" })];
     if (run.runId && !run.actions.isRecorded) {
       items.push(createButton("Fork from here", () => run.actions.fork(run.runId), { class: "quiet" }));
-      if (run.actions.isOwnChat()) items.push(...this.#createOwnerActions());
+      if (run.actions.isOwnChat()) {
+        items.push(...this.#createOwnerActions());
+        run.offerEditing();
+      }
     }
     this.#actions.replaceChildren(...items);
   }
 
   #createOwnerActions() {
-    const { run } = this;
-    const pins = isCommand(run.message)
-      ? []
-      : [this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer")];
-    return [...pins, createButton("Revert", () => run.actions.goBack(run), { class: "quiet" })];
+    if (isCommand(this.run.message)) return [];
+    return [this.#createPinButton("user", "question"), this.#createPinButton("assistant", "answer")];
   }
 
   #createPinButton(role, name) {

@@ -7,7 +7,8 @@ import { ApprovalView } from "../people/approval_view.js";
 import { Claim } from "../people/claim.js";
 import { createAskForm } from "../people/ask_view.js";
 import { createCredentialForm } from "../people/credential_view.js";
-import { createElement } from "../elements/dom.js";
+import { createButton, createElement } from "../elements/dom.js";
+import { createIcon } from "../elements/icon.js";
 import { Fold, TERMINAL, getBlockId, getKind } from "../client/fold.js";
 import { scheduleForFrame } from "../elements/redraw.js";
 import { Scopes } from "./scopes.js";
@@ -15,7 +16,8 @@ import { LINE_BUILDERS } from "./event_lines.js";
 import { PlanView } from "./plan_view.js";
 import { RunEnd } from "./run_end.js";
 import { AnswerView, ReasoningView } from "./text_view.js";
-import { Timeline } from "./timeline.js";
+import { Trace } from "./trace.js";
+import { StatusLine } from "./status_line.js";
 import { ToolView } from "./tool_view.js";
 import { showViewport } from "../people/viewport.js";
 import * as api from "../server/api.js";
@@ -40,18 +42,25 @@ export class RunView {
   /** `actions` has what a reader may do with the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
-    this.timeline = new Timeline();
+    this.trace = new Trace((id) => this.#fold.getBlock(id), () => this.#loadMessages());
     this.question = createElement("div", { class: "question" });
     this.flow = createElement("div", { class: "flow" });
+    this.status = new StatusLine();
     this.end = new RunEnd(this);
     this.element = createElement(
       "article",
       { class: "run", "aria-label": "Run" },
       this.question,
       this.flow,
+      this.status.element,
       this.end.element,
     );
     this.scopes = new Scopes(this.flow);
+  }
+
+  /** What the run has answered, as Markdown. */
+  get answer() {
+    return this.#fold.answer;
   }
 
   get isOver() {
@@ -59,9 +68,10 @@ export class RunView {
   }
 
   apply(event) {
-    this.timeline.addEvent(event);
+    this.trace.addEvent(event);
     this.#fold.apply(event);
     this.#handleEvent(event);
+    if (this.isLive) this.status.apply(event);
     if (event.type in LINE_BUILDERS && !isClaim(event)) this.#addLine(event);
     if (!TERMINAL.has(event.type)) return;
     this.end.showOutcome(event);
@@ -78,6 +88,17 @@ export class RunView {
     if (by) this.#nameSpeaker(speaker, by);
   }
 
+  /** Let the question be asked in other words. */
+  offerEditing() {
+    const edit = createButton("", () => this.actions.goBack(this), {
+      class: "quiet",
+      "aria-label": "Edit question",
+      title: "Edit the question and ask again",
+    });
+    edit.append(createIcon("edit"));
+    this.question.append(edit);
+  }
+
   /** Show who has asked, where that is another than the user. */
   async #nameSpeaker(speaker, by) {
     const identity = await api.getIdentity().catch(() => null);
@@ -85,6 +106,11 @@ export class RunView {
     if (!this.isOthers) return;
     speaker.textContent = by;
     speaker.className = "speaker";
+  }
+
+  /** Load the messages of the run's log, which have the usage of each turn; a recording has none. */
+  #loadMessages() {
+    return this.actions.isRecorded ? Promise.resolve([]) : api.getRawMessages(this.#fold.chatId, this.runId);
   }
 
   #handleEvent(event) {

@@ -1,4 +1,4 @@
-// Shows a call of a tool or action: its name and state on one line; arguments, output and result below it.
+// Shows a call of a tool or action: its name, arguments and result on a line each; opened, all of them.
 
 import { createElement, createHiddenText } from "../elements/dom.js";
 import { scheduleForFrame } from "../elements/redraw.js";
@@ -13,16 +13,18 @@ export class ToolView {
   #state = createElement("span", { class: "state" });
   #name = createElement("strong", {}, "tool");
   #argumentsGist = createElement("span", { class: "gist" });
+  #resultGist = createElement("span", { class: "gist came", hidden: true });
   #sections = createElement("div", { class: "sections" });
   #parts = new Map(); // title → PlainText
   #arguments = "";
   #output = "";
   #drawnArguments = "";
+  #wasExpanded = false;
   #drawCallback = () => this.#drawSections();
 
   constructor() {
     this.prompts = createElement("div", { class: "people" }); // forms and approvals, always in sight
-    const line = createElement("summary", {}, this.#state, this.#name, " ", this.#argumentsGist);
+    const line = createElement("summary", {}, this.#state, this.#name, " ", this.#argumentsGist, this.#resultGist);
     this.element = createElement(
       "div",
       { class: "tool" },
@@ -40,6 +42,7 @@ export class ToolView {
     this.result = undefined;
     this.#parts.clear();
     this.#sections.replaceChildren();
+    this.#resultGist.hidden = true;
     const callArguments = event.toolParams ?? event.arguments;
     if (callArguments !== undefined) this.#arguments = formatJson(callArguments);
     this.#setState(event.type.endsWith(".snapshot") ? "running" : "writing");
@@ -65,11 +68,13 @@ export class ToolView {
 
   /** Show arguments and output, because someone waits for them or has to judge them. */
   expand() {
+    this.#wasExpanded ||= !this.#sections.parentElement.open;
     this.#sections.parentElement.open = true;
   }
 
   showResult(event) {
     this.result = event.result;
+    if (this.#wasExpanded) this.#sections.parentElement.open = false;
     this.#setState(event.ok === false ? "failed" : "done");
     // Decisions stay in sight; questions without an answer are over.
     this.prompts.replaceChildren(...this.prompts.querySelectorAll("[data-decision]"));
@@ -88,7 +93,15 @@ export class ToolView {
       this.#getSection("Arguments").draw(showText(formatJsonText(this.#arguments)));
     }
     if (this.#output) this.#getSection("Output").draw(this.#output);
-    if (this.result !== undefined) this.#getSection("Result").draw(formatJsonText(this.result));
+    if (this.result === undefined) return;
+    this.#resultGist.textContent = showText(shortenLine(this.result, 160)) || "no result";
+    this.#resultGist.hidden = false;
+    if (!this.#output || !this.#repeatsOutput()) this.#getSection("Result").draw(formatJsonText(this.result));
+  }
+
+  /** Tell whether the result is the output and no more. */
+  #repeatsOutput() {
+    return this.result.trim() === this.#output.trim();
   }
 
   #getSection(title) {

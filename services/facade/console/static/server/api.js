@@ -13,7 +13,7 @@ async function fetchAndReport(path, init) {
   if (response.status !== 401) return response;
   const answer = await response.clone().json().catch(() => null); // a proxy's page is no JSON
   if (await renewCredential(answer?.error?.code)) return fetch(path, init);
-  reportUnauthenticated();
+  reportUnauthenticated(answer?.error?.message ?? response.statusText);
   return response;
 }
 
@@ -28,6 +28,9 @@ function buildGet(path, parameters = {}) {
 
 export const getData = async (path, parameters) => (await getEnvelope(path, parameters)).data;
 export const postData = async (path, body) => (await fetchEnvelope(path, buildPost(body))).data;
+/** Call a route with its values as parameters, or as the body of a post; return the whole envelope. */
+export const callRoute = (verb, path, values) =>
+  verb === "POST" ? fetchEnvelope(path, buildPost(values)) : fetchEnvelope(buildGet(path, values), { method: verb });
 export const deleteData = (path, parameters) => fetchEnvelope(buildPath(path, parameters), { method: "DELETE" });
 
 let identity;
@@ -60,6 +63,9 @@ export async function getChat(chatId, parameters) {
   }
   return { ...chat, events: pages.flat() };
 }
+/** Return the messages of a run's log, with the usage and the times of each. */
+export const getRawMessages = async (chatId, runId) =>
+  (await getEnvelope("/api/chat", { chatId, runId, includeRawMessages: true })).data.rawMessages ?? [];
 /** Say with whom a chat is shared: names that may read, and names that may take part. */
 export const shareChat = (chatId, { sharedWith, participants }) =>
   fetchEnvelope("/api/chat/share", buildPost({ chatId, sharedWith, participants, requestId: createId() }));
@@ -141,8 +147,6 @@ export const fetchFile = async (address) => (await transport.send(address)).blob
 
 /** Fetch the archive of what is kept of a user; empty: the caller. */
 export const exportData = (user) => fetchFile(buildGet("/api/data/export", { user }));
-export const listErasures = () => getData("/api/data/erasures");
-export const listHolds = () => getData("/api/data/holds");
 
 /** Store a file and return the reference to pass in a query. */
 export async function uploadFile(chatId, file) {

@@ -1,5 +1,6 @@
 // Keeps the user's API key or token for this tab alone and sends it with every request; or has the user sign in.
 
+import { createButton, createElement } from "../elements/dom.js";
 import { loadSession, refreshSession, restorePlace, signIn, signOut } from "./session.js";
 
 const NAME = "headrace.credential";
@@ -12,18 +13,30 @@ export const hasCredential = () => getCredential() !== null;
 /** Show `form` whenever the facade answers 401; submitting it stores the credential and reloads the page. */
 export function setUpSignIn(form) {
   restorePlace();
-  const provider = form.elements.provider;
-  provider.addEventListener("click", signIn);
-  document.addEventListener("unauthenticated", async () => {
+  const provider = createButton("Sign in with SSO", signIn, { class: "primary", hidden: true });
+  const field = createElement("input", {
+    id: "credential",
+    type: "password",
+    autocomplete: "current-password",
+    "aria-describedby": "refused",
+    required: true,
+  });
+  const refused = createElement("p", { id: "refused", class: "problem", role: "alert" });
+  const show = createElement("button", { type: "submit", class: "primary" }, "Sign in");
+  const label = createElement("label", { for: "credential" }, "API key or token");
+  form.append(createElement("h2", {}, "Sign in"), provider, label, field, refused, show);
+  document.addEventListener("unauthenticated", async ({ detail }) => {
     const { signIn: hasProvider } = await loadSession();
     provider.hidden = !hasProvider;
-    form.elements.show.classList.toggle("primary", !hasProvider);
+    show.classList.toggle("primary", !hasProvider);
     form.hidden = false;
-    (hasProvider ? provider : form.elements.credential).focus();
+    if (hasCredential()) refused.textContent = `This key or token was refused: ${detail}`;
+    field.setAttribute("aria-invalid", hasCredential());
+    (hasProvider ? provider : field).focus();
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    sessionStorage.setItem(NAME, form.elements.credential.value.trim());
+    sessionStorage.setItem(NAME, field.value.trim());
     location.reload();
   });
 }
@@ -44,5 +57,5 @@ export async function setUpSignOut(button) {
 export const renewCredential = async (code) =>
   code === "CREDENTIAL_ENDED" && !hasCredential() && (await refreshSession());
 
-/** Notify the page that a request had no credential or a wrong one. */
-export const reportUnauthenticated = () => document.dispatchEvent(new Event("unauthenticated"));
+/** Notify the page that a request had no credential or a wrong one, and what the facade says of it. */
+export const reportUnauthenticated = (detail) => document.dispatchEvent(new CustomEvent("unauthenticated", { detail }));

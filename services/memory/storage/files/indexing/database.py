@@ -18,8 +18,14 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.encrypted.text_search import TextRow
 from services.memory.storage.files.indexing.gates import TABLES as GATE_TABLES
 from services.memory.storage.files.indexing.gates import GateTable
-from services.memory.storage.files.indexing.spend import GRANT_TABLES, SPEND_TABLES, ReservationTable, SpendTable
-from services.memory.storage.index_rows import ChatEntry, IndexChange, Text, UnfinishedEntry
+from services.memory.storage.files.indexing.spend import (
+    GRANT_TABLES,
+    SPEND_TABLES,
+    ReservationTable,
+    SpendTable,
+    make_triggers,
+)
+from services.memory.storage.index_rows import UNCHANGED, ChatEntry, IndexChange, Text, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX, Lease
 from services.memory.storage.paging import Page
 from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
@@ -27,7 +33,7 @@ from services.memory.storage.run_query import RunEntry, RunQuery
 from services.memory.storage.spend import SpendRow
 from services.runtime.auth.identity import Identity
 
-VERSION = 15
+VERSION = 16
 """Version of the tables; a file of another version is rebuilt."""
 
 ENCRYPTED_VERSIONS = 1_000_000
@@ -56,6 +62,10 @@ CREATE TABLE runs(
     credential TEXT NOT NULL, of_tenant TEXT NOT NULL, of_user TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX runs_by_chat ON runs(chat_id);
 CREATE INDEX runs_of_tenant ON runs(of_tenant, started_at, run_id);
+CREATE INDEX runs_of_user ON runs(of_tenant, of_user, started_at, run_id);
+CREATE INDEX runs_of_agent ON runs(of_tenant, agent_key, started_at, run_id);
+CREATE INDEX runs_in_state ON runs(of_tenant, state, started_at, run_id);
+CREATE INDEX runs_live_of_tenant ON runs(of_tenant, started_at, run_id) WHERE NOT is_ended;
 CREATE INDEX runs_unfinished ON runs(started_at) WHERE NOT is_ended;
 CREATE TABLE leases(
     run_id TEXT PRIMARY KEY, owner TEXT NOT NULL, generation INTEGER NOT NULL, expires_at INTEGER NOT NULL)
@@ -67,9 +77,11 @@ CREATE TABLE places(
     id INTEGER PRIMARY KEY, chat_id TEXT NOT NULL, n INTEGER NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL,
     tenant TEXT NOT NULL, user TEXT NOT NULL,
     UNIQUE(chat_id, n));
+CREATE INDEX places_of_user ON places(tenant, user, id);
 """
     + GATE_TABLES
     + SPEND_TABLES
+    + ";".join([*make_triggers(), ""])
     + GRANT_TABLES
 )
 
@@ -106,7 +118,7 @@ _ADD_NO_LEASE = "INSERT OR IGNORE INTO leases VALUES (?, '', 0, 0)"
 
 _USERS = """
 SELECT user FROM chats WHERE tenant = ? UNION SELECT of_user FROM runs WHERE of_tenant = ?
-UNION SELECT user_name FROM spend WHERE tenant = ?
+UNION SELECT user_name FROM spend_sums WHERE tenant = ? AND scope = 'user'
 """
 
 
@@ -237,13 +249,9 @@ class IndexDatabase:
     def measure_uses(self, reservation: SpendReservation) -> list[BudgetUse]:
         return self._grants.measure_uses(reservation)
 
-    def list_unchanged_since(self, updated_at: int) -> list[str]:
-        rows = self._db.execute(
-            "SELECT chat_id FROM chats WHERE updated_at < ? AND chat_id NOT IN"
-            " (SELECT chat_id FROM runs WHERE NOT is_ended) ORDER BY updated_at",
-            (updated_at,),
-        )
-        return [row[0] for row in rows]
+    def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
+        rows = self._db.execute(_UNCHANGED, (updated_at, *(after or (0, ""))))
+        return list(map(_make_entry, rows))
 
     def get_generation_floor(self) -> int:
         """Return the number above which new leases' generations start.
@@ -277,11 +285,13 @@ class IndexDatabase:
         marks = ",".join("?" * len(kinds))
         if match:
             where, rank, words = "texts MATCH ?", "bm25(texts)", [match]
+            source = "texts JOIN places ON places.id = texts.rowid"
         else:
             like = [r"(text LIKE ? ESCAPE '\')"] * len(likes)
             where, rank, words = f"({' OR '.join(like)})", f"-({' + '.join(like)})", likes + likes
+            source = "places CROSS JOIN texts ON texts.rowid = places.id"  # the owner's first
         query = (
-            f"SELECT chat_id, title, run_id, text, {rank} AS place FROM texts JOIN places ON places.id = texts.rowid"
+            f"SELECT chat_id, title, run_id, text, {rank} AS place FROM {source}"
             " JOIN chats USING (chat_id)"
             f" WHERE {where} AND kind IN ({marks}) AND places.tenant = ? AND places.user = ?"
             " ORDER BY place, places.id DESC LIMIT ?"
@@ -394,6 +404,8 @@ _CHAT = (
     "chat_id, name, title, first_agent_key, last_agent_key, created_at, updated_at, is_damaged, tenant, user,"
     " shared_with, participants"
 )
+_UNCHANGED = UNCHANGED.replace("$", "?").format(columns=_CHAT, is_of_chat="runs.chat_id = chats.chat_id")
+
 _columns = attrgetter(*_CHAT.split(", "))
 _run_columns = attrgetter(
     *("agent_key", "started_at", "generation", "last_seq", "is_ended", "state", "reason", "updated_at", "model_calls"),

@@ -22,6 +22,7 @@ CREATE TABLE gates(
     claimed_by TEXT NOT NULL, claimed_until INTEGER NOT NULL,
     PRIMARY KEY(run_id, gate_id)) WITHOUT ROWID;
 CREATE INDEX gates_by_chat ON gates(chat_id);
+CREATE INDEX gates_by_tenant_and_chat ON gates(tenant, chat_id);
 CREATE INDEX gates_waiting ON gates(tenant, requester, opened_at, run_id, gate_id) WHERE state = 'open';
 CREATE INDEX gates_of_tenant ON gates(tenant, opened_at, run_id, gate_id) WHERE state = 'open';
 CREATE TABLE gate_grants(
@@ -94,8 +95,9 @@ class GateTable:
         rows = self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values)
         return self._rows.decrypt_gates(GateEntry(*row) for row in rows)
 
-    def list_chats(self, tenant: str, since: int) -> list[str]:
-        return [row[0] for row in self._db.execute(LIST_CHATS.replace("$", "?"), (tenant, since))]
+    def list_chats(self, tenant: str, after: str) -> list[tuple[str, int]]:
+        """List the next page of the tenant's chats with gates, each with the time of its last line."""
+        return self._db.execute(LIST_CHATS.replace("$", "?"), (tenant, after)).fetchall()
 
     def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         statement, values = query.render()

@@ -26,11 +26,10 @@ from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDat
 from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.sqlite import database_errors
-from services.memory.storage.gates.query import GateQuery, GrantQuery
+from services.memory.storage.gates.query import GateQuery, GrantQuery, read_gate_chats
 from services.memory.storage.gates.rows import GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey, GateWatch
-from services.memory.storage.index_progress import IndexProgress
-from services.memory.storage.index_rows import ChatEntry, IndexChange, UnfinishedEntry
+from services.memory.storage.index_rows import ChatEntry, IndexChange, IndexProgress, UnfinishedEntry
 from services.memory.storage.paging import Page
 from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
 from services.memory.storage.run_query import RunEntry, RunQuery
@@ -246,9 +245,9 @@ class Index:
         self.backlog.check_empty("the list of all chats")
         return sorted(await self.query_file(lambda database: database.list_logs()))
 
-    async def list_unchanged_since(self, updated_at: int) -> list[str]:
+    async def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         self.backlog.check_empty("which chats are unused")
-        return await self.query_file(lambda database: database.list_unchanged_since(updated_at))
+        return await self.query_file(lambda database: database.list_unchanged(updated_at, after))
 
     async def find_gate(self, tenant: str, run_id: str, gate_id: str) -> GateEntry | None:
         await self._keys.open_tenant(tenant)
@@ -264,7 +263,11 @@ class Index:
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
         self.backlog.check_since(since, "which chats have had gates")
-        return await self.query_file(lambda database: database.gates.list_chats(tenant, since))
+
+        async def read(after: str) -> list[tuple[str, int]]:
+            return await self.query_file(lambda database: database.gates.list_chats(tenant, after))
+
+        return await read_gate_chats(read, since)
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
         await self._keys.open_tenant(query.tenant)

@@ -31,7 +31,16 @@ from services.memory.storage.reservations import (
     decide_reservation,
     render_use,
 )
-from services.memory.storage.spend import SUM_NAMES, SpendAnswer, SpendKey, SpendQuery, SpendRow, SpendSum
+from services.memory.storage.spend import (
+    IS_ZERO,
+    SCOPES,
+    SUM_NAMES,
+    SpendAnswer,
+    SpendKey,
+    SpendQuery,
+    SpendRow,
+    SpendSum,
+)
 
 log = structlog.get_logger()
 
@@ -157,9 +166,41 @@ CREATE TABLE spend(
     input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
     model_calls INTEGER NOT NULL, cost_nano_usd INTEGER NOT NULL,
     PRIMARY KEY(chat_id, day, tenant, user_name, agent_key, model, credential)) WITHOUT ROWID;
-CREATE INDEX spend_by_day ON spend(tenant, day);
+CREATE INDEX spend_of_deleted_chats ON spend(tenant, user_name) WHERE chat_id = '';
+CREATE TABLE spend_sums(
+    tenant TEXT NOT NULL, scope TEXT NOT NULL, day INTEGER NOT NULL, user_name TEXT NOT NULL,
+    agent_key TEXT NOT NULL, model TEXT NOT NULL, credential TEXT NOT NULL,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
+    model_calls INTEGER NOT NULL, cost_nano_usd INTEGER NOT NULL,
+    PRIMARY KEY(tenant, scope, day, user_name, agent_key, model, credential)) WITHOUT ROWID;
+CREATE INDEX spend_sums_of_user ON spend_sums(tenant, user_name, day) WHERE scope = 'user';
+CREATE INDEX spend_sums_of_key ON spend_sums(tenant, credential, day) WHERE credential <> '';
 """
 """The rows of deleted chats have no chat_id."""
+
+
+def make_triggers() -> list[str]:
+    """Return the triggers that keep the sums of table spend, by scope."""
+    changes = {
+        "INSERT": ("new", [f"new.{name}" for name in SUM_NAMES]),
+        "DELETE": ("old", [f"-old.{name}" for name in SUM_NAMES]),
+        "UPDATE": ("new", [f"new.{name} - old.{name}" for name in SUM_NAMES]),
+    }
+    add = ", ".join(f"{name} = {name} + excluded.{name}" for name in SUM_NAMES)
+    triggers: list[str] = []
+    for event, (row, sums) in changes.items():
+        steps: list[str] = []
+        for scope, columns in SCOPES.items():
+            keys = [f"{row}.{name}" if name in columns else "''" for name in ("user_name", *_OTHER_COLUMNS)]
+            values = ", ".join([f"{row}.tenant, '{scope}', {row}.day", *keys, *sums])
+            key = f"tenant, scope, day, user_name, {', '.join(_OTHER_COLUMNS)}"
+            insert = f"INSERT INTO spend_sums({key}, {', '.join(SUM_NAMES)}) VALUES ({values})"
+            steps.append(f"{insert} ON CONFLICT DO UPDATE SET {add};")
+        triggers.append(f"CREATE TRIGGER spend_{event.lower()} AFTER {event} ON spend BEGIN {' '.join(steps)} END")
+    return triggers
+
+
+_OTHER_COLUMNS = ("agent_key", "model", "credential")
 
 _ADD = "ON CONFLICT DO UPDATE SET " + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUM_NAMES)
 
@@ -207,7 +248,10 @@ class SpendTable:
         return self._delete_retired("tenant = ?", tenant)
 
     def _delete_retired(self, where: str, *values: str) -> int:
-        return self._db.execute(f"DELETE FROM spend WHERE chat_id = '' AND {where}", values).rowcount
+        deleted = self._db.execute(f"DELETE FROM spend WHERE chat_id = '' AND {where}", values).rowcount
+        # No names are left of sums that have nothing.
+        self._db.execute(f"DELETE FROM spend_sums WHERE scope = 'user' AND {where} AND {IS_ZERO}", values)
+        return deleted
 
     def clear_logs(self) -> None:
         """Delete everything that logs can restore."""
@@ -228,7 +272,9 @@ CREATE TABLE grants(
 
 _SOURCE = "grants JOIN runs USING (run_id) LEFT JOIN leases USING (run_id)"
 
-_CLEAN = "DELETE FROM grants WHERE run_id NOT IN (SELECT run_id FROM runs WHERE NOT is_ended)"
+_CLEAN = """
+DELETE FROM grants WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = grants.run_id AND NOT is_ended)
+"""
 
 
 class ReservationTable:

@@ -22,6 +22,7 @@ from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pooler import refuse_pooler
 from services.memory.storage.postgres.connection.session import Connection, Session, read_start_time
+from services.memory.storage.work import Shares
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
 from services.runtime.files.disk import make_full_error
@@ -139,13 +140,12 @@ def _keeping_cancellation() -> Generator[None]:
 class Database:
     """A pool of connections, shared by all tasks of one event loop."""
 
-    def __init__(
-        self, pool: asyncpg.Pool, sessions: WeakSet[Session], patience_s: float, presence: Availability
-    ) -> None:
+    def __init__(self, pool: asyncpg.Pool, sessions: WeakSet[Session], limits: Limits, presence: Availability) -> None:
         self.presence = presence
         self._pool = pool
         self._sessions = sessions
-        self._patience_s = patience_s
+        self._patience_s = limits.patience_s
+        self._shares = Shares(limits.connections_max, limits.statement_timeout_s)
         self._releasing: set[asyncio.Task[None]] = set()
 
     def leave_other_servers(self, server: datetime) -> None:
@@ -159,15 +159,20 @@ class Database:
         effect.
 
         Raises:
-            Overloaded: The database is unavailable for too long, or refuses.
+            Overloaded: The database is unavailable for too long, or refuses, or is too slow for this kind of work.
+            QueueFull: Other work of this kind uses all of its connections.
         """
+        async with self._shares.using_one() as timeout_s:
+            return await self._run_repeatedly(do, timeout_s)
+
+    async def _run_repeatedly(self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None) -> T:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
         with database_errors():
             while True:
                 try:
                     with _keeping_cancellation():
-                        done = await self._run_once(do)
+                        done = await self._run_once(do, timeout_s)
                 except AWAY as error:
                     if isinstance(error, asyncpg.DataError):
                         raise
@@ -179,11 +184,16 @@ class Database:
                     self.presence.note_success()
                     return done
 
-    async def _run_once(self, do: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run_once(self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None) -> T:
         connection = await self._pool.acquire(timeout=self._patience_s)
+        limit = asyncio.timeout(timeout_s)
         try:
-            return await do(connection)
-        except TimeoutError:
+            async with limit:
+                return await do(connection)
+        except TimeoutError as error:
+            if limit.expired():
+                message = f"the answer takes more than {timeout_s:g} s; ask for less, or try again later"
+                raise Overloaded(message, retry_after_s=RETRY_AFTER_S) from error
             await self._pool.expire_connections()  # they all lead to a server that says nothing
             raise
         finally:
@@ -230,7 +240,7 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
     presence = Availability()
     await _wait_until_open(pool, presence, lambda: refuse_pooler(url, **options))
     try:
-        yield Database(pool, sessions, limits.patience_s, presence)
+        yield Database(pool, sessions, limits, presence)
     finally:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):

@@ -1,0 +1,18 @@
+"""headrace doctor: what this machine lacks, and what that costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+
+
+@click.command()
+def doctor() -> None:
+    """Examine this machine: sandbox, PostgreSQL, browser, ports.
+
+    `ok` works, `--` costs what the line below says, `!!` stops most of the suite; then the exit code is 1. Settings of
+    the environment count, such as HEADRACE_AUTH and HEADRACE_DATABASE_URL.
+    """
+    sys.exit(subprocess.run([sys.executable, "-m", "services.config_check"], check=False).returncode)

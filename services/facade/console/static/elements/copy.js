@@ -1,0 +1,21 @@
+// Copies text to the clipboard.
+
+import { createButton } from "./dom.js";
+import { createIcon } from "./icon.js";
+
+const SHOWN_MS = 1500;
+
+/** Create a button that copies what `getText()` returns, where the browser lets a page do that: over HTTPS, and locally. */
+export function createCopyButton(label, getText) {
+  const button = createButton("", async () => {
+    await navigator.clipboard.writeText(getText());
+    button.replaceChildren(createIcon("check"));
+    setTimeout(() => button.replaceChildren(createIcon("copy")), SHOWN_MS);
+  });
+  button.className = "quiet copy";
+  button.hidden = !globalThis.navigator?.clipboard;
+  button.setAttribute("aria-label", label);
+  button.title = label;
+  button.append(createIcon("copy"));
+  return button;
+}

@@ -1,0 +1,115 @@
+"""What is asked costs what is answered: no statement of an RPC touches more rows and buffers than its bound, however
+much is stored. PostgreSQL itself says so of each, by auto_explain.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.postgresql import Server
+from services.runtime.auth.identity import acting_as
+from tests.support.memory.filling import CHATS_EACH, fill
+from tests.support.memory.questions import OWNER, list_calls, write_sources
+from tests.support.memory.serving import memory_in
+from tests.support.postgresql import connected
+
+ROWS, BUFFERS = 420, 1500
+"""The bound of a statement that the table does not name: two rows for each of a page, and some buffers for each."""
+
+BOUNDS: dict[str, tuple[int, int]] = {
+    "Search": (2 * 4 * CHATS_EACH, 4000),  # the user's texts
+}
+"""Rows and buffers of the costliest statement, by the RPC that runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    rows: int
+    buffers: int
+    query: str
+    plan: str
+
+
+def count_rows(plan: dict[str, Any]) -> int:
+    """Return the rows that a plan's scans have looked at, including those that they threw away."""
+    children = sum(map(count_rows, plan.get("Plans", ())))
+    if not plan["Node Type"].endswith("Scan") or plan["Node Type"] in ("Function Scan", "CTE Scan", "Subquery Scan"):
+        return children
+    kinds = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+    return children + round(sum(plan.get(kind, 0) for kind in kinds) * plan["Actual Loops"])
+
+
+def read_costs(log: str) -> Iterator[Cost]:
+    for found in re.finditer(r"duration: [\d.]+ ms  plan:\n((?:\t.*\n)+)", log):
+        explained = json.loads(found[1].replace("\n\t", "\n"))
+        plan = explained["Plan"]
+        buffers = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        yield Cost(count_rows(plan), buffers, explained["Query Text"], json.dumps(plan, indent=1))
+
+
+async def explain_all(url: str, *, uses_small_tables: bool) -> None:
+    """Have the server log the plan of each statement of new connections, with what it has cost."""
+    settings = {
+        "session_preload_libraries": "auto_explain",
+        "auto_explain.log_min_duration": "0",
+        "auto_explain.log_analyze": "on",
+        "auto_explain.log_buffers": "on",
+        "auto_explain.log_timing": "off",
+        "auto_explain.log_nested_statements": "on",
+        "auto_explain.log_format": "json",
+    }
+    if uses_small_tables:  # where reading all rows is cheap, an index is taken all the same, if there is one
+        settings |= {"enable_seqscan": "off", "enable_bitmapscan": "off"}
+    async with connected(url) as connection:
+        name = await connection.fetchval("SELECT current_database()")
+        await connection.execute("LOAD 'auto_explain'")
+        for setting, value in settings.items():
+            await connection.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'")
+
+
+async def check_costs(server: Server, chats: int, tenants: int, *, uses_small_tables: bool = False) -> None:
+    url, log = server.new_database(), server.folder / "log"
+    async with memory_in(url) as memory:
+        await write_sources(memory)
+    async with connected(url) as connection:
+        await fill(connection, chats, tenants)
+    await explain_all(url, uses_small_tables=uses_small_tables)
+    dear: list[str] = []
+    async with memory_in(url) as memory:
+        with acting_as(OWNER):
+            for rpc, ask in list_calls(memory):
+                start = log.stat().st_size
+                await ask()
+                dear += find_dear(rpc, read_log(log, start))
+    assert not dear, "\n\n".join(dear)
+
+
+async def test_statements_stay_within_their_bounds(postgres: Server) -> None:
+    await check_costs(postgres, 2_000, 2, uses_small_tables=True)
+
+
+@pytest.mark.nightly
+async def test_statements_stay_within_their_bounds_in_a_full_database(postgres: Server) -> None:
+    await check_costs(postgres, 200_000, 20)
+
+
+def read_log(log: Path, start: int) -> str:
+    with log.open() as file:
+        file.seek(start)
+        return file.read()
+
+
+def find_dear(rpc: str, logged: str) -> Iterator[str]:
+    rows, buffers = BOUNDS.get(rpc, (ROWS, BUFFERS))
+    costs = [cost for cost in read_costs(logged) if "typeinfo" not in cost.query]  # the driver's, once a connection
+    assert costs, f"{rpc} has run no statement"
+    for cost in costs:
+        if cost.rows > rows or cost.buffers > buffers:
+            yield f"{rpc}: {cost.rows} rows, {cost.buffers} buffers: {cost.query}\n{cost.plan}"

@@ -1,0 +1,166 @@
+"""Tools that send a request to an HTTP API, a real one on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from services.tools.catalogue.definitions import BadDefinition, parse_definitions
+from services.tools.sandbox.tiers import Sandbox
+from tests.support.tools.suite import Serve, Suite
+from tests.support.web_server import serving_web
+
+TOKEN = "tok-4711-secret"
+
+
+async def echo(request: web.Request) -> web.Response:
+    """Answers with everything that it was sent."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    sent = {"method": request.method, "path": request.raw_path, "body": await request.text(), "headers": headers}
+    match request.path:
+        case "/moved":
+            return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/elsewhere"})
+        case "/picture":
+            return web.Response(body=b"\x89PNG", content_type="image/png")
+        case "/missing":
+            return web.json_response({"error": "no such ticket"}, status=404)
+        case "/empty":
+            return web.Response(status=204)
+        case _:
+            return web.json_response(sent)
+
+
+def define(url: str, *required: str, **fields: Any) -> dict[str, Any]:
+    properties = {name: {} for name in (*required, "fields", "note")}
+    request = {"url": url, **fields}
+    parameters = {"type": "object", "properties": properties, "required": [*required]}
+    return {"name": "api", "description": "An API", "parameters": parameters, "effect": "read", "request": request}
+
+
+@asynccontextmanager
+async def serving(serve: Serve, path: str, *required: str, **fields: Any) -> AsyncGenerator[Suite]:
+    """A tool for the path of an API. No sandbox works, as on some machines with authentication."""
+    async with serving_web(echo) as port, serve(Sandbox(None), env={"DESK_TOKEN": TOKEN, "EMPTY": ""}) as suite:
+        tool = define(f"http://127.0.0.1:{port}{path}", *required, **fields)
+        (suite.definitions / "a.backend").write_text(json.dumps({"tools": [tool]}))
+        await asyncio.to_thread(suite.catalogue.reload)
+        yield suite
+
+
+async def test_arguments_fill_the_path_and_the_query(serve: Serve) -> None:
+    async with serving(serve, "/tickets/{id}?v=1", "id") as suite:
+        _, outcome = await suite.execute("api", '{"id": "a/b?c#d %2e", "fields": ["x", "y&z"], "note": 7}')
+    assert outcome.ok
+    sent = json.loads(outcome.result)
+    assert (sent["method"], sent["body"]) == ("GET", "")
+    assert sent["path"] == "/tickets/a%2Fb%3Fc%23d%20%252e?v=1&fields=x&fields=y%26z&note=7"
+
+
+async def test_arguments_become_a_body_where_the_method_has_one(serve: Serve) -> None:
+    async with serving(serve, "/tickets/{id}/notes", "id", method="POST") as suite:
+        _, outcome = await suite.execute("api", '{"id": 7, "note": "wärmer"}')
+    sent = json.loads(outcome.result)
+    assert (sent["method"], sent["path"], json.loads(sent["body"])) == ("POST", "/tickets/7/notes", {"note": "wärmer"})
+    assert sent["headers"]["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("value", ["", ".", ".."])
+async def test_an_argument_cannot_leave_its_place_in_the_path(serve: Serve, value: str) -> None:
+    async with serving(serve, "/tickets/{id}/notes", "id") as suite:
+        _, outcome = await suite.execute("api", json.dumps({"id": value}))
+    assert not outcome.ok
+    assert "id" in outcome.result
+
+
+async def test_a_credential_reaches_the_api_and_nobody_else(serve: Serve) -> None:
+    headers = {"Authorization": "Bearer env:DESK_TOKEN", "X-Team": "mill"}
+    async with serving(serve, "/tickets", headers=headers) as suite:
+        pieces, outcome = await suite.execute("api")
+    sent = json.loads(outcome.result)
+    assert sent["headers"]["authorization"] == "Bearer ***"  # the API repeats what it was sent
+    assert sent["headers"]["x-team"] == "mill"
+    assert TOKEN not in f"{pieces} {outcome}"
+
+
+async def test_a_credential_may_be_a_file_which_is_read_at_each_call(serve: Serve, tmp_path: Any) -> None:
+    secret = tmp_path / "token"
+    async with serving(serve, "/tickets", headers={"X-Key": f"file:{secret}"}) as suite:
+        _, missing = await suite.execute("api")
+        secret.write_text("first-key\n")
+        _, outcome = await suite.execute("api")
+    assert not missing.ok
+    assert str(secret) in missing.result
+    assert json.loads(outcome.result)["headers"]["x-key"] == "***"
+
+
+@pytest.mark.parametrize("name", ["UNSET_TOKEN", "EMPTY"])
+async def test_a_missing_credential_is_named(serve: Serve, name: str) -> None:
+    async with serving(serve, "/tickets", headers={"Authorization": f"env:{name}"}) as suite:
+        _, outcome = await suite.execute("api")
+    assert not outcome.ok
+    assert name in outcome.result
+    assert ".env" in outcome.result
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/missing", 'HTTP 404\n{"error": "no such ticket"}'),
+        ("/moved", "HTTP 302 and redirects"),
+        ("/picture", "image/png, which is not text"),
+    ],
+)
+async def test_what_is_no_success_is_a_failed_result(serve: Serve, path: str, problem: str) -> None:
+    async with serving(serve, path) as suite:
+        _, outcome = await suite.execute("api")
+    assert not outcome.ok
+    assert problem in outcome.result
+
+
+async def test_an_answer_without_content_says_so(serve: Serve) -> None:
+    async with serving(serve, "/empty") as suite:
+        _, outcome = await suite.execute("api")
+    assert (outcome.ok, outcome.result) == (True, "(HTTP 204, no content)")
+
+
+async def test_an_api_that_does_not_listen_is_a_failed_result(serve: Serve) -> None:
+    async with serve(Sandbox(None)) as suite:
+        (suite.definitions / "a.backend").write_text(json.dumps({"tools": [define("http://127.0.0.1:1/")]}))
+        await asyncio.to_thread(suite.catalogue.reload)
+        _, outcome = await suite.execute("api")
+    assert (outcome.ok, outcome.result) == (False, "the server cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("url", "fields", "problem"),
+    [
+        ("ftp://desk.example/", {}, "request.url: only http and https"),
+        ("https://{host}/a", {}, "request.url: only the path has"),
+        ("https://desk.example/a?q={host}", {}, "request.url: only the path has"),
+        ("https://me:secret@desk.example/", {}, "request.url: a URL with a user name"),
+        ("https://desk.example/#a", {}, "request.url: a fragment"),
+        ("https://desk.example/{id}", {}, "request.url: ['id'] must be among the required parameters"),
+        ("https://desk.example/", {"headers": {"Host": "other.example"}}, "request.headers: ['Host'] follow"),
+        ("https://desk.example/", {"headers": {"A b": "c"}}, "request.headers"),
+        ("https://desk.example/", {"headers": {"A": "b\nC: d"}}, "request.headers.A"),
+        ("https://desk.example/", {"method": "HEAD"}, "request.method"),
+        ("https://desk.example/", {"body": {}}, "request.body"),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_field(url: str, fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadDefinition) as refused:
+        parse_definitions({"tools": [define(url, "host", **fields)]}, "backend")
+    assert problem in str(refused.value)
+
+
+def test_a_tool_has_a_command_or_a_request() -> None:
+    with pytest.raises(BadDefinition, match="not both"):
+        parse_definitions({"tools": [define("https://desk.example/") | {"command": ["true"]}]}, "backend")
+    with pytest.raises(BadDefinition, match="only a backend tool has it"):
+        parse_definitions({"tools": [define("https://desk.example/")]}, "frontend")
