@@ -245,7 +245,6 @@ class Fold:
     ) -> BlockBegun:
         is_past = isinstance(opened, agent_pb2.ContentSnapshot)
         begun = self._open_block(delta, "content", opened.content_id, is_past=is_past)
-        begun.block.stage = opened.stage
         begun.block.is_answer = opened.is_answer if opened.HasField("is_answer") else begun.block.scope == RUN
         return begun
 

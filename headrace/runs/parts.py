@@ -36,8 +36,6 @@ class Block:
     tool_type: str = ""
     """Type of the tool: backend, frontend or orchestrator."""
     tool_api: str = ""
-    stage: str = ""
-    """Part of a mode that a text belongs to, such as plan."""
     is_answer: bool = False
     """Whether a text is part of the run's answer, unless a call of the run itself follows it."""
     pieces: list[str] = field(default_factory=list[str])

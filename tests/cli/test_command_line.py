@@ -19,7 +19,6 @@ from headrace.cli.facade.command import SUMMARY_CHARS_MAX
 from tests.support.command_line import GIVEN_UP_S, run
 from tests.support.facade.scripted import CHAT, GATE, RUN, suite
 
-
 WIRE_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 

@@ -135,18 +135,33 @@ FILES = [
 ]
 
 OF_READERS = {
-    *("modes/NAME.py", "file.py", "examples/tools/sea_weather.py", "examples/modes/second_opinion.py"),
+    *(
+        "modes/NAME.py",
+        "file.py",
+        "tools/sea_weather.py",
+        "modes/second_opinion.py",
+        "desk.py",
+        "tests/test_assistant.py",
+    ),
     *("services/memory/notes", "services/memory/storage/records/notes.py"),
     "services/memory/storage/postgres/migrations/0026_notes.sql",
+    "headrace/deploy/helm/headrace/values.yaml",
 }
-"""Files that a reader writes."""
+"""Files that a reader writes or clones."""
 
 FOREIGN = frozenset(
     [
         *("PutObject", "GetObject", "DeleteObject", "UseCompressor", "HttpOnly", "invalid_scope", "output_mismatch"),
         *("ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ContainerCreating", "CreateContainerConfigError"),
         *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_SAMPLER_ARG", "parentRunId"),
-        *("parentbased_traceidratio", "readOnlyHint", "idempotentHint", "SETTINGS_HEADER_TABLE_SIZE"),
+        *(
+            "parentbased_traceidratio",
+            "FailedGetPodsMetric",
+            "wait_event",
+            "readOnlyHint",
+            "idempotentHint",
+            "SETTINGS_HEADER_TABLE_SIZE",
+        ),
     ]
 )
 """Names of other systems."""

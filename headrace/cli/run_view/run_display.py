@@ -41,6 +41,8 @@ class RunDisplay:
         """Open texts of tasks and sub-agents."""
         self._line_starts: dict[str, str] = {}
         """Incomplete last lines of texts that are shown by lines."""
+        self._planning: set[str] = set()
+        """Ids of a planner's texts."""
         self._answered: set[str] = set()
         """Ids of calls whose results the view has."""
         self._labels = ScopeLabels()
@@ -49,6 +51,9 @@ class RunDisplay:
     def show_event(self, delta: agent_pb2.AgentDelta) -> Changes:
         """Show an event, and return its changes."""
         changes = self.state.apply(delta)
+        self._planning |= {
+            text.content_id for text in (delta.content_start, delta.content_snapshot) if text.stage == PLANNER
+        }
         self._view.enter_scope(self._labels.find_label(self.state, find_scope(delta)))
         for change in changes:
             self._show_change(change)
@@ -108,7 +113,7 @@ class RunDisplay:
     def _write(self, block: Block, text: str) -> None:
         if block.is_call:
             self._view.write_arguments(block.id, text)
-        elif block.stage == PLANNER:
+        elif block.id in self._planning:
             self._view.write_planning(block.id, text)
         elif block.kind == "reasoning":
             self._view.write_reasoning(block.id, text)

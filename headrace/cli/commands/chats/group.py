@@ -7,12 +7,20 @@ from typing import Any
 import click
 
 from headrace.chat_pages import read_chat
-from headrace.cli.answers import Show, is_json_wanted, json_option, list_rows, print_json, show_fields, show_request
 from headrace.cli.commands.chats.checkpoints import checkpoints, pin, pins, revert, state, summary
 from headrace.cli.commands.chats.folder import FOLDER_COMMANDS
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import (
+    Show,
+    is_json_wanted,
+    json_option,
+    list_rows,
+    print_json,
+    show_fields,
+    show_request,
+)
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
