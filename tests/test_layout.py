@@ -37,6 +37,7 @@ ROOMS = {
         "testing",
         "commands",
         "rpc_commands.py",
+        "service_commands.py",
         "evaluation",
         "supervisor",
         "conversation",

@@ -9,9 +9,9 @@ from typing import Any
 import click
 from google.protobuf.descriptor import FieldDescriptor
 
-from headrace.cli.answers import Show, json_option, show_answer
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.command import FacadeCommand
+from headrace.cli.run_view.answers import Show, json_option, show_answer
 from headrace.cli.run_view.printing import Instant
 from headrace.contract import RPCS, find_comment
 from headrace.v1 import common_pb2

@@ -25,7 +25,7 @@ from services.runtime.auth.identity import acting_as
 from services.runtime.clock import CLOCK
 from services.runtime.local.network import NETWORK, LocalNetwork
 
-OnEvent = Callable[[agent_pb2.AgentDelta], None]
+OnEvent = Callable[[agent_pb2.AgentDelta], object]
 
 
 def replay(cassette: Cassette, *, speed: float = 0.0, stop_at: int = 0, on_event: OnEvent = lambda event: None) -> int:

@@ -105,29 +105,102 @@ def test_the_checks_see_what_they_look_for() -> None:
     assert find_page("no_such_page.md") is None
 
 
-PATH = re.compile(r"`((?:services|headrace|docs|deploy|protos|tests|examples)/[\w./]+)`")
-
-
-def test_every_path_that_a_newcomer_is_sent_to_exists() -> None:
-    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
-    paths = [path for page in pages for path in PATH.findall(page.read_text())]
-    assert len(paths) > 50
-    assert [path for path in paths if not (ROOT / path).exists()] == []
-
-
-SOURCE = re.compile(r"(?:[\w-]+/)*[\w-]+\.(?:py|go|js|sql|proto)\b")
-
-
 def test_each_decision_has_a_number_of_its_own() -> None:
     numbers = Counter(path.name.split("-")[0] for path in (ROOT / "docs" / "decisions").glob("*.md"))
     assert [number for number, count in numbers.items() if count > 1] == []
 
 
-def test_every_source_file_that_a_decision_names_exists() -> None:
-    """A decision may leave out the first folders of a path."""
-    tops = ("headrace", "services", "protos", "deploy", "tests", "trials", "benchmarks")
-    files = [f"/{path.relative_to(ROOT)}" for top in tops for path in (ROOT / top).rglob("*") if path.is_file()]
-    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    named = [(page.name, name) for page in pages for name in SOURCE.findall(page.read_text())]
-    assert len(named) > 10
-    assert [(page, name) for page, name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+SOURCE = re.compile(r"(?:[\w.-]+/)*[\w-]+\.(?:py|go|js|sql|proto)\b")
+PATH = re.compile(r"(?:services|headrace|docs|deploy|protos|tests|benchmarks)/[\w./]+")
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
+
+TOPS = [
+    "headrace",
+    "services",
+    "protos",
+    "deploy",
+    "tests",
+    "benchmarks",
+    "docs/generate",
+    "examples",
+    "trials",
+    "packaging",
+]
+FILES = [
+    path
+    for top in TOPS
+    for path in sorted((ROOT / top).rglob("*"))
+    if path.is_file() and "node_modules" not in path.parts and path.suffix != ".pyc"
+]
+
+OF_READERS = {
+    *(
+        "modes/NAME.py",
+        "file.py",
+        "tools/sea_weather.py",
+        "modes/second_opinion.py",
+        "desk.py",
+        "tests/test_assistant.py",
+    ),
+    *("services/memory/notes", "services/memory/storage/records/notes.py"),
+    "services/memory/storage/postgres/migrations/0026_notes.sql",
+    "headrace/deploy/helm/headrace/values.yaml",
+}
+"""Files that a reader writes or clones."""
+
+FOREIGN = frozenset(
+    [
+        *("PutObject", "GetObject", "DeleteObject", "UseCompressor", "HttpOnly", "invalid_scope", "output_mismatch"),
+        *("ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ContainerCreating", "CreateContainerConfigError"),
+        *("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_SAMPLER_ARG", "parentRunId"),
+        *(
+            "parentbased_traceidratio",
+            "FailedGetPodsMetric",
+            "wait_event",
+            "readOnlyHint",
+            "idempotentHint",
+            "SETTINGS_HEADER_TABLE_SIZE",
+        ),
+    ]
+)
+"""Names of other systems."""
+
+SPANS = [
+    (str(page.relative_to(ROOT)), span)
+    for page in PAGES
+    if page.name not in ("CHANGELOG.md", "glossary.md")  # these have names of the past
+    for span in SPAN.findall(BLOCK.sub("", page.read_text()))
+]
+
+
+def test_every_source_file_that_a_page_names_exists() -> None:
+    """A page may leave out the first folders of a path."""
+    files = [f"/{path.relative_to(ROOT)}" for path in FILES]
+    named = {(page, name) for page, span in SPANS for name in SOURCE.findall(span) if name not in OF_READERS}
+    assert len(named) > 300
+    assert [each for each in sorted(named) if not any(file.endswith(f"/{each[1]}") for file in files)] == []
+    paths = {(page, span) for page, span in SPANS if PATH.fullmatch(span) and span not in OF_READERS}
+    assert [(page, path) for page, path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_every_identifier_that_a_page_names_is_in_the_code() -> None:
+    """JSON names count as their fields, and metrics without the ending that Prometheus adds."""
+    words = {
+        word
+        for path in FILES
+        if path != Path(__file__)
+        for word in re.findall(r"\w+", f"{path} {path.read_text(errors='replace')}")
+    }
+    words |= FOREIGN
+
+    def is_known(word: str) -> bool:
+        field = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", word)
+        return bool({word, field, word.removesuffix("_total")} & words) or word.isdigit()
+
+    named = {(page, span) for page, span in SPANS if IDENTIFIER.fullmatch(span) and re.search(".[_]|[a-z][A-Z]", span)}
+    named -= {("docs/security.md", "NAME__connect")}  # NAME is that of an MCP server
+    unknown = [(page, word) for page, span in sorted(named) for word in re.findall(r"\w+", span) if not is_known(word)]
+    assert len(named) > 1000
+    assert unknown == []
+    assert not is_known("no_such_" + "name")

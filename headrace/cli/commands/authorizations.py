@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.answers import Show, list_rows
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.answers import Show, list_rows
 
 REVOKED_HERE = "revoked here; the authorization server has not said that it forgets the tokens"
 

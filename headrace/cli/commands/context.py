@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.answers import json_option, show_request
 from headrace.cli.facade.command import FacadeCommand
+from headrace.cli.run_view.answers import json_option, show_request
 from headrace.cli.run_view.context_view import CONTEXT
 from headrace.v1 import agent_pb2
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import list_rows, print_json
 from headrace.cli.facade.client import FacadeClient, make_request, send_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import list_rows, print_json
 from headrace.v1 import memory_pb2
 
 facts = CommandGroup("facts", help="List, search, write and delete facts kept for all chats.")

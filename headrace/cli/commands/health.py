@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import click
 
-from headrace.cli.answers import is_json_wanted, json_option, print_json
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.facade.exit_codes import COMPLETED, FAILED, RequestRefused
+from headrace.cli.run_view.answers import is_json_wanted, json_option, print_json
 from headrace.cli.run_view.tables import print_table
 from headrace.v1 import tools_pb2
 

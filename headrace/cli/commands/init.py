@@ -35,7 +35,7 @@ OTHER_VARIABLES = {"GITHUB_TOKEN": ""}
     f"environment, or {DEFAULT}.",
 )
 def init(folder: Path, provider: str | None) -> None:
-    """Create a project: an agent, tools, an MCP server, a test.
+    """Create a project folder with an agent, tools and a test.
 
     Existing files are never overwritten: if DIR has one of the files, nothing is written.
     """

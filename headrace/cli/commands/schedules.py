@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import Show, list_rows, show_fields
 from headrace.cli.facade.client import send_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.facade.options import get_url
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import Show, list_rows, show_fields
 from headrace.cli.run_view.printing import Instant, format_time
 from headrace.cli.run_view.tables import NONE, Column, print_rows
 from headrace.v1 import schedule_pb2
@@ -59,11 +59,7 @@ add_command(
     hidden="page_size",
 )
 add_command(
-    schedules,
-    "show",
-    "ScheduleService/GetSchedule",
-    Show(_show_schedule),
-    about="Show a schedule and its latest runs.",
+    schedules, "show", "ScheduleService/GetSchedule", Show(_show_schedule), about="Show a schedule and its latest runs."
 )
 
 

@@ -56,7 +56,7 @@ def _open_project(_context: click.Context, _option: click.Parameter, folder: Pat
     is_eager=True,
     callback=_open_project,
     type=click.Path(path_type=Path),
-    help="Project folder with agents/, tools/, providers.json, .env …",
+    help="Project folder with agents/, tools/, providers.json and .env.",
 )
 @click.option(
     "--data-dir",

@@ -6,10 +6,10 @@ import asyncio
 
 import click
 
-from headrace.cli.answers import Show, list_rows, show_fields
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.answers import Show, list_rows, show_fields
 from headrace.v1 import webhook_pb2
 
 PING_S, LOOK_S = 20, 0.5

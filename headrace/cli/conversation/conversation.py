@@ -14,11 +14,11 @@ from typing import Any
 import click
 from google.protobuf.message import Message
 
-from headrace.cli.answers import Show, show_answer
 from headrace.cli.conversation.input_lines import InputLines
 from headrace.cli.conversation.run_follower import RunFollower, follow_run
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.exit_codes import RequestRefused, ServerUnreachable
+from headrace.cli.run_view.answers import Show, show_answer
 from headrace.cli.run_view.context_view import CONTEXT
 from headrace.cli.run_view.lists import AGENTS, CHECKPOINTS, KINDS, PINS, pin_message, revert_chat
 from headrace.cli.run_view.printing import print_shown

@@ -12,6 +12,7 @@ from headrace.runs.fold import Fold
 from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 
+APPROVAL = "approval"
 ASK_HUMAN = "ask_human"
 
 DECISIONS = {"y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
@@ -41,7 +42,7 @@ class PendingInput:
     @property
     def prompt(self) -> str:
         if self.is_approval:
-            choices = "y(es), n(o), with a note behind it; or other arguments as JSON"
+            choices = "y(es) or n(o), optionally followed by a note; or other arguments as JSON"
             return f"Allow {self.tool_name}? {self.details}\n{choices}"
         lines = [self.form.question or f"{self.tool_name} {self.details}", self.form.context]
         lines += [f"{number}. {choice}" for number, choice in enumerate(self.form.choices, start=1)]
@@ -70,63 +71,45 @@ class PendingInput:
 
 
 class PendingInputs:
-    def __init__(self) -> None:
+    """The open gates of a run that its user can answer with a line."""
+
+    def __init__(self, state: Fold) -> None:
         self.added = asyncio.Event()
         """Set when an input is added; the waiter clears it."""
-        self._open: dict[str, PendingInput] = {}
+        self._state = state
         self._known_ids: set[str] = set()
+        self._answered_ids: set[str] = set()
 
     @property
     def first(self) -> PendingInput | None:
-        return next(iter(self._open.values()), None)
+        open_gates = (gate.open for gate_id, gate in self._state.gates.items() if gate_id not in self._answered_ids)
+        return next(filter(None, map(self._read, open_gates)), None)
 
-    def apply(self, delta: agent_pb2.AgentDelta, state: Fold) -> PendingInput | None:
-        """Consume an event that `state` has already applied; return the input that it asks for, if any."""
-        match delta.WhichOneof("payload"):
-            case "tool_end":
-                call = state.blocks.get(delta.tool_end.tool_id)
-                if call is not None and call.tool_type == "frontend" and call.params:
-                    try:
-                        form = msgspec.json.decode(call.params, type=Form)
-                    except msgspec.DecodeError:
-                        form = Form()
-                    name = call.name or "a tool"
-                    return self._add(PendingInput(call.id, name, is_approval=False, form=form, details=call.params))
-            case "gate_open" if delta.gate_open.answerers.not_requester:
-                # This gate excludes the requester, who is the user of this terminal.
-                self._known_ids.add(delta.gate_open.gate_id)
-                self.remove(delta.gate_open.gate_id)
-            case "approval_ask":
-                request = delta.approval_ask
-                reason = f"{request.risk} risk: {request.reason}" if request.risk else request.reason
-                call = state.blocks.get(request.tool_id)
-                name, arguments = (call.name, call.params) if call is not None else ("", "")
-                details = f"{arguments}\n{reason}".strip()
-                is_long = len(arguments) > SHOWN_CHARS_MAX
-                name = name or "a tool"
-                return self._add(
-                    PendingInput(request.approval_id, name, is_approval=True, details=details, needs_hash=is_long)
-                )
-            case "approval_answer":
-                self.remove(delta.approval_answer.approval_id)
-            case "tool_result":
-                self.remove(delta.tool_result.tool_id)
-            case "request_submit":
-                self.remove(delta.request_submit.tool_id)
-            case _:
-                pass
-        return None
-
-    def remove(self, input_id: str) -> None:
-        self._open.pop(input_id, None)
-
-    def _add(self, pending: PendingInput) -> PendingInput | None:
-        if pending.id in self._known_ids:
-            return None  # the event was repeated after a reconnect
-        self._known_ids.add(pending.id)
-        self._open[pending.id] = pending
+    def add(self, gate: agent_pb2.GateOpen) -> PendingInput | None:
+        """Return the input that a gate asks for; None if it was repeated, or is not for a line of this user."""
+        if gate.gate_id in self._known_ids or (pending := self._read(gate)) is None:
+            return None
+        self._known_ids.add(gate.gate_id)
         self.added.set()
         return pending
+
+    def remove(self, input_id: str) -> None:
+        self._answered_ids.add(input_id)
+
+    def _read(self, gate: agent_pb2.GateOpen) -> PendingInput | None:
+        # `not_requester` excludes the user of this terminal; a secret or a server's form is not typed into a chat.
+        if gate.answerers.not_requester or gate.HasField("need") or gate.HasField("ask"):
+            return None
+        arguments, name = self._state.get_arguments(gate.tool_id), gate.tool_name or "a tool"
+        if gate.kind == APPROVAL:
+            reason = f"{gate.risk} risk: {gate.reason}" if gate.risk else gate.reason
+            is_long, details = len(arguments) > SHOWN_CHARS_MAX, f"{arguments}\n{reason}".strip()
+            return PendingInput(gate.gate_id, name, is_approval=True, details=details, needs_hash=is_long)
+        try:
+            form = msgspec.json.decode(arguments, type=Form)
+        except msgspec.DecodeError:
+            form = Form()
+        return PendingInput(gate.gate_id, name, is_approval=False, form=form, details=arguments)
 
 
 def _read_decision(line: str) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from headrace.cli.run_view.notices import describe_waits
 from headrace.cli.run_view.printing import describe_budget
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import View
+from headrace.runs.parts import GateOpened
 from headrace.v1 import agent_pb2, gates_pb2
 
 TRIES_MAX = 8
@@ -65,12 +66,12 @@ class RunFollower:
         *,
         is_recorded: bool = False,
     ) -> None:
-        self.pending_inputs = PendingInputs()
         self.interaction: Interaction | None = None
         """The user's actions; None without a user."""
         self._facade = facade
         self._view = view
         self._display = RunDisplay(view)
+        self.pending_inputs = PendingInputs(self._display.state)
         # Our own request id makes a repeated question safe: the server attaches to the same run.
         self._query: dict[str, Any] = {"message": message, "requestId": str(uuid.uuid4())}
         if agent_key:
@@ -174,10 +175,11 @@ class RunFollower:
         # A queued run sends events with its id before it starts.
         payload = getattr(event, event.WhichOneof("payload") or "", None)
         self._run_id = self._run_id or getattr(payload, "run_id", "")
-        self._display.show_event(event)
-        pending = self.pending_inputs.apply(event, self._display.state) if self.interaction is not None else None
-        if pending is not None:
-            self._view.show_prompt(pending.prompt)
+        for change in self._display.show_event(event):
+            if not isinstance(change, GateOpened) or self.interaction is None:
+                continue
+            if pending := self.pending_inputs.add(change.gate.open):
+                self._view.show_prompt(pending.prompt)
 
     async def _update_status(self) -> None:
         while True:

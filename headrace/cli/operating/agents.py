@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import Show, json_option, list_rows, show_fields, show_request
 from headrace.cli.facade.client import send_request
 from headrace.cli.facade.command import CommandGroup, FacadeCommand
 from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.answers import Show, json_option, list_rows, show_fields, show_request
 from headrace.cli.run_view.lists import AGENTS
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.tables import NONE

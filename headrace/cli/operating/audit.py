@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 import click
 
-from headrace.cli.answers import is_json_wanted, json_option
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import CommandGroup
+from headrace.cli.run_view.answers import is_json_wanted, json_option
 from headrace.cli.run_view.chain_report import print_report, refusing_other_files
 from headrace.cli.run_view.printing import format_time, print_text
 from headrace.hash_chain import LogReport, LogVerifier

@@ -21,10 +21,11 @@ from headrace.cli.supervisor.child_environment import read_env_file
     help="Also tell secrets of providers, tools and MCP servers that are set neither here nor in .env.",
 )
 def check(config_dir: Path, secrets: bool) -> None:
-    """Check a configuration folder: agents, providers, tools, skills, rules.
+    """Check the files of a configuration folder.
 
-    Prints each problem as file, field and rule, and exits with 1 if there is one. No service is started and nothing is
-    sent. Names of models, tools, skills and agents are looked up where CONFIG_DIR has both agents/ and providers.json.
+    Reads agents, providers, tools, skills and rules. Prints each problem as file, field and rule, and exits with 1 if
+    there is one. No service is started and nothing is sent. Names of models, tools, skills and agents are looked up
+    where CONFIG_DIR has both agents/ and providers.json.
     """
     variables: dict[str, str] = {}
     if secrets:

@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import click
 
-from headrace.cli.answers import json_option, list_rows, show_message, show_request, show_row
 from headrace.cli.facade.client import FacadeClient
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.facade.exit_codes import StreamCut
 from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.answers import json_option, list_rows, show_message, show_request, show_row
 from headrace.cli.run_view.tables import Column, print_message
 from headrace.v1 import data_pb2
 

@@ -12,7 +12,7 @@ import click
 def doctor() -> None:
     """Show what this machine lacks, and what that costs.
 
-    Examines sandbox, PostgreSQL, browser, extras and ports. `ok` works, `--` costs what the line below says, `!!` stops
+    It examines sandbox, PostgreSQL, browser, extras and ports. `ok` works, `--` costs what the line below says, `!!` stops
     most of the suite; then the exit code is 1. Settings of the environment count, such as HEADRACE_AUTH and
     HEADRACE_DATABASE_URL.
     """

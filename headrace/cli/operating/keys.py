@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import Show, list_rows, show_fields, show_message
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import Show, list_rows, show_fields, show_message
 from headrace.cli.run_view.printing import Instant
 
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import click
 
-from headrace.cli.answers import json_option, list_rows, show_request
 from headrace.cli.facade.command import FacadeCommand
+from headrace.cli.run_view.answers import json_option, list_rows, show_request
 from headrace.cli.run_view.tables import NANO_PER_USD, NONE, Column
 from headrace.v1 import limits_pb2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.cli.answers import Show
 from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.answers import Show
 from headrace.cli.run_view.tables import NONE, print_table
 from headrace.v1 import llm_pb2
 

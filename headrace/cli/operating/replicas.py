@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.cli.answers import list_rows
 from headrace.cli.rpc_commands import add_command
+from headrace.cli.run_view.answers import list_rows
 
 replicas = add_command(
     None,

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import SHOW_JSON, json_option, list_rows, show_request
 from headrace.cli.facade.client import send_request
 from headrace.cli.facade.command import CommandGroup
+from headrace.cli.run_view.answers import SHOW_JSON, json_option, list_rows, show_request
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
 from headrace.v1 import operator_pb2
 
-STATES = ("live", *(state for state in State if state != State.QUEUED))
+STATES = ("live", *(state.value for state in State if state != State.QUEUED))
 
 
 def _filter_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import Show, json_option, show_request
 from headrace.cli.facade.command import FacadeCommand
+from headrace.cli.run_view.answers import Show, json_option, show_request
 from headrace.cli.run_view.tables import NANO_PER_USD, NONE, print_table
 from headrace.v1 import spend_pb2
 

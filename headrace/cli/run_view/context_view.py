@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.cli.answers import Show
+from headrace.cli.run_view.answers import Show
 from headrace.cli.run_view.notices import describe_result
 from headrace.cli.run_view.printing import describe_usage, print_text
 from headrace.v1 import agent_pb2

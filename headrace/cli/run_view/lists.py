@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from headrace.cli.answers import Show, list_rows
 from headrace.cli.facade.client import FacadeClient
+from headrace.cli.run_view.answers import Show, list_rows
 from headrace.cli.run_view.tables import print_rows
 from headrace.v1 import memory_pb2
 

@@ -16,14 +16,14 @@ class Notices:
     def __init__(self) -> None:
         self._tasks: dict[str, str] = {}
 
-    def describe_event(self, delta: agent_pb2.AgentDelta) -> Iterator[str]:
+    def describe_event(self, delta: agent_pb2.AgentDelta, run_id: str) -> Iterator[str]:
         match delta.WhichOneof("payload"):
             case "plan_create":
                 yield from self._describe_changes(delta.plan_create.plan)
             case "plan_update":
                 yield from self._describe_changes(delta.plan_update.plan)
             case _:
-                if text := _describe(delta):
+                if text := _describe(delta, run_id):
                     yield text
 
     def _describe_changes(self, plan: Iterable[agent_pb2.Task]) -> Iterator[str]:
@@ -34,7 +34,7 @@ class Notices:
                 yield text
 
 
-def _describe(delta: agent_pb2.AgentDelta) -> str:
+def _describe(delta: agent_pb2.AgentDelta, run_id: str) -> str:
     match delta.WhichOneof("payload"):
         case "run_notice":
             return delta.run_notice.message
@@ -59,13 +59,11 @@ def _describe(delta: agent_pb2.AgentDelta) -> str:
         case "gate_open" if delta.gate_open.HasField("need"):
             gate = delta.gate_open
             get = f" (to be had at {gate.need.obtain})" if gate.need.obtain else ""
-            how = f"headrace gates answer … {gate.gate_id} --credential -"
-            return f"{gate.reason}{get}; supply it in the console, or with {how}"
+            return f"{gate.reason}{get}; supply it in the console, or with {describe_command(run_id, gate)}"
         case "gate_open" if delta.gate_open.HasField("ask"):
             gate = delta.gate_open
-            answer = '{"done": true}' if gate.ask.HasField("url") else gate.result_schema
-            how = f"headrace gates answer … {gate.gate_id} JSON, where JSON is {answer}"
-            return f'{gate.reason}; answer it in the console, or with {how}, or {{"cancelled": true}}'
+            how = describe_command(run_id, gate)
+            return f'{gate.reason}; answer it in the console, or with {how}; JSON may be {{"cancelled": true}}'
         case "gate_open":
             rule = delta.gate_open.answerers
             who = describe_answerers(rule.any_of, not_requester=rule.not_requester, count=rule.count)

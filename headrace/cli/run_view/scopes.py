@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.runs.fold import find_scope
-from headrace.runs.parts import Scope
-from headrace.v1 import agent_pb2
+from headrace.runs import parts
+from headrace.runs.fold import Fold
 
 LABEL_CHARS_MAX = 40
 
@@ -23,34 +22,26 @@ RUN = ScopeLabel()
 
 
 class ScopeLabels:
-    """The labels of one run's scopes, collected from its events."""
+    """The labels of one run's scopes."""
 
     def __init__(self) -> None:
-        self._labels: dict[Scope, ScopeLabel] = {}
+        self._labels: dict[parts.Scope, ScopeLabel] = {parts.RUN: RUN}
 
-    def find_label(self, delta: agent_pb2.AgentDelta) -> ScopeLabel:
-        """Return the label of the scope of `delta`, registering a new scope."""
-        scope = find_scope(delta)
-        match delta.WhichOneof("payload"):
-            case "task_start":
-                start = delta.task_start
-                depth = self._get_label((delta.subagent_id, "")).depth + 1
-                self._labels[scope] = ScopeLabel(depth, _shorten(start.task_name or start.description or start.task_id))
-            case "subagent_start":
-                begun = delta.subagent_start
-                caller = (begun.parent_id, "")
-                parent = self._get_label(caller if caller in self._labels else ("", delta.task_id))
-                name = begun.agent_key or begun.subagent_id
-                self._labels[begun.subagent_id, ""] = ScopeLabel(parent.depth + 1, _shorten(f"{name}: {begun.goal}"))
-            case _:
-                pass
-        return self._get_label(scope)
-
-    def _get_label(self, scope: Scope) -> ScopeLabel:
-        if scope == ("", ""):
-            return RUN
+    def find_label(self, state: Fold, scope: parts.Scope) -> ScopeLabel:
+        if label := self._labels.get(scope):
+            return label
         subagent_id, task_id = scope
-        return self._labels.get(scope) or ScopeLabel(1, _shorten(task_id or subagent_id))
+        if task := state.tasks.get(task_id):
+            parent, text = (subagent_id, ""), task.name or task.description or task_id
+        elif not task_id and (subagent := state.subagents.get(subagent_id)):
+            caller = (subagent.parent_id, "")
+            parent = caller if caller in self._labels else ("", subagent.task_id)
+            text = f"{subagent.agent_key or subagent_id}: {subagent.goal}"
+        else:
+            return ScopeLabel(1, _shorten(task_id or subagent_id))
+        depth = self._labels[parent].depth if parent in self._labels else 1
+        label = self._labels[scope] = ScopeLabel(depth + 1, _shorten(text))
+        return label
 
 
 def _shorten(text: str) -> str:

@@ -29,6 +29,7 @@ class TerminalView:
     """A view that must be the only writer to the console during a run."""
 
     is_live = True
+    """Whether a person is watching."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -44,9 +45,11 @@ class TerminalView:
         """Names of calls without a result, by id."""
 
     def enter_scope(self, label: ScopeLabel) -> None:
+        """Place all further output in this scope."""
         self._label = label
 
     def show_query(self, text: str, by: str = "") -> None:
+        """Show a question from a chat's history; `by` is its author if several users have asked."""
         self._start_section("")
         self._write(f"{by}> {text}\n\n", "bold")
 
@@ -59,6 +62,7 @@ class TerminalView:
         self._write(text, "dim")
 
     def write_planning(self, block_id: str, text: str) -> None:
+        """Show a planner's text other than its plan."""
         self.write_reasoning(block_id, text)
 
     def open_call(self, call_id: str, name: str) -> None:
@@ -93,6 +97,7 @@ class TerminalView:
         self._write(f"• {isolate(make_visible(text))}\n", "yellow")
 
     def show_prompt(self, text: str) -> None:
+        """Show a question to the user."""
         self._start_section("")
         self._write("".join(f"? {line}\n" for line in isolate(make_visible(text)).split("\n")), "bold")
 
@@ -100,6 +105,7 @@ class TerminalView:
         self._budget = text
 
     def show_waiting(self, elapsed_s: float) -> None:
+        """Show the time since the last event."""
         # If a line ends exactly at the edge, terminals disagree on the cursor's position.
         if elapsed_s < STATUS_AFTER_S or (self._column and self._column % self._console.width == 0):
             return

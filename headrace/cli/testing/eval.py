@@ -32,12 +32,7 @@ _file = click.Path(dir_okay=False, path_type=Path)
 @click.option("--html", type=_file, help="Write the results as a self-contained HTML page.")
 @click.argument("suite_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def eval(
-    journal: Path | None,
-    again: bool,
-    junit: Path | None,
-    jsonl: Path | None,
-    html: Path | None,
-    suite_file: Path,
+    journal: Path | None, again: bool, junit: Path | None, jsonl: Path | None, html: Path | None, suite_file: Path
 ) -> None:
     """Run a suite of test cases against agents.
 

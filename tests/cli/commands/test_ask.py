@@ -50,7 +50,7 @@ async def test_a_file_that_the_server_refuses_is_exit_code_1_with_the_reason(tmp
 
 async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:
     go_on = asyncio.Event()
-    async with suite(tmp_path, Script(query=[*opening(), text(4, "first"), go_on, complete(5)])) as facade:
+    async with suite(tmp_path, Script(query=[*answering("first")[:-2], go_on, complete(6)])) as facade:
         process = await start("ask", "-", url=facade.url)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -117,7 +117,7 @@ async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_b
 
 async def test_ctrl_c_cancels_the_run_and_shows_its_end(tmp_path: Path) -> None:
     script = Script()
-    script.query = [*opening(), text(4, "half"), script.cancelled, CANCELLED]
+    script.query = [*answering("half")[:-2], script.cancelled, CANCELLED]
     async with suite(tmp_path, script) as facade:
         process = await start("ask", "hi", url=facade.url)
         assert process.stdout is not None
@@ -129,7 +129,7 @@ async def test_ctrl_c_cancels_the_run_and_shows_its_end(tmp_path: Path) -> None:
 
 
 async def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
-    async with suite(tmp_path, Script(query=[*opening(), text(4, "half"), asyncio.Event()])) as facade:
+    async with suite(tmp_path, Script(query=[*answering("half")[:-2], asyncio.Event()])) as facade:
         process = await start("ask", "hi", url=facade.url)
         assert process.stdout is not None
         await process.stdout.readexactly(4)
@@ -167,7 +167,7 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         assert re.split("  +", hit) == [CHAT, "水车 怎么 转", "mill wheel chats 0"]
         assert await run("chats", "show", CHAT, url=facade.url) == (0, b"> hi\nit works\n", b"")
         code, out, _ = await run("health", url=facade.url)
-        assert (code, out.split()) == (0, b"orchestrator ready memory ready tools ready".split())
+        assert (code, out.split()) == (0, b"service state orchestrator ready memory ready tools ready".split())
 
 
 async def test_chat_goes_on_in_its_chat_and_survives_a_refusal(tmp_path: Path) -> None:

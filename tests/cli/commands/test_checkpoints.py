@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.support.command_line import run
 from tests.support.facade.scripted import CHAT, Script, answering, suite
+
+PINS = "line  role  text\n   1  user  My boat is Ada.\n"
 
 
 async def test_checkpoints_are_listed_the_latest_last(tmp_path: Path) -> None:
@@ -14,9 +17,10 @@ async def test_checkpoints_are_listed_the_latest_last(tmp_path: Path) -> None:
         code, out, _ = await run("chats", "checkpoints", CHAT, url=facade.url)
         _, with_steps, _ = await run("chats", "checkpoints", "--steps", CHAT, url=facade.url)
     assert code == 0
-    rows = [line.split(", before ") for line in out.decode().splitlines()]
-    assert [(row[0].split()[0], row[1]) for row in rows] == [("0", "水车 怎么做"), ("2", "and now?")]
-    assert "line 2, before   weather, bash" in with_steps.decode()
+    head, *rows = (re.split(r"  +", line.strip()) for line in out.decode().splitlines())
+    assert head == ["id", "created", "line", "before"]
+    assert [(row[0], row[-1]) for row in rows] == [("0", "水车 怎么做"), ("2", "and now?")]
+    assert "2  step: weather, bash" in with_steps.decode()
 
 
 async def test_a_chat_goes_back_or_says_why_not(tmp_path: Path) -> None:
@@ -51,7 +55,7 @@ async def test_a_conversation_goes_back(tmp_path: Path) -> None:
     assert (code, reverted) == (0, [2])
     shown = out.decode()
     assert "nothing has been asked in this chat yet" in shown
-    assert "before and now?" in shown
+    assert "and now?" in shown
     assert "/revert needs the id of a checkpoint" in shown
     assert "as it was at checkpoint 2" in shown
     assert b"has no checkpoint 9" in complaint
@@ -65,7 +69,7 @@ async def test_messages_are_pinned_and_the_summary_is_edited(tmp_path: Path) -> 
         _, before, _ = await run("chats", "summary", CHAT, url=facade.url)
         _, after, _ = await run("chats", "summary", "--set", "-", CHAT, url=facade.url, given=b"of boats")
         pinned, edits = facade.memory.pinned, facade.memory.edits
-    assert listed.decode() == "    1  user       My boat is Ada.\n"
+    assert listed.decode() == PINS
     assert [(request.n, request.remove) for request in pinned] == [(1, False), (1, True)]
     assert (before, after) == (b"of the weather\n", b"of boats\n")
     assert [(request.n, request.text) for request in edits] == [(41, "of boats")]
@@ -80,6 +84,6 @@ async def test_a_conversation_pins_its_last_messages_and_takes_them_back(tmp_pat
     assert (code, pinned) == (0, [(4, False), (3, False), (3, True)])
     assert "nothing has been asked in this chat yet" in shown
     assert "/pin needs `question`, `answer`, or the number of a line" in shown
-    assert "line 3 is pinned: it stands beside every summary" in shown
+    assert "line 3 is pinned: every summary includes it word for word" in shown
     assert "line 3 is not pinned any more" in shown
-    assert "    1  user       My boat is Ada.\n" in shown
+    assert PINS in shown

@@ -28,9 +28,10 @@ async def test_gates_are_listed_shown_and_answered(tmp_path: Path) -> None:
         questioned = await run("gates", "ask-back", RUN, GATE.gate_id, "what for?", url=facade.url)
     asked, _, first, second, _, delegated, question = facade.script.requests
     assert asked == gates_pb2.ListGatesRequest(scope="own", risk="high", agent_key="clerk")
-    row = listed.decode().split("  ")
+    head, row = (re.split("  +", line) for line in listed.decode().splitlines())
+    assert head[:4] == ["run", "gate", "opened", "kind"]
     assert (row[0], row[1], row[3]) == (RUN, GATE.gate_id, "approval")
-    assert row[4] == "pay of clerk for ada (high risk: it costs)\n"
+    assert row[4:] == ["pay", "clerk", "ada", "high", "-", "-", "it costs"]
     assert json.loads(shown)["arguments"] == {"amount": 12345678901234567890}
     assert (approved[0], edited[0], approved[1]) == (0, 0, b"accepted: as it is\n")
     assert json.loads(first.payload) == {"decision": "approve", "note": "be quick"}

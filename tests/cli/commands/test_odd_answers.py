@@ -95,8 +95,7 @@ SHOWN = r"rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A \u0008\u007f水"
         ("chats list", {"chatId": CHAT, "title": HOSTILE, "firstAgentKey": "a", "updatedAt": 0}, SHOWN),
         ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}, SHOWN),
         ("gates list", {"runId": "r", "gateId": "g", "agentKey": "a", "kind": "form", "toolName": "t",
-                        "requester": "ann", "openedAt": 0, "reason": HOSTILE + "\n2\u202e1"},
-         r"(rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A\u000d\u0008\u007f水\n2\u202e1)"),
+                        "requester": "ann", "openedAt": 0, "reason": HOSTILE + "\n2\u202e1"}, rf"{SHOWN} 2\u202e1"),
         ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, SHOWN),
     ],
 )  # fmt: skip

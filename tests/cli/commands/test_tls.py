@@ -15,7 +15,7 @@ from tests.support.authority import Authority, Files
 from tests.support.command_line import run
 
 READY = b'{"data": {"memory": true}}'
-PRINTED = b"memory        ready\n"
+PRINTED = b"service  state\nmemory   ready\n"
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,19 @@ import pytest
 from headrace.shown_text import SHOWN_CHARS_MAX
 from headrace.v1 import agent_pb2
 from tests.support.command_line import CANCELLED, GIVEN_UP_S, run, start
-from tests.support.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
+from tests.support.facade.scripted import (
+    BLOCK,
+    CHAT,
+    RUN,
+    Script,
+    Step,
+    answering,
+    complete,
+    delta,
+    opening,
+    suite,
+    text,
+)
 
 
 def tool_start(seq: int, name: str, kind: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:
@@ -27,6 +40,11 @@ def tool_end(seq: int, params: str, tool_id: str = "t_1") -> agent_pb2.AgentDelt
 
 def result(seq: int, text: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:
     return delta(seq, tool_result=agent_pb2.ToolResult(tool_id=tool_id, result=text, ok=True))
+
+
+def gate(seq: int, gate_id: str, kind: str, name: str, **fields: Any) -> agent_pb2.AgentDelta:
+    opened = agent_pb2.GateOpen(gate_id=gate_id, kind=kind, tool_id="t_1", tool_name=name, **fields)
+    return delta(seq, gate_open=opened)
 
 
 def within(event: agent_pb2.AgentDelta, **ids: str) -> agent_pb2.AgentDelta:
@@ -60,7 +78,10 @@ WAITS = {
 async def test_a_form_is_answered_from_a_line(tmp_path: Path, wait: str) -> None:
     name, params, line, payload = WAITS[wait]
     script = Script()
-    script.query = [*opening(), tool_start(4, name, "frontend"), tool_end(5, params), script.submitted, complete(7)]
+    script.query = [
+        *opening(), tool_start(4, name, "frontend"), tool_end(5, params), gate(6, "t_1", "form", name),
+        script.submitted, complete(7),
+    ]  # fmt: skip
     shown = await talked(tmp_path, script, "go", line)
     (submit,) = submits(script)
     assert (submit.run_id, submit.tool_id, json.loads(submit.payload)) == (RUN, "t_1", json.loads(payload))
@@ -78,10 +99,10 @@ async def test_a_form_is_answered_from_a_line(tmp_path: Path, wait: str) -> None
 async def test_an_approval_is_answered_from_a_line_and_an_odd_one_is_asked_again(
     tmp_path: Path, line: str, payload: str
 ) -> None:
-    ask = agent_pb2.ApprovalAsk(approval_id="approval_1", tool_id="t_1", reason="rm", risk="high", expires_at=1)
+    ask = gate(6, "approval_1", "approval", "shell", reason="rm", risk="high")
     script = Script()
     script.query = [
-        *opening(), tool_start(4, "shell", "backend"), tool_end(5, '{"a":1}'), delta(6, approval_ask=ask),
+        *opening(), tool_start(4, "shell", "backend"), tool_end(5, '{"a":1}'), ask,
         script.submitted, result(8, "done"), complete(9),
     ]  # fmt: skip
     shown = await talked(tmp_path, script, "go", "what?", line)
@@ -92,10 +113,10 @@ async def test_an_approval_is_answered_from_a_line_and_an_odd_one_is_asked_again
 
 async def test_long_arguments_are_shown_whole_and_approved_by_their_hash(tmp_path: Path) -> None:
     long = json.dumps({"a": "x" * SHOWN_CHARS_MAX, "to": "mal\u202elory"}, ensure_ascii=False)
-    ask = agent_pb2.ApprovalAsk(approval_id="approval_1", tool_id="t_1", reason="rm", risk="high", expires_at=1)
+    ask = gate(6, "approval_1", "approval", "shell", reason="rm", risk="high")
     script = Script(gate_sha256="5" * 64)
     script.query = [
-        *opening(), tool_start(4, "shell", "backend"), tool_end(5, long), delta(6, approval_ask=ask),
+        *opening(), tool_start(4, "shell", "backend"), tool_end(5, long), ask,
         script.submitted, result(8, "done"), complete(9),
     ]  # fmt: skip
     shown = await talked(tmp_path, script, "go", "y")
@@ -104,16 +125,52 @@ async def test_long_arguments_are_shown_whole_and_approved_by_their_hash(tmp_pat
     assert long.replace("\u202e", "\\u202e") in shown
 
 
-async def test_without_a_person_a_wait_is_only_shown(tmp_path: Path) -> None:
-    ask = agent_pb2.ApprovalAsk(approval_id="approval_1", tool_id="t_1", reason="rm", risk="high", expires_at=1)
-    async with suite(tmp_path, Script(query=[*opening(), delta(4, approval_ask=ask), complete(5)])) as facade:
-        assert (await run("ask", "hi", url=facade.url, given=b"y\n"))[1] == b"[notice] approval is asked for: rm\n"
-        assert submits(facade.script) == []
+GATES = {
+    "approval": (gate(4, "a_1", "approval", "shell", reason="rm"), f"answer {RUN} a_1 approve (or reject)"),
+    "form": (gate(4, "t_1", "form", "book", result_schema="{}"), f"answer {RUN} t_1 JSON (of the JSON Schema {{}})"),
+    "credential": (gate(4, "t_1", "credential", "mail", need={"name": "m"}), f"answer {RUN} t_1 --credential -"),
+}
+
+
+@pytest.mark.parametrize("kind", GATES)
+async def test_without_a_terminal_a_wait_ends_the_command_and_not_the_run(tmp_path: Path, kind: str) -> None:
+    opened, command = GATES[kind]
+    async with suite(tmp_path, Script(query=[*opening(), opened, asyncio.Event()])) as facade:
+        code, out, complaint = await run("ask", "hi", url=facade.url, given=b"y\n")
+        asked = facade.script.requests
+    assert (code, [type(request) for request in asked]) == (4, [agent_pb2.QueryRequest])
+    assert out.endswith(b"[notice] the run waits, and continues without this command\n")
+    assert f"headrace gates {command}\n" in complaint.decode()
+    assert f"headrace follow {CHAT}\n" in complaint.decode()
+
+
+async def test_at_a_terminal_ask_answers_what_a_run_waits_for(tmp_path: Path) -> None:
+    script = Script()
+    start, end = tool_start(4, "shell", "backend"), tool_end(5, "{}")
+    script.query = [
+        *opening(), start, end, gate(6, "a_1", "approval", "shell"), script.submitted, result(8, "done"), complete(9),
+    ]  # fmt: skip
+    ours, theirs = os.openpty()
+    async with suite(tmp_path, script) as facade:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "headrace.cli", "--url", facade.url, "ask", "go"),
+            stdin=theirs, stdout=theirs, stderr=theirs,
+        )  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        async with asyncio.timeout(GIVEN_UP_S):
+            while b"n(o)" not in shown:
+                shown += await asyncio.to_thread(os.read, ours, 4096)
+            os.write(ours, b"y\n")
+            assert await process.wait() == 0
+    os.close(ours)
+    (submit,) = submits(script)
+    assert (submit.approval_id, json.loads(submit.payload)) == ("a_1", {"decision": "approve"})
 
 
 async def test_cancel_and_steer_act_while_the_run_goes_on(tmp_path: Path) -> None:
     script = Script()
-    script.query = [*opening(), text(4, "half"), script.cancelled, CANCELLED]
+    script.query = [*answering("half")[:-2], script.cancelled, CANCELLED]
     async with suite(tmp_path, script) as facade:
         process = await start("chat", url=facade.url)
         assert process.stdin is not None
@@ -184,14 +241,16 @@ PLANNED: list[Step] = [
     within(result(8, "it", "x"), task_id="a1"),
     delta(9, subagent_start=agent_pb2.SubagentStart(
         subagent_id="subagent-1", run_id=RUN, parent_id=RUN, agent_key="helper", depth=1, goal="dig")),
+    within(delta(10, content_start=agent_pb2.ContentStart(content_id="s", run_id=RUN)), subagent_id="subagent-1"),
     within(delta(10, content_delta=agent_pb2.ContentDelta(content_id="s", delta="digging")), subagent_id="subagent-1"),
     delta(11, subagent_end=agent_pb2.SubagentEnd(subagent_id="subagent-1", ok=True, summary="dug")),
     delta(12, plan_update=agent_pb2.PlanUpdate(plan_id="p", chat_id=CHAT, plan=[
         agent_pb2.Task(task_id="a1", description="look", status="completed"),
         agent_pb2.Task(task_id="b2", description="write", status="init"),
     ])),
-    text(13, "done"),
-    complete(14),
+    delta(13, content_start=agent_pb2.ContentStart(content_id=BLOCK, run_id=RUN)),
+    text(14, "done"),
+    complete(15),
 ]  # fmt: skip
 
 SHOWN = """\

@@ -59,12 +59,12 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
     asked = next(request for request in facade.script.requests if isinstance(request, limits_pb2.GetLimitsRequest))
     assert (asked.user, asked.agent_key, asked.key) == ("ada", "clerk", "")
     lines = [re.split(r"  +", line) for line in limits[1].decode().splitlines()]
-    assert lines[0] == ["limit", "used", "of", "unit", "per", "state", "opens", "said by"]
+    assert lines[0] == ["limit", "used", "of", "unit", "per", "state", "until", "set by"]
     assert lines[1][:6] == ["budget_money daily", "2.5", "2.5", "usd", "user", "full"]
     assert lines[2] == [
-        *("tenant_runs", "3", "20", "chats", "tenant", "open", "-"),
+        *("tenant_runs", "3", "20", "chats", "tenant", "free", "-"),
         "settings: HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
     ]
-    assert lines[3] == ["message_bytes", "-", "4194304", "bytes", "call", "open", "-", "fixed"]
+    assert lines[3] == ["message_bytes", "-", "4194304", "bytes", "call", "free", "-", "fixed"]
     assert limits[2].decode() == "did not answer: tools\n"
     assert len(full) == 2

@@ -44,8 +44,9 @@ def said(text: str, block: str = "c") -> Delta:
     return make_event("content_delta", content_id=block, delta=text)
 
 
-def thought(text: str) -> Delta:
-    return make_event("reasoning_delta", reasoning_id="r", delta=text)
+def thought(text: str) -> list[Delta]:
+    start = make_event("reasoning_start", reasoning_id="r")
+    return [start, make_event("reasoning_delta", reasoning_id="r", delta=text)]
 
 
 def plain(events: Sequence[Delta]) -> str:
@@ -72,7 +73,7 @@ def test_plain_gives_the_answer_byte_for_byte_without_escape_codes() -> None:
 
 
 def test_plain_puts_each_call_on_a_line_of_its_own() -> None:
-    shown = plain([thought("Let me see."), *CALL, START, said("20°"), make_event("run_complete")])
+    shown = plain([*thought("Let me see."), *CALL, START, said("20°"), make_event("run_complete")])
     assert shown == '[reasoning] Let me see.\n[tool] weather({"city":"Paris"}) -> 20° sunny\n20°\n'
 
 
@@ -108,7 +109,7 @@ def test_plain_says_how_much_of_the_arguments_is_missing() -> None:
 
 
 def test_terminal_shows_reasoning_dim_tools_as_boxes_and_the_answer_plain() -> None:
-    shown = terminal([thought("Hm."), *CALL, START, said("20°"), make_event("run_complete")])
+    shown = terminal([*thought("Hm."), *CALL, START, said("20°"), make_event("run_complete")])
     assert "\x1b[2mHm.\x1b[0m\n" in shown
     assert "╭─ weather" in shown
     assert '│ \x1b[0m\x1b[36m{"city":\x1b[0m\x1b[36m"Paris"}' in shown
@@ -164,15 +165,17 @@ def test_what_a_planner_says_is_not_the_answer() -> None:
 
 
 def test_what_a_sub_agent_says_is_not_the_answer() -> None:
+    start = make_event("content_start", content_id="s", subagent="subagent-1")
     aside = make_event("content_delta", content_id="s", subagent="subagent-1", delta="aside")
-    assert plain([aside, START, said("answer")]) == "[subagent-1] aside\nanswer"
+    assert plain([start, aside, START, said("answer")]) == "[subagent-1] aside\nanswer"
 
 
 def test_terminal_indents_what_tasks_and_sub_agents_do_under_their_names() -> None:
     task = make_event("task_start", task_id="a1", description="look around")
     child = make_event("subagent_start", subagent_id="s", parent_id="r", task="a1", agent_key="helper", goal="dig")
+    start = make_event("content_start", content_id="x", subagent="s")
     within = make_event("content_delta", content_id="x", subagent="s", delta="one\ntwo")
-    shown = terminal([task, child, within, START, said("answer")])
+    shown = terminal([task, child, start, within, START, said("answer")])
     assert "    ▸ helper: dig\n" in ESCAPES.sub("", shown)
     assert "    one\n    two\nanswer" in ESCAPES.sub("", shown)
 

@@ -8,10 +8,10 @@ import sys
 
 import click
 
-from headrace.cli.answers import Show, json_option, show_answer, show_request
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import Show, json_option, show_answer, show_request
 from headrace.cli.run_view.lists import CHECKPOINTS, PINS, revert_chat
 from headrace.cli.run_view.printing import print_text
 from headrace.v1 import memory_pb2

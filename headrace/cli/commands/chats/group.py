@@ -7,22 +7,20 @@ from typing import Any
 import click
 
 from headrace.chat_pages import read_chat
-from headrace.cli.answers import Show, is_json_wanted, json_option, list_rows, print_json, show_fields, show_request
 from headrace.cli.commands.chats.checkpoints import checkpoints, pin, pins, revert, state, summary
-from headrace.cli.commands.chats.folder import (
-    export_chats,
-    import_chats,
-    list_data_keys,
-    move_blobs,
-    prune_chats,
-    reencrypt_chats,
-    reindex_chats,
-    rotate_data_keys,
-    verify_chats,
-)
+from headrace.cli.commands.chats.folder import FOLDER_COMMANDS
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import (
+    Show,
+    is_json_wanted,
+    json_option,
+    list_rows,
+    print_json,
+    show_fields,
+    show_request,
+)
 from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.run_display import RunDisplay
 from headrace.cli.run_view.view import choose_view
@@ -34,13 +32,8 @@ def chats() -> None:
     """List, show, share, revert and maintain chats."""
 
 
-for command in (checkpoints, revert, state, pin, pins, summary):
+for command in (checkpoints, revert, state, pin, pins, summary, *FOLDER_COMMANDS):
     chats.add_command(command)
-for command in (export_chats, import_chats, move_blobs, prune_chats, reindex_chats, verify_chats):
-    chats.add_command(command)
-for command in (list_data_keys, rotate_data_keys, reencrypt_chats):
-    chats.add_command(command)
-
 
 add_command(
     chats,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.answers import Show, list_rows
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import Show, list_rows
 
 grants = add_command(
     None,

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from headrace.cli.answers import SHOW_JSON, Show, list_rows
 from headrace.cli.commands.gates.audit import export, verify
 from headrace.cli.commands.gates.grants import grants, revoke
 from headrace.cli.commands.gates.watch import name_answerers, watch
 from headrace.cli.facade.client import send_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command, make_flag
+from headrace.cli.run_view.answers import SHOW_JSON, Show, list_rows
 from headrace.cli.run_view.printing import format_time, print_shown
 from headrace.v1 import gates_pb2
 
