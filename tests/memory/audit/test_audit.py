@@ -93,6 +93,10 @@ async def test_pages_and_filters(memory: Memory) -> None:
         second = await memory.call("ListAudit", page_size=9, page_token=first.next_page_token)
         assert ([line.seq for line in second.lines], second.next_page_token) == ([3, 2, 1], "")
         assert await list_events(memory, event="chat.deleted") == ["chat.deleted"]
+        assert await list_events(memory, event="chat", by="nobody") == []
+        (line,) = (await memory.call("ListAudit", event="chat")).lines
+        assert await list_events(memory, event="chat", by=line.by or None, from_at=line.at) == ["chat.deleted"]
+        assert await list_events(memory, event="chat", until_at=line.at) == []
         for wrong in ({"page_token": "x"}, {"page_size": 501}):
             with pytest.raises(InvalidRequest):
                 await memory.call("ListAudit", **wrong)

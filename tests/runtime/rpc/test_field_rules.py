@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2, tools_pb2
+from headrace.v1 import agent_pb2, common_pb2, keys_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.runtime.formats.json_form import measure_json_depth, rules_of
 from services.runtime.rpc import field_rules
 
@@ -87,6 +87,7 @@ DEPTH_RULE = "must not be nested deeper than 64 levels"
         (query(chat_id="٠" * 8 + UUID[8:]), "chatId", UUID_RULE),
         (query(when_busy="wait"), "whenBusy", "must be one of reject, enqueue, interrupt, rollback"),
         (query(role="system"), "role", "must be one of user"),
+        (keys_pb2.CreateKeyRequest(name="n", user="u", scopes=["ask", "all"]), "scopes", "must be one of ask, answer"),
         (query(message="x" * 1_048_577), "message", "must not be longer than 1048576 bytes"),
         (query(scene=agent_pb2.Scene(title="水" * 342)), "scene.title", "must not be longer than 1024 bytes"),
         (query(references=[reference("r")] * 101), "references", "must not have more than 100 items"),

@@ -95,8 +95,9 @@ const LIMITS = {
   empty: "No limits.",
 };
 
-const createFill = ({ isFull, opensAt }) =>
-  isFull ? createPair(createMark("full", "bad"), opensAt && `until ${formatDate(opensAt)}`) : createMark("free", "good");
+function createFill({ isFull, opensAt }) {
+  return isFull ? createPair(createMark("full", "bad"), opensAt && `until ${formatDate(opensAt)}`) : createMark("free", "good");
+}
 
 function createUse({ used, value, unit }) {
   const text = [used, value].map((number) => (number === undefined ? "–" : formatNumber(number, unit))).join(" of ");
