@@ -31,6 +31,7 @@ async def count(folder: Path) -> budgets.Measured:
 
 async def test_a_run_and_a_delta_cost_no_more_than_their_budgets(tmp_path: Path) -> None:
     measured: budgets.Measured = {}
+    excess: list[str] = []
     for attempt in range(ATTEMPTS):
         (folder := tmp_path / str(attempt)).mkdir()
         measured = await count(folder)
