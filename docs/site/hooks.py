@@ -36,6 +36,9 @@ _HIDDEN = {
 }
 """Columns that a page does without."""
 
+_BOOSTS = {"docs/guides": 2, "docs/decisions": 0.2}
+"""How much the search prefers the pages of a folder."""
+
 _TITLES = {"output": "Output", "window": "First window"}
 
 _BUTTONS = (
@@ -74,6 +77,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     path = to_path(page.file.src_uri)
     page.meta.setdefault("hide", _HIDDEN.get(path, []))
+    page.meta.setdefault(
+        "search", {"boost": _BOOSTS.get(posixpath.dirname(path), 1)} if path.endswith(".md") else {"exclude": True}
+    )
     pieces = _CODE.split(markdown)
     for number, piece in enumerate(pieces):
         if number % 2:

@@ -11,7 +11,14 @@ from headrace.cli.facade.command import CommandGroup, write_options
 from headrace.cli.facade.options import CONNECTION, make_connection_options
 
 SECTIONS = {
-    "Start": ("commands.init", "commands.up", "operating.check", "operating.doctor", "commands.health", "commands.simulate"),
+    "Start": (
+        "commands.init",
+        "commands.up",
+        "operating.check",
+        "operating.doctor",
+        "commands.health",
+        "commands.simulate",
+    ),
     "Ask": tuple(f"commands.{name}" for name in ("ask", "chat", "chats", "follow", "context", "facts")),
     "Answer": ("commands.gates", "commands.authorizations"),
     "Automate": ("commands.schedules", "commands.webhooks"),

@@ -888,7 +888,8 @@ class Calls:
         """Create a schedule.
 
         Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
-        Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
+        Errors: INVALID_REQUEST, also if the id is another schedule's; NOT_FOUND if no agent has the key, once an
+        orchestrator has reported its agents; QUOTA_EXCEEDED if the user has 1,000.
         """
 
     def schedules(self, *, scope: str | None = None, user: str | None = None) -> list[schedule_pb2.Schedule]:

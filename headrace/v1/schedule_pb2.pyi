@@ -766,12 +766,21 @@ class ListDueSchedulesRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    AGENT_KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys of the agents in the caller's files. From then on, no schedule of another agent is created, unless the tenant
+        has stored one with its key. Empty: nothing is known.
+        """
+
     def __init__(
         self,
+        *,
+        agent_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_keys", b"agent_keys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

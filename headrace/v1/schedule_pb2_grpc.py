@@ -99,7 +99,8 @@ class ScheduleServiceServicer(object):
         """Create a schedule.
 
         Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
-        Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
+        Errors: INVALID_REQUEST, also if the id is another schedule's; NOT_FOUND if no agent has the key, once an
+        orchestrator has reported its agents; QUOTA_EXCEEDED if the user has 1,000.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

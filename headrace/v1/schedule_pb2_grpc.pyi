@@ -40,7 +40,8 @@ class ScheduleServiceStub:
     """Create a schedule.
 
     Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
-    Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
+    Errors: INVALID_REQUEST, also if the id is another schedule's; NOT_FOUND if no agent has the key, once an
+    orchestrator has reported its agents; QUOTA_EXCEEDED if the user has 1,000.
     """
     ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
     """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
@@ -121,7 +122,8 @@ class ScheduleServiceAsyncStub(ScheduleServiceStub):
     """Create a schedule.
 
     Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
-    Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
+    Errors: INVALID_REQUEST, also if the id is another schedule's; NOT_FOUND if no agent has the key, once an
+    orchestrator has reported its agents; QUOTA_EXCEEDED if the user has 1,000.
     """
     ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
     """List the user's schedules, oldest first. The scope operate also allows those of all users of the tenant.
@@ -205,7 +207,8 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
         """Create a schedule.
 
         Idempotent by schedule_id, which the caller may choose: repeating the request returns the stored schedule.
-        Errors: INVALID_REQUEST, also if the id is another schedule's; QUOTA_EXCEEDED if the user has 1,000.
+        Errors: INVALID_REQUEST, also if the id is another schedule's; NOT_FOUND if no agent has the key, once an
+        orchestrator has reported its agents; QUOTA_EXCEEDED if the user has 1,000.
         """
 
     @_abc_1.abstractmethod

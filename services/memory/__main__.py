@@ -160,7 +160,7 @@ def build_schedule_service(
     """Build the service for the schedules in `engine`. `clock` returns Unix milliseconds; `auth` names the valid
     credentials."""
     users = LivingUsers(engine.records.keys, auth) if auth is not None else None
-    store = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users)
+    store = ScheduleStore(engine.records.schedules, ChatAccess(engine), clock, users, engine.records.agents)
     servicer = ScheduleService(store, engine.audit, partial(check_deletion, engine))
     return GrpcService("headrace.v1.ScheduleService", servicer, add_ScheduleServiceServicer_to_server)
 

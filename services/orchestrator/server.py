@@ -91,7 +91,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         # Before the first run is taken over: with many of them, the first lease would end before the last is taken.
         stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
         await takeover.at_start()
-        schedules = DueSchedules(runs, takeover, peers, config.schedule_look_s)
+        schedules = DueSchedules(runs, takeover, peers, registry.list_shared, config.schedule_look_s)
         stored_agents = registry.stored.follow(partial(read_changes, peers), config.agents_poll_s)
         for beside in (stored_agents, takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)

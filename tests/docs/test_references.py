@@ -125,7 +125,7 @@ def test_each_decision_has_a_number_of_its_own() -> None:
 
 def test_every_source_file_that_a_decision_names_exists() -> None:
     """A decision may leave out the first folders of a path."""
-    tops = ("headrace", "services", "protos", "deploy", "tests", "benchmarks")
+    tops = ("headrace", "services", "protos", "deploy", "tests", "trials", "benchmarks")
     files = [f"/{path.relative_to(ROOT)}" for top in tops for path in (ROOT / top).rglob("*") if path.is_file()]
     pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     named = [(page.name, name) for page in pages for name in SOURCE.findall(page.read_text())]

@@ -35,9 +35,9 @@ OTHER_VARIABLES = {"GITHUB_TOKEN": ""}
     f"environment, or {DEFAULT}.",
 )
 def init(folder: Path, provider: str | None) -> None:
-    """Create a project in DIR: an agent, tools, an MCP server, a test.
+    """Create a project: an agent, tools, an MCP server, a test.
 
-    No existing file is overwritten: if DIR has one of the files, nothing is written.
+    Existing files are never overwritten: if DIR has one of the files, nothing is written.
     """
     if provider is None:
         keyed = (name for name, one in PROVIDERS.items() if any(os.environ.get(key) for key in one["env"]))

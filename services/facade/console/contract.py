@@ -48,13 +48,14 @@ def encode_contract() -> bytes:
 def _describe(route: Route) -> dict[str, Any]:
     answer = route.rpc.output_type
     item = next((field for field in answer.fields if field.is_repeated and field.message_type), None)
+    kind = item.message_type if item else None
     return {
         "verb": route.verb,
         "path": route.path,
         "about": _shorten(find_comment(route.rpc.full_name)),
         "schema": _describe_request(route.rpc.input_type),
         "items": item.json_name if item else "",
-        "labels": {field.json_name: label(field.name) for field in item.message_type.fields} if item else {},
+        "labels": {field.json_name: label(field.name) for field in kind.fields} if kind else {},
     }
 
 

@@ -33,10 +33,11 @@ from services.runtime.randomness import new_uuid
 from services.runtime.rpc.field_rules import is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from services.memory.chats.access import ChatAccess
     from services.memory.keys.suspensions import LivingUsers
+    from services.memory.storage.records.agents import StoredAgents
     from services.memory.storage.records.schedules import Schedules
 
 SCHEDULES_MAX = 1000
@@ -53,6 +54,11 @@ TRIGGERS_MAX = 200
 
 NAME_CHARS = 60
 """Characters of the message used as the default name of a schedule."""
+
+DEFAULT_AGENT = "default"
+"""Key that stands for the deployment's default agent."""
+
+KEYS_SHOWN_MAX = 20
 
 STARTED, QUEUED, REFUSED = "started", "queued", "refused"
 """Outcomes: a run has begun; the previous time's run is still active; it will be tried again."""
@@ -76,13 +82,17 @@ class ScheduleStore:
         access: ChatAccess,
         clock: Callable[[], int] = now_ms,
         users: LivingUsers | None = None,
+        agents: StoredAgents | None = None,
     ) -> None:
         """`clock` returns Unix milliseconds, the same for all services. `users` knows users with credentials; None: all
-        have them."""
+        have them. `agents` are those that tenants have stored; None: none."""
         self._schedules = schedules
         self._users = users
         self._access = access
         self._clock = clock
+        self._agents = agents
+        self._shared_agents: frozenset[str] = frozenset()
+        """Keys of the orchestrators' agents, as last reported; empty: unknown, and every key is accepted."""
 
     async def create(self, schedule: Schedule) -> tuple[Schedule, bool]:
         """Store a schedule, with owner, version and times filled in here; return it, and whether it is new."""
@@ -103,6 +113,7 @@ class ScheduleStore:
         if (stored := await self._schedules.find(schedule.schedule_id)) is not None:
             return await self._schedules.keep(_check_same(stored, schedule)), False
         check_times(schedule)
+        await self._check_agent(owner.tenant, schedule.agent_key)
         schedule = replace(schedule, next_at=find_next(schedule, now))
         check_next(schedule)
         await self._check_chat(schedule)
@@ -176,6 +187,8 @@ class ScheduleStore:
                 check_next(changed)
             return changed
 
+        if "agent_key" in changes:
+            await self._check_agent(identity.require_identity().tenant, changes["agent_key"])
         if "chat_id" in changes:
             await self._check_chat(replace(await self.get(schedule_id), chat_id=changes["chat_id"]))
         return await self._change(await self.get(schedule_id), change)
@@ -240,8 +253,12 @@ class ScheduleStore:
         await self.get(schedule_id, for_operator=True)
         await self._schedules.delete(schedule_id)
 
-    async def list_due(self) -> tuple[list[Schedule], int]:
-        """Return the due schedules, and the time of the next one. Times that are too late are stored as missed."""
+    async def list_due(self, agent_keys: Iterable[str] = ()) -> tuple[list[Schedule], int]:
+        """Return the due schedules, and the time of the next one. Times that are too late are stored as missed.
+
+        `agent_keys` are those of the orchestrator's files; without any, the last ones stay known.
+        """
+        self._shared_agents = frozenset(key.casefold() for key in agent_keys) or self._shared_agents
         now = self._clock()
         due: list[Schedule] = []
         for schedule in await self._schedules.list_due(now, DUE_MAX):
@@ -260,6 +277,16 @@ class ScheduleStore:
         if len(due) == DUE_MAX:
             return due, now
         return due, await self._schedules.find_next_start(now)
+
+    async def _check_agent(self, tenant: str, key: str) -> None:
+        """Raise NotFound if neither the orchestrators nor the tenant have the agent."""
+        known = self._shared_agents
+        if not known or key.casefold() in known or key == DEFAULT_AGENT:
+            return
+        own = None if self._agents is None else await self._agents.find_agent(tenant, key)
+        if own is None or not own.definition:
+            shown = ", ".join(sorted(known)[:KEYS_SHOWN_MAX])
+            raise NotFound(f"no agent has the key {key!r}; known keys: {shown}", field="agentKey")
 
     async def record(self, schedule_id: str, firing: Firing) -> Schedule:
         """Store the outcome of the time `firing.due_at`, and advance to the next one."""

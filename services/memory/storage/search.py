@@ -1,4 +1,4 @@
-"""Full-text search by trigrams of any script; words under three characters are found by scanning the texts."""
+"""Questions to the search of texts, which finds words of any script as parts of them, and their hits."""
 
 from __future__ import annotations
 

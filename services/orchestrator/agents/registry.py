@@ -168,6 +168,10 @@ class Registry:
         """The tenant's agents by key; a change replaces the mapping rather than mutating it."""
         return self.view.agents
 
+    def list_shared(self) -> list[str]:
+        """Return the keys of the agents in files, which all tenants have."""
+        return [*self._agents]
+
     @property
     def by_file(self) -> Mapping[str, Definition]:
         """The last good version of each file, by the file's name."""

@@ -25,7 +25,7 @@ from services.runtime.clock import now_s
 from services.runtime.randomness import choose_uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from services.orchestrator.cluster.takeover import Takeover
     from services.orchestrator.lifecycle.runs import Runs
@@ -126,11 +126,14 @@ AGAIN_S = 0.2
 
 
 class DueSchedules:
-    def __init__(self, runs: Runs, takeover: Takeover, peers: Peers, look_s: float) -> None:
-        """Poll for new schedules at least every `look_s` seconds."""
+    def __init__(
+        self, runs: Runs, takeover: Takeover, peers: Peers, list_agents: Callable[[], Iterable[str]], look_s: float
+    ) -> None:
+        """Poll for new schedules at least every `look_s` seconds; `list_agents` returns the keys of agents in files."""
         self._runs = runs
         self._takeover = takeover
         self._peers = peers
+        self._list_agents = list_agents
         self._look_s = look_s
         self._starting: set[tuple[str, int]] = set()
         """Due times now being started, by schedule and time."""
@@ -146,8 +149,9 @@ class DueSchedules:
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Begin to start the schedules that are due; return the seconds until the next poll."""
+        request = schedule_pb2.ListDueSchedulesRequest(agent_keys=self._list_agents())
         with acting_as(None):
-            found = await self._peers.schedules.ListDueSchedules(schedule_pb2.ListDueSchedulesRequest())
+            found = await self._peers.schedules.ListDueSchedules(request)
         begun = 0
         for due in found.due:
             key = due.schedule.schedule_id, due.due_at

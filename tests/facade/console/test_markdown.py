@@ -32,6 +32,7 @@ CASES = {
     "`a < b` ``c ` d`` `open": "<p><code>a &lt; b</code> <code>c ` d</code> `open</p>",
     r"\*a\* \\": "<p>*a* \\</p>",
     "```py\nx = 1\n\n# y\n```\nend": PRE.format(', py" data-language="py', "x = 1\n\n# y") + "<p>end</p>",
+    "a\n```b`c\nd": "<p>a<br>```b`c<br>d</p>",
     "~~~\nopen": PRE.format("", "open"),
     "* * *\n- - -\n* a": "<hr><hr><ul><li><p>a</p></li></ul>",
     "> a\n> - b\n\n---": "<blockquote><p>a</p><ul><li><p>b</p></li></ul></blockquote><hr>",
@@ -74,13 +75,10 @@ CASES = {
         + MATH.format("span", "b*c*d", "\\(b*c*d\\)")
         + "</p>"
     ),
-    "so\n$$\na\n$$\n\\[b\\]\nend $$c$$ $$": (
-        "<p>so</p>"
-        + MATH.format("p", "\na\n", "$$\na\n$$")
-        + MATH.format("p", "b", "\\[b\\]")
-        + "<p>end "
-        + MATH.format("span", "c", "$$c$$")
-        + " $$</p>"
+    "$$\na\n- b\n$$\n\\[c\\]\nend\n$$d$$ $$\n\n$$ open\n# a\n\nb": (
+        MATH.format("p", "\na\n- b\n", "$$\na\n- b\n$$")
+        + MATH.format("p", "c", "\\[c\\]")
+        + '<p>end<br><span data-tex="d" data-display="true">$$d$$</span> $$</p><p>$$ open\n# a</p><p>b</p>'
     ),
     "a &lt; b &amp;&#x41; &nope;": "<p>a &lt; b &amp;A &amp;nope;</p>",
     "> " * 40 + "deep": "<p>" + "&gt; " * 40 + "deep</p>",

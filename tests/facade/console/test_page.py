@@ -43,7 +43,7 @@ async def test_a_new_user_asks_a_sample_of_an_agent_that_has_some(opening: Openi
         page = console.page
         await expect(page.locator("#agent")).to_have_value("assistant")
         await expect(page.locator("#welcome")).to_contain_text("Knows the weather")
-        await expect(page.locator("#simulated")).to_contain_text("simulated")
+        await expect(page.locator("#simulated")).to_contain_text("Simulated model")
         await console.page.get_by_role("button", name="Rain?").click()
         await expect(page.locator(".answer")).to_have_text("No")
         assert (await script.first(agent_pb2.QueryRequest)).message == "Rain?"
@@ -148,7 +148,7 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await expect(panel.locator("[data-kind] th")).to_have_text(
             ["System message", "Tools", "Summary", "Messages", "Tool results", "Reminder"]
         )
-        await expect(panel.locator("[data-kind=tools] td").first).to_have_text("2,600 tokens (8%) in 7")
+        await expect(panel.locator("[data-kind=tools] td").first).to_have_text("2,600 tokens (8%) · 7 items")
         widths = await panel.locator(".stack span").evaluate_all("parts => parts.map(({ style }) => style.width)")
         assert widths[1] == "8.125%"
         await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
@@ -336,7 +336,7 @@ async def test_it_follows_the_colour_scheme_and_axe_finds_nothing(opening: Openi
     story.add(run_notice=agent_pb2.RunNotice(run_id=RUN, code="X", message="note"))
     story.call("t_1", "order", "{}", start={"tool_type": "frontend", "viewport_key": "order"})
     story.call("c1", "_bash_", '{"command": "ls"}').ask_approval().call("c2", "x", "{}").result("c2", "no", ok=False)
-    story.content("# Head\n\n[link](https://x.org)\n\n| a |\n|---|\n| b |\n\n```\ncode\n```\n\n> quote").wait(
+    story.content('# Head\n\n[link](https://x.org)\n\n| a |\n|---|\n| b |\n\n```py\nx = 1  # "y"\n```\n\n> quote').wait(
         asyncio.Event()
     )
     # axe is injected, which the page's own policy would rightly refuse.

@@ -430,3 +430,21 @@ async def test_a_run_that_has_begun_takes_the_place_of_what_was_told_instead(mem
     assert (firing.outcome, firing.run_id, firing.chat_id, firing.due_at) == ("started", "r", "c", due.due_at)
     next_due = await take_due(memory, clock, schedule.next_at + HOUR)
     assert next_due.last_run_id == "r", "the next time looks whether it goes on"
+
+
+async def test_an_agent_that_nobody_has_is_refused(serve: Serve, clock: Clock) -> None:
+    async with serve(clock=clock) as memory:
+        before = await create(memory, cron="0 8 * * *", agent_key="anybody")  # no orchestrator has said what it has
+        await memory.call_as(None, "ListDueSchedules", agent_keys=["guide", "Baker"])
+        await create(memory, cron="0 8 * * *", agent_key="baker")
+        await create(memory, cron="0 8 * * *", agent_key="default")
+        with pytest.raises(NotFound, match="no agent has the key 'nobody'; known keys: baker, guide"):
+            await create(memory, cron="0 8 * * *", agent_key="nobody")
+        with pytest.raises(NotFound, match="nobody"):
+            await update(memory, before.schedule_id, agent_key="nobody")
+        assert (await update(memory, before.schedule_id, agent_key="guide")).agent_key == "guide"
+        await list_due(memory)  # as an older orchestrator asks
+        with pytest.raises(NotFound, match="nobody"):
+            await create(memory, cron="0 8 * * *", agent_key="nobody")
+        await memory.call("PutAgentDefinition", agent_key="own", definition="{}", version=1)
+        assert (await create(memory, cron="0 8 * * *", agent_key="own")).agent_key == "own"

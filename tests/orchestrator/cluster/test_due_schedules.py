@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from headrace.errors import NotFound
 from headrace.v1 import agent_pb2, memory_pb2, schedule_pb2
 from services.orchestrator.cluster.schedules import make_query
 from services.runtime.auth.identity import Identity, acting_as
@@ -77,10 +78,30 @@ async def test_a_time_waits_for_the_last_run_where_that_is_wanted(serve: Serve, 
 
 async def test_what_cannot_begin_says_why(serve: Serve) -> None:
     async with serve(ANSWER) as suite, schedules_of(suite) as schedules:
-        schedule_id = await schedules.create_and_trigger(agent_key="nobody")
+        schedule_id = await schedules.create(cron="0 0 1 1 *")
+        await remove_agents(suite)
+        await schedules.trigger(schedule_id)
         [firing] = await schedules.wait_for_firings(schedule_id, 1)
     assert (firing.outcome, firing.failure.code) == ("failed", "NOT_FOUND")
-    assert "nobody" in firing.failure.message
+    assert "react" in firing.failure.message
+
+
+async def remove_agents(suite: Suite) -> None:
+    """Leave another agent alone in force."""
+    for path in suite.agents.glob("*.json"):
+        path.rename(path.with_stem("other"))
+    while any(agent.key == "react" for agent in await suite.client.agents()):
+        await asyncio.sleep(0.02)
+
+
+async def test_an_agent_that_the_orchestrator_does_not_have_is_refused(serve: Serve) -> None:
+    async def create_until_refused() -> None:
+        while True:  # until the orchestrator has looked for the first time
+            await schedules.create(agent_key="nobody", cron="0 0 1 1 *")
+
+    async with serve(ANSWER) as suite, schedules_of(suite) as schedules:
+        with pytest.raises(NotFound, match="no agent has the key 'nobody'; known keys: oneshot, react"):
+            await create_until_refused()
 
 
 async def test_what_a_run_asks_waits_until_somebody_looks_at_it(serve: Serve) -> None:

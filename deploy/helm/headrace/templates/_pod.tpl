@@ -35,15 +35,11 @@ spec:
     - name: migrate
       args: [python, -m, services.memory.migration]
     {{- end }}
-      resources:
-        requests: {cpu: 100m, memory: 128Mi}
-        limits: {memory: 512Mi, ephemeral-storage: 64Mi}
       {{- include "headrace.container" . | nindent 6 }}
   {{- end }}
   containers:
     - name: {{ $name }}
       args: [python, -m, services.{{ $name | replace "-" "_" }}]
-      resources: {{- toYaml $values.resources | nindent 8 }}
       {{- include "headrace.container" . | nindent 6 }}
       ports:
         {{- if $gateway }}
@@ -83,13 +79,14 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* list ROOT NAME SERVICE VALUES: image, rights, variables and volumes, which a service and its init container share. */}}
+{{/* list ROOT NAME SERVICE VALUES: image, rights, resources, variables and volumes, which a service and its init container share. */}}
 {{- define "headrace.container" -}}
 {{- $root := index . 0 }}{{ $name := index . 1 }}{{ $service := index . 2 }}{{ $values := index . 3 -}}
 {{- $env := include "headrace.variables" . | fromYamlArray -}}
 image: {{ include "headrace.image" $root }}
 imagePullPolicy: {{ $root.Values.image.pullPolicy }}
 securityContext: {{ include "headrace.containerSecurity" $root }}
+resources: {{- toYaml $values.resources | nindent 2 }}
 env: {{- include "headrace.env" (list $env $values.env) | nindent 2 }}
 {{- $keys := dict "secretRef" (dict "name" (include "headrace.secret" (list $root "providerKeys" "provider-keys"))) }}
 {{- with concat (eq $name "llm-gateway" | ternary (list $keys) list) $values.envFrom }}

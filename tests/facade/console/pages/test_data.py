@@ -56,9 +56,9 @@ async def test_a_user_is_erased_and_the_receipt_is_shown(opening: Opening, tmp_p
         data.finish()
         await expect(rows).to_contain_text(["user <b>ada</b>done"])
         await page.get_by_role("button", name="user <b>ada</b>", exact=True).click()
-        await expect(rows.last).to_contain_text("12 chats")
-        await expect(rows.last).to_contain_text("2 runs in others chats")
-        await expect(rows.last).to_contain_text("audit lines: 31evidence of who has done what")
+        await expect(rows.last).to_contain_text("chats · 12")
+        await expect(rows.last).to_contain_text("runs in others chats · 2")
+        await expect(rows.last).to_contain_text("audit lines · 31 · evidence of who has done what")
         async with page.expect_download() as saving:
             await page.get_by_role("button", name="Save receipt").click()
         receipt = json.loads(await read(await saving.value, tmp_path))

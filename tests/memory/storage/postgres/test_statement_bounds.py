@@ -23,8 +23,12 @@ from tests.support.postgresql import connected
 ROWS, BUFFERS = 420, 1500
 """The bound of a statement that the table does not name: two rows for each of a page, and some buffers for each."""
 
+SUMS = 31 * 8 * 4
+"""Sums of a month: a row for each day, slot and, by agent, model."""
+
 BOUNDS: dict[str, tuple[int, int]] = {
-    "Search": (2 * 4 * CHATS_EACH, 4000),  # the user's texts
+    "Search": (2 * 4 * CHATS_EACH, BUFFERS),  # the user's texts
+    **dict.fromkeys(("GetUsage", "MeasureBudgets", "a run"), (SUMS, BUFFERS)),
 }
 """Rows and buffers of the costliest statement, by the RPC that runs it."""
 

@@ -39,21 +39,17 @@ export class Attachments {
     const item = createElement("li", {}, file.name, " ", state);
     this.list.append(item);
     await previousUpload;
+    let reference = null;
     try {
-      const reference = await api.uploadFile(this.getChatId(), file);
+      reference = await api.uploadFile(this.getChatId(), file);
       this.#references.push(reference);
       state.textContent = formatSize(file.size);
-      item.append(
-        createButton("×", () => this.#removeReference(reference, item), {
-          class: "quiet",
-          "aria-label": `Remove ${file.name}`,
-        }),
-      );
     } catch (error) {
       state.textContent = error.message;
       item.classList.add("problem");
-      item.append(createButton("×", () => item.remove(), { class: "quiet", "aria-label": `Remove ${file.name}` }));
     }
+    const remove = () => this.#removeReference(reference, item);
+    item.append(createButton("×", remove, { class: "quiet", "aria-label": `Remove ${file.name}` }));
   }
 
   #removeReference(reference, item) {

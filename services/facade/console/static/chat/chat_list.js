@@ -2,12 +2,14 @@
 
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
+import { openForm } from "../elements/dialog.js";
 import { createButton, createElement } from "../elements/dom.js";
 import { formatDate, formatDay } from "../elements/format.js";
 import { createIcon } from "../elements/icon.js";
 import { formatHash } from "../navigation/address.js";
-import { openRenaming } from "./rename_dialog.js";
 import { openSharing } from "./share_dialog.js";
+
+const TITLE_CODE_UNITS_MAX = 100; // up to 400 bytes, which is what the server takes
 
 export class ChatList {
   #list = createElement("div");
@@ -116,13 +118,18 @@ export class ChatList {
   }
 
   #openRenaming({ chatId, title }) {
-    openRenaming({
-      title,
-      act: async (wanted) => {
-        await api.renameChat(chatId, wanted);
-        await this.loadFirstPage();
-      },
+    const input = createElement("input", { id: "title", maxlength: TITLE_CODE_UNITS_MAX, autocomplete: "off" });
+    input.value = title;
+    openForm({
+      id: "rename-title",
+      title: "Rename chat",
+      fields: [createElement("label", { for: "title" }, "Title (empty: the first words of the chat)"), input],
+      leave: "Cancel",
+      submit: "Rename",
+      save: () => api.renameChat(chatId, input.value),
+      onSaved: () => this.loadFirstPage(),
     });
+    input.select();
   }
 
   #confirmDeletion({ chatId, title }) {

@@ -76,7 +76,7 @@ const formatShare = (tokens, room) => `${formatCount(tokens, "token")} (${percen
 
 function createLegend(parts, room) {
   const rows = parts.map(({ kind, state, why, count, tokens }) => {
-    const amount = `${formatShare(tokens, room)}${count > 1 ? ` in ${numberFormat.format(count)}` : ""}`;
+    const amount = `${formatShare(tokens, room)}${count > 1 ? ` · ${formatCount(count, "item")}` : ""}`;
     return createElement(
       "tr",
       { "data-kind": kind },

@@ -25,6 +25,7 @@ export function createBarChart(label, bars, format) {
     for (const { series, value } of parts) values[series] += value;
     return values;
   });
+  const isWhole = sums.every((values) => values.every((value) => Number.isInteger(value) && value < 1000));
   const used = [...new Array(SERIES).keys()].filter((series) => sums.some((values) => values[series]));
   let chart = null;
 
@@ -50,6 +51,7 @@ export function createBarChart(label, bars, format) {
     // A bar of all series is drawn first, and shorter ones of fewer series over it.
     const stacks = used.map((_, at) => sums.map((values) => used.slice(at).reduce((sum, series) => sum + values[series], 0)));
     const axis = { stroke: ink, font: FONT, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const nameBars = (_, at) => at.map((index) => bars[index]?.label ?? "");
     const paths = UPlot.paths.bars({ size: [0.7, 48] });
     const options = {
       width: place.clientWidth,
@@ -58,8 +60,8 @@ export function createBarChart(label, bars, format) {
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       scales: { x: { time: false, range: (_, low, high) => [low - 0.6, high + 0.6] }, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 90, incrs: [1, 2, 5, 7, 14, 30, 61], values: (_, at) => at.map((index) => bars[index]?.label ?? "") },
-        { ...axis, size: 70, values: (_, at) => at.map(format) },
+        { ...axis, grid: { show: false }, space: 90, incrs: [1, 2, 5, 7, 14, 30, 61], values: nameBars },
+        { ...axis, size: 70, incrs: isWhole ? [1, 2, 5, 10, 20, 50, 100] : undefined, values: (_, at) => at.map(format) },
       ],
       series: [{}, ...colours.map((fill) => ({ fill, width: 0, paths, points: { show: false } }))],
       hooks: { setCursor: [showTip] },

@@ -22,6 +22,7 @@ const find = (element, selector) =>
 /** Add to a finished block what may come later: colours, formulas, buttons that copy code. */
 export async function enrich(element) {
   await null; // the block is shown first
+  if (!element.isConnected) return;
   for (const block of find(element, "pre")) addCopyButton(block);
   try {
     for (const formula of find(element, "[data-tex]")) await setFormula(formula);
@@ -63,7 +64,7 @@ async function setFormula(element) {
   const formula = createElement("span");
   const bounds = { trust: false, maxSize: [25, 25], maxExpand: 100 };
   temml.render(element.dataset.tex, formula, {
-    displayMode: element.matches("p"),
+    displayMode: element.matches("p, [data-display]"),
     throwOnError: true, // then it stays as it was written
     ...bounds,
   });

@@ -4,7 +4,11 @@ import { enrich } from "./enrich.js";
 import { lexBlocks } from "./lexer.js";
 import { findLanguage, renderBlock } from "./render.js";
 
+// The last line, while it is not known whether it opens a code block, or is of the paragraph before: it waits.
+const OPENS_CODE = /^ {0,3}`{3}/;
+
 export class Markdown {
+  #given = "";
   #drawnText = "";
   #finalChars = 0;
   #definesLinks = false; // for blocks that may be finished
@@ -18,7 +22,12 @@ export class Markdown {
 
   /** Draw `text`; when it extends the text drawn before, its finished blocks stay. */
   draw(given) {
-    const text = given.replaceAll("\r\n", "\n");
+    this.#given = given.replaceAll("\r\n", "\n");
+    const lastLine = this.#given.lastIndexOf("\n") + 1;
+    this.#drawText(OPENS_CODE.test(this.#given.slice(lastLine)) ? this.#given.slice(0, lastLine) : this.#given);
+  }
+
+  #drawText(text) {
     if (text === this.#drawnText) return;
     if (!text.startsWith(this.#drawnText)) this.#clear();
     this.#drawnText = text;
@@ -27,6 +36,7 @@ export class Markdown {
 
   /** Finish the last block: nothing will be added. */
   end() {
+    this.#drawText(this.#given);
     if (this.#last) this.#finishLast(this.onFinal);
     if (!this.#definesLinks) return;
     const text = this.#drawnText;

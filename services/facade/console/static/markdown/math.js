@@ -1,6 +1,7 @@
-// Finds formulas in Markdown: $…$ and \(…\) in a line, $$…$$ and \[…\] as a block. What is no formula stays text.
+// Finds formulas in Markdown: $…$, $$…$$ and \(…\) in a line, $$…$$ and \[…\] as a block. What is no formula stays text.
 
 const CHARS_MAX = 2000;
+const BLANK = /\n[ \t]*\n/; // no formula goes on after it
 
 const MARKS = { $$: "$$", "\\[": "\\]", "\\(": "\\)", $: "$" };
 
@@ -13,25 +14,31 @@ function lexFormula(text, opens) {
   const tex = text.slice(begin, end);
   const raw = text.slice(0, end + MARKS[open].length);
   // Two amounts of dollars are no formula.
-  if (!tex.trim() || (open === "$" && (/^\s|\s$/.test(tex) || /^\d/.test(text.slice(end + 1))))) return undefined;
-  return { type: "formula", raw, text: raw, tex };
+  const isAmount = open === "$" && (/^\s|\s$/.test(tex) || /^\d/.test(text.slice(end + 1)));
+  if (!tex.trim() || BLANK.test(tex) || isAmount) return undefined;
+  return { type: "formula", raw, text: raw, tex, isDisplayed: open === "$$" || open === "\\[" };
 }
 
+/** Return the token of a formula that is a block. One whose end has not come is plain, and nothing else begins in it. */
 function lexBlock(text) {
-  const token = /^(?:\$\$|\\\[)/.test(text) ? lexFormula(text, ["$$", "\\["]) : undefined;
+  const open = /^(?:\$\$|\\\[)/.exec(text)?.[0];
+  if (!open) return undefined;
+  const token = lexFormula(text, [open]);
   const rest = token && /^[ \t]*(?:\n+|$)/.exec(text.slice(token.raw.length));
-  return rest ? { ...token, raw: token.raw + rest[0] } : undefined;
+  if (token) return rest ? { ...token, raw: token.raw + rest[0] } : undefined;
+  const blank = BLANK.exec(text);
+  const raw = blank ? text.slice(0, blank.index + blank[0].length) : text;
+  return { type: "html", raw, text: raw };
 }
-
-const find = (pattern) => (text) => {
-  const at = text.search(pattern);
-  return at < 0 ? undefined : at;
-};
 
 /** The extensions for marked's lexer. */
 export const MATH = {
   block: [lexBlock],
-  startBlock: [find(/(?<=\n)(?:\$\$|\\\[)/)],
   inline: [(text) => lexFormula(text, ["$$", "\\(", "$"])],
-  startInline: [find(/\$|\\\(/)],
+  startInline: [
+    (text) => {
+      const at = text.search(/\$|\\\(/);
+      return at < 0 ? undefined : at;
+    },
+  ],
 };

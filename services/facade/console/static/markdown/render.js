@@ -96,7 +96,7 @@ function renderToken(token) {
     case "codespan":
       return createElement("code", {}, token.text);
     case "formula":
-      return createElement("span", { "data-tex": token.tex }, token.text);
+      return createElement("span", { "data-tex": token.tex, "data-display": token.isDisplayed ? "true" : null }, token.text);
     case "br":
       return createElement("br");
     case "link":

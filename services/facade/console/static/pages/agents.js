@@ -24,7 +24,7 @@ const makeList = (mayOperate) => {
       return { items };
     },
     columns: [
-      ["Name", (agent) => createElement("span", {}, createPair(agent.name || agent.key, agent.description), isOutdated(agent) ? createMark("file refused", "bad") : ""), "name"],
+      ["Name", createName, "name"],
       ["Key", ({ key }) => createElement("code", {}, key), "key"],
       ["Mode", ({ mode }) => mode ?? "–", "mode"],
       ["Model", ({ model }) => model || "–", "model"],
@@ -37,8 +37,10 @@ const makeList = (mayOperate) => {
     details: createInstructions,
   };
 
-  function isOutdated({ key }) {
-    return refused.some(({ agentKey }) => agentKey === key);
+  function createName({ key, name, description }) {
+    const isOutdated = refused.some(({ agentKey }) => agentKey === key);
+    const mark = isOutdated ? createMark("file refused", "bad") : "";
+    return createElement("span", {}, createPair(name || key, description), mark);
   }
 };
 
@@ -48,7 +50,8 @@ function createRefused(refused) {
     const stays = agentKey ? createElement("small", {}, ` The last valid version of ${agentKey} stays active.`) : null;
     return createElement("li", {}, createElement("strong", {}, file), `: ${problem}`, stays);
   });
-  return createElement("section", { class: "problems", "aria-label": "Refused files" }, createElement("h3", {}, "Refused files"), createElement("ul", {}, ...items));
+  const parts = [createElement("h3", {}, "Refused files"), createElement("ul", {}, ...items)];
+  return createElement("section", { class: "problems", "aria-label": "Refused files" }, ...parts);
 }
 
 function createInstructions({ key, name }) {

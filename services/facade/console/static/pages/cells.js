@@ -18,9 +18,13 @@ export const createState = (state) => createMark(WORDS[state] ?? state, KINDS[st
 /** Write the name of a field or a word of the contract in words. */
 export const spell = (name) => name.replaceAll("_", " ").replace(/([a-z])([A-Z])/g, (_, end, start) => `${end} ${start.toLowerCase()}`);
 
-/** Create a text with a smaller one below it. */
+/** Create a text, or an element, with a smaller text below it. */
 export const createPair = (text, small) =>
   createElement("span", {}, text, ...(small ? [createElement("small", {}, small)] : []));
+
+/** Create a list of messages, each a line with the values of its fields. */
+const createItems = (messages) =>
+  createElement("ul", {}, ...messages.map((one) => createElement("li", {}, Object.values(one).map((value) => spell(String(value))).join(" · "))));
 
 export function formatField(name, value) {
   if (value === undefined || value === "" || (Array.isArray(value) && !value.length)) return "–";
@@ -29,6 +33,6 @@ export function formatField(name, value) {
   if (name.endsWith("NanoUsd")) return formatUsd(value);
   if (name.endsWith("Ms")) return formatMs(value);
   if (name === "credential" || name.endsWith("Id")) return createElement("code", {}, value);
-  if (Array.isArray(value)) return value.map(spell).join(", ");
+  if (Array.isArray(value)) return typeof value[0] === "object" ? createItems(value) : value.map(spell).join(", ");
   return typeof value === "boolean" ? (value ? "yes" : "no") : value;
 }

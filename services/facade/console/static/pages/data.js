@@ -1,9 +1,7 @@
 // The page Data: what is kept of people, given to them, erased with a receipt, or held for a matter.
 
-import { createElement } from "../elements/dom.js";
 import { saveData } from "../elements/download.js";
 import * as api from "../server/api.js";
-import { createPair, spell } from "./cells.js";
 import { createResourcePage } from "./resource_page.js";
 
 const nameSubject = ({ user, chatId, tenant }) => (chatId ? `chat ${chatId}` : user ? `user ${user}` : `tenant ${tenant}`);
@@ -79,20 +77,7 @@ const ERASURES = {
       done: (erasure) => saveData(JSON.stringify(erasure, null, 2), `erasure-${erasure.erasureId}.json`),
     },
   ],
-  details: createReceipt,
 };
-
-function createReceipt({ erased = [], kept = [] }) {
-  const createItems = (label, texts) =>
-    texts.length ? [createElement("h4", {}, label), createElement("ul", {}, ...texts.map((text) => createElement("li", {}, text)))] : [];
-  const element = createElement(
-    "div",
-    {},
-    ...createItems("Erased", erased.map(({ name, count }) => `${count} ${spell(name)}`)),
-    ...createItems("Kept", kept.map(({ name, what, reason }) => createPair(`${spell(name)}: ${what}`, reason))),
-  );
-  return { element };
-}
 
 export const createPage = () =>
   createResourcePage({

@@ -1,7 +1,8 @@
 // The page Live: the runs of the tenant, over all chats and users, with what stops one or many of them.
 
+import { createBarChart } from "../elements/bar_chart.js";
 import { createElement } from "../elements/dom.js";
-import { formatAge, formatCount, formatUsd } from "../elements/format.js";
+import { formatAge, formatCount, formatDate, formatUsd } from "../elements/format.js";
 import { Fold } from "../client/fold.js";
 import { formatHash } from "../navigation/address.js";
 import { Trace } from "../run/trace.js";
@@ -13,6 +14,8 @@ import { createResourcePage } from "./resource_page.js";
 
 const STOPPED_MAX = 200; // the server's limit for one request
 const MINUTE_MS = 60_000;
+const BARS = 24; // of the chart, from the first listed run until now
+const SERIES = ["running", "waiting", "completed", "cancelled", "", "failed"]; // states by the colours of the chart
 
 const STATES = {
   live: "running or waiting",
@@ -57,9 +60,10 @@ const makeList = (agentKey, caller) => {
     },
     find: ({ state, ...filters }) => listRpc("OperatorService.ListRuns", { ...filters, pageSize: 100, state: state === "all" ? "" : state }),
     describe: () => outcome,
+    notice: createActivity(),
     columns: [
       ["Run", ({ agentKey: key, user }) => createPair(key, user), "agentKey"],
-      ["State", ({ state, reason }) => createElement("span", {}, createState(state), reason ? createElement("small", {}, reason) : ""), "state"],
+      ["State", ({ state, reason }) => createPair(createState(state), reason), "state"],
       ["Began", ({ beganAt }) => `${formatAge(beganAt)} ago`, "beganAt"],
       ["Calls", ({ modelCalls = 0 }) => modelCalls, "modelCalls"],
       ["Tokens", ({ inputTokens = 0, outputTokens = 0 }) => inputTokens + outputTokens, "tokens"],
@@ -78,6 +82,29 @@ const makeList = (agentKey, caller) => {
     }),
   };
 };
+
+/** Create what draws the listed runs by when they began, as long as they are the same. */
+function createActivity() {
+  let drawn = "";
+  let chart = null;
+  return ({ items }) => {
+    const key = items.map(({ runId, state }) => runId + state).join();
+    if (key === drawn) return chart;
+    drawn = key;
+    const first = Math.min(...items.map(({ beganAt }) => beganAt));
+    const step = Math.max(MINUTE_MS, Math.ceil((Date.now() - first) / BARS));
+    const bars = Array.from({ length: items.length && BARS }, (_, index) => ({ label: formatDate(first + index * step), parts: [] }));
+    for (const { beganAt, state } of items) {
+      const { parts } = bars[Math.min(Math.floor((beganAt - first) / step), BARS - 1)];
+      const part = parts.find(({ name: known }) => known === state);
+      if (part) part.value += 1;
+      else parts.push({ series: Math.max(SERIES.indexOf(state), 0), name: state, value: 1 });
+    }
+    const parts = [createBarChart("Runs by when they began", bars, String), createElement("figcaption", {}, "The listed runs by when they began")];
+    chart = items.length ? createElement("figure", {}, ...parts) : null;
+    return chart;
+  };
+}
 
 /** Show the trace of a run of any user; texts are in it for who may read others' content. */
 async function openTrace({ runId }) {

@@ -14,7 +14,6 @@ const percentFormat = new Intl.NumberFormat(undefined, { style: "percent", maxim
 
 const formatUse = (number = 0, limit = undefined) =>
   countFormat.format(number) + (limit === undefined ? "" : ` of ${countFormat.format(limit)}`);
-const formatTime = (ms) => (ms === undefined ? "–" : formatMs(ms));
 
 /** Models are one list, each with its provider: what is slow or fails is found at a glance. */
 const MODELS = {
@@ -37,7 +36,7 @@ const MODELS = {
     ["State", createHealth, "breaker"],
     ["Attempts", ({ attempts = 0 }) => attempts, "attempts"],
     ["Failed", ({ errorRatio }) => (errorRatio === undefined ? "–" : percentFormat.format(errorRatio)), "errorRatio"],
-    ["First token", ({ firstDeltaMs, firstDeltaMsP95 }) => createPair(formatTime(firstDeltaMs), firstDeltaMsP95 && `95 %: ${formatMs(firstDeltaMsP95)}`), "firstDeltaMs"],
+    ["First token", createFirstToken, "firstDeltaMs"],
     ["In progress", ({ running, concurrency }) => formatUse(running, concurrency), "running"],
     ["Waiting", ({ waiting = 0 }) => waiting, "waiting"],
     ["Requests / min", ({ minuteRequests, requestsPerMinute }) => formatUse(minuteRequests, requestsPerMinute), "minuteRequests"],
@@ -48,7 +47,11 @@ const MODELS = {
 
 function createHealth({ breaker, blockedMs }) {
   const [text, kind] = BREAKERS[breaker] ?? ["–", ""];
-  return createElement("span", {}, createMark(text, kind), blockedMs ? createElement("small", {}, `for ${formatSeconds(blockedMs)}`) : "");
+  return createPair(createMark(text, kind), blockedMs && `for ${formatSeconds(blockedMs)}`);
+}
+
+function createFirstToken({ firstDeltaMs: usual, firstDeltaMsP95: slow }) {
+  return createPair(usual === undefined ? "–" : formatMs(usual), slow && `95 %: ${formatMs(slow)}`);
 }
 
 const REPLICAS = {
@@ -81,16 +84,19 @@ const LIMITS = {
     const sorted = [...items].sort((one, other) => Number(other.isFull ?? false) - Number(one.isFull ?? false));
     return { items: sorted.map((limit, index) => ({ ...limit, id: `${limit.name}:${index}` })), answer };
   },
-  describe: ({ missing } = {}) => missing?.length && `No answer from: ${missing.join(", ")}.`,
+  describe: ({ answer: { missing } }) => missing?.length && `No answer from: ${missing.join(", ")}.`,
   columns: [
     ["Limit", ({ name, subject }) => createPair(spell(name), subject), "name"],
-    ["State", ({ isFull, opensAt }) => (isFull ? createElement("span", {}, createMark("full", "bad"), opensAt ? createElement("small", {}, `until ${formatDate(opensAt)}`) : "") : createMark("free", "good")), "isFull"],
+    ["State", createFill, "isFull"],
     ["Used", createUse, "used"],
     ["Per", ({ per, periodMs }) => per + (periodMs ? `, in ${formatSeconds(periodMs)}` : ""), "per"],
     ["Set by", ({ source, sourceName }) => createPair(source, sourceName), "source"],
   ],
   empty: "No limits.",
 };
+
+const createFill = ({ isFull, opensAt }) =>
+  isFull ? createPair(createMark("full", "bad"), opensAt && `until ${formatDate(opensAt)}`) : createMark("free", "good");
 
 function createUse({ used, value, unit }) {
   const text = [used, value].map((number) => (number === undefined ? "–" : formatNumber(number, unit))).join(" of ");

@@ -1,6 +1,6 @@
 // A list of the contract as a table: filters, pages, rows that unfold, actions, and forms that create and edit an item.
 //
-// A resource names its RPCs; labels, hints and fields of forms come from the contract. pages/resources.js has them all.
+// A resource names its RPCs; labels, hints, fields of forms and texts of confirmations come from the contract.
 
 import { openConfirmation } from "../elements/confirm.js";
 import { createButton, createElement } from "../elements/dom.js";
@@ -14,8 +14,8 @@ import { formatField } from "./cells.js";
 const PAGING = ["pageSize", "pageToken"];
 const EMPTY = { array: "[]", boolean: "false", integer: "0", string: '""' }; // what an absent value of an item is, as JSON
 
-/** Tell whether a value says something in a line: no message, and not empty. */
-const isShown = (value) => (Array.isArray(value) ? typeof value[0] === "string" : Boolean(value) && typeof value !== "object");
+/** Tell whether a value says something: it is no single message, and not empty. */
+const isShown = (value) => (Array.isArray(value) ? value.length > 0 : Boolean(value) && typeof value !== "object");
 
 export class ResourceList {
   #items = [];
@@ -62,13 +62,13 @@ export class ResourceList {
   async load() {
     const { resource } = this;
     const values = { ...this.resource.query, ...this.#readFilters() };
-    const found = resource.find ? await resource.find(values) : await this.#listPages(values);
+    const found = await this.#listPages(values);
     this.#items = found.items;
     this.more.hidden = !found.nextPageToken;
-    const notice = resource.describe?.(found.answer);
+    const notice = resource.describe?.(found);
     const text = notice || (this.filters.hidden ? "" : formatCount(this.#items.length, resource.noun));
     if (this.count.textContent !== text) this.count.textContent = text;
-    const own = resource.notice?.();
+    const own = resource.notice?.(found);
     if (this.notice.firstChild !== own) this.notice.replaceChildren(...(own ? [own] : []));
     const ids = new Set(this.#items.map((item) => item[resource.key]));
     for (const id of this.#opened.keys()) if (!ids.has(id)) this.#opened.delete(id);
@@ -103,10 +103,11 @@ export class ResourceList {
   }
 
   async #listPages(values) {
+    const find = this.resource.find ?? ((query) => listRpc(this.resource.list, query));
     const items = [];
     let page = { nextPageToken: undefined };
     for (let number = 0; number < this.#pages; number += 1) {
-      page = await listRpc(this.resource.list, { ...values, pageToken: page.nextPageToken });
+      page = await find({ ...values, pageToken: page.nextPageToken });
       items.push(...page.items);
       if (!page.nextPageToken) break;
     }

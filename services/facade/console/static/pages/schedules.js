@@ -32,7 +32,7 @@ const makeList = (agentKey) => ({
   list: "ScheduleService.ListSchedules",
   filters: [],
   columns: [
-    ["Name", ({ name, held, paused }) => createElement("span", {}, name, " ", held ? createState("held") : paused ? createState("paused") : ""), "name"],
+    ["Name", createName, "name"],
     "agentKey",
     ["Runs", (schedule) => createPair(describeTimes(schedule), schedule.onceAt ? formatDate(schedule.onceAt) : describeCron(schedule)), "cron"],
     ["Next", describeNext, "nextAt"],
@@ -63,6 +63,11 @@ const makeList = (agentKey) => ({
   ],
   details: createResults,
 });
+
+function createName({ name, held, paused }) {
+  const state = held ? "held" : paused ? "paused" : "";
+  return createElement("span", {}, name, " ", state ? createState(state) : "");
+}
 
 const describeCron = ({ cron, timeZone }) => [cron, timeZone].filter(Boolean).join(" · ");
 

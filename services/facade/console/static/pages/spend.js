@@ -44,7 +44,8 @@ function sumByName(rows, field) {
 
 function createSums(sums, total, head) {
   const createCells = (row) => [formatUsd(row.costNanoUsd ?? 0), ...["inputTokens", "outputTokens", "modelCalls"].map((part) => row[part] ?? 0)];
-  const createName = (name, series) => createElement("span", {}, createElement("span", { class: `swatch series-${series}`, "aria-hidden": "true" }), name);
+  const createSwatch = (series) => createElement("span", { class: `swatch series-${series}`, "aria-hidden": "true" });
+  const createName = (name, series) => createElement("span", {}, createSwatch(series), name);
   const heads = [head, "Cost", "Tokens in", "Tokens out", "Calls"];
   const rows = sums.map((sum, index) => [createName(sum.name, Math.min(index, SERIES_MAX)), ...createCells(sum)]);
   const table = createTable("Sums", heads, [...rows, ["All", ...createCells(total ?? {})]]);

@@ -15,7 +15,10 @@ const REPEATS = {
   monthly: ["Every month", ({ minute, hour, day }) => `${minute} ${hour} ${day} * *`, /^(?<minute>\d+) (?<hour>\d+) (?<day>\d+) \* \*$/],
 };
 
-const KINDS = { ...Object.fromEntries(Object.entries(REPEATS).map(([kind, [label]]) => [kind, label])), cron: "By cron expression", once: "Once", webhook: "When another system posts" };
+const KINDS = {
+  ...Object.fromEntries(Object.entries(REPEATS).map(([kind, [label]]) => [kind, label])),
+  ...{ cron: "By cron expression", once: "Once", webhook: "When another system posts" },
+};
 
 const pad = (number) => String(number).padStart(2, "0");
 
@@ -57,7 +60,8 @@ export function createWhenFields({ cron = "", timeZone, onceAt, onWebhook } = {}
   text.value = cron;
   const zone = createElement("input", { type: "text", maxlength: 64, list: "time-zones" });
   zone.value = timeZone || Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const zones = createElement("datalist", { id: "time-zones" }, ...Intl.supportedValuesOf("timeZone").map((value) => createElement("option", { value })));
+  const options = Intl.supportedValuesOf("timeZone").map((value) => createElement("option", { value }));
+  const zones = createElement("datalist", { id: "time-zones" }, ...options);
   const once = createFields({ properties: { onceAt: { type: "integer", format: "unix-ms", title: "At" } }, required: ["onceAt"] }, { onceAt });
   const summary = createElement("p", { class: "about", role: "status" });
   const fields = {

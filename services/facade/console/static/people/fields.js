@@ -100,7 +100,8 @@ function createListField(name, label, property, preset) {
     return chosen.length ? chosen : undefined;
   };
   const legend = createElement("legend", {}, label);
-  return { name, value, element: createElement("fieldset", { class: "checks", name }, legend, createHint(property), createElement("div", {}, ...checks)) };
+  const list = createElement("div", {}, ...checks);
+  return { name, value, element: createElement("fieldset", { class: "checks", name }, legend, createHint(property), list) };
 }
 
 function createWordsField(name, label, property, preset, attributes) {

@@ -64,22 +64,24 @@ export class GateView {
     if (gate.kind === "approval") {
       const askBack = (note) => api.askBack({ runId: gate.runId, gateId: gate.gateId, note });
       prompt.append(new ApprovalView(gate, gate.toolName, gate.arguments, submit, gate.answerers, askBack).element);
-    } else if (gate.kind === "credential") {
-      const form = createCredentialForm(gate.need ?? {}, submit);
-      prompt.append(claim.element, form);
-      claim.watch(form);
-    } else if (gate.ask) {
-      const form = createAskForm(gate.ask, submit);
-      prompt.append(claim.element, form);
-      claim.watch(form);
-    } else if (gate.kind === "question") {
-      const form = createForm("ask_human", null, gate.arguments, submit);
+      return;
+    }
+    const form = this.#createForm(submit);
+    if (form) {
       prompt.append(claim.element, form);
       claim.watch(form);
     } else {
       const view = { viewportKey: gate.viewportKey ?? gate.toolName, toolName: gate.toolName, params: gate.arguments };
       showViewport(prompt, { ...view, isWaiting: () => this.#isOpen, claim }, submit);
     }
+  }
+
+  /** Create the form of a gate that needs no view. */
+  #createForm(submit) {
+    const { kind, need, ask, arguments: params } = this.gate;
+    if (kind === "credential") return createCredentialForm(need ?? {}, submit);
+    if (ask) return createAskForm(ask, submit);
+    return kind === "question" ? createForm("ask_human", null, params, submit) : null;
   }
 
   async #submit(payload) {

@@ -145,6 +145,7 @@ export class Trace {
     const end = span.end ?? start;
     const title = kind === "turn" ? `Turn ${(scale.number.turn += 1)}` : showText(shortenLine(span.title, GIST_CHARS));
     const name = createElement("span", { class: "name" }, createElement("span", { class: "kind" }, KINDS[kind]), " ", title);
+    const state = ok === false ? "failed" : isOver || kind === "turn" ? "" : "running";
     const bar = createElement("span", { class: `bar ${kind}` });
     bar.style.setProperty("--from", `${((span.start - start) / total) * 100}%`);
     bar.style.setProperty("--long", `${Math.max(((end - span.start) / total) * 100, 0.4)}%`);
@@ -153,7 +154,7 @@ export class Trace {
       { class: "span", "data-state": ok === false ? "failed" : null },
       name,
       createElement("span", { class: "time" }, formatMs(Math.max(end - span.start, 0))),
-      createElement("span", { class: "tokens" }, describeUsage(span.usage).join(" · ") || (ok === false ? "failed" : isOver || kind === "turn" ? "" : "running")),
+      createElement("span", { class: "tokens" }, describeUsage(span.usage).join(" · ") || state),
       createElement("span", { class: "track", "aria-hidden": "true" }, bar),
     );
     row.style.setProperty("--level", level);
@@ -166,8 +167,8 @@ export class Trace {
     };
     row.addEventListener("click", toggle);
     const onkeydown = (event) => event.target === item && (event.key === "Enter" || event.key === " ") && (event.preventDefault(), toggle(event));
-    const attributes = { role: "treeitem", "aria-level": level, tabindex: level === 1 ? 0 : -1, "aria-expanded": inner.length ? "true" : null, onkeydown };
-    const item = createElement("div", attributes, row, details, inner.length ? createElement("div", { role: "group" }, ...inner) : null);
+    const place = { "aria-level": level, tabindex: level === 1 ? 0 : -1, "aria-expanded": inner.length ? "true" : null };
+    const item = createElement("div", { role: "treeitem", ...place, onkeydown }, row, details, inner.length ? createElement("div", { role: "group" }, ...inner) : null);
     return item;
   }
 
