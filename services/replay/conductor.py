@@ -52,7 +52,7 @@ class Conductor:
         clock: ReplayClock,
         *,
         speed: float = 0.0,
-        on_event: Callable[[agent_pb2.AgentDelta], None] = lambda event: None,
+        on_event: Callable[[agent_pb2.AgentDelta], object] = lambda event: None,
     ) -> None:
         self._cassette = cassette
         self._heard = heard
