@@ -103,7 +103,7 @@ def test_a_rule_stands_only_where_it_can_be_checked() -> None:
         rules = rules_of(field)
         if rules.json or rules.uuid or rules.words or rules.bytes_max:
             assert is_text(field), field.full_name
-            assert rules.uuid or not field.is_repeated, field.full_name  # each item is an id
+            assert rules.uuid or rules.words or not field.is_repeated, field.full_name  # these hold for each item
         if rules.items_max or rules.omit_empty:
             assert field.is_repeated, field.full_name
         if rules.required:

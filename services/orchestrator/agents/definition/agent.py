@@ -44,10 +44,6 @@ RESERVED_KEYS = frozenset({"default", "auto"})
 DEPTH_MAX = 5
 """Default depth of sub-agents and recursive plans."""
 
-DERIVED = ("limits", "_settings_by_stage", "named_stages")
-"""Values derived from the fields, cached because a run reads them some twenty times."""
-
-
 class Models(Part):
     """Models that replace the agent's in all stages; fields that are left out stay the agent's."""
 
@@ -235,7 +231,7 @@ class Definition(Part):
     def __copy__(self) -> Self:
         """Return a copy without the cached values, because `model_copy` may change the fields they derive from."""
         copied = super().__copy__()
-        for name in DERIVED:
+        for name in CACHED:
             vars(copied).pop(name, None)
         return copied
 
@@ -445,6 +441,10 @@ class Definition(Part):
             return None
         own: Section | None = getattr(self.plan_execute, stage)
         return own or self.plan_execute.execute
+
+
+CACHED = tuple(name for name, value in vars(Definition).items() if isinstance(value, cached_property))
+"""Values derived from the fields, cached because a run reads them some twenty times."""
 
 
 def _with_model(section: Section | None, model: ModelConfig) -> Section | None:
