@@ -96,6 +96,7 @@ async def follow(suite: Suite, run_id: str) -> list[dict[str, Any]]:
 
 async def test_what_replicas_cannot_be_with_is_said_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "providers.json").write_text('{"providers": []}')
     folders = ("--config-dir", str(tmp_path / "config"), "--data-dir", str(tmp_path / "data"))
     command = ("up", *folders, "--port", "0", "--grpc-port", "0", FORM)
     own, others = "127.0.0.1:9464", "127.0.0.1:9465"

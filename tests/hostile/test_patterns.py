@@ -26,6 +26,7 @@ DYNAMIC = {
     "headrace/cli/evaluation/checks.py": "the pattern of whoever runs the program, in its own process",
     "headrace/cli/evaluation/suite.py": "the same",
     "headrace/testing.py": "our own word",
+    "headrace/cli/rpc_commands.py": "our own comments, when a command is defined",
     "services/tools/sandbox/leftovers.py": "our own names in /proc",
     "services/llm_gateway/provider_errors/error_patterns.py": "collected from its table",
 }

@@ -200,7 +200,7 @@ async def test_lists_and_searches_have_ones_own_alone(stage: Stage) -> None:
     for who, other in ((ADA, BOB), (BOB, ADA)):
         chats = (await stage.suite.call(listing, who, [memory_pb2.ListChatsRequest()])).reply.chats
         names = {chat.chat_name for chat in chats}
-        assert "hello from"[:10] in names
+        assert any(name.startswith("hello from") for name in names)
         assert (stage.resting.chat in {chat.chat_id for chat in chats}) == (who == ADA)
         for words in ("hello from", "tea"):
             hits = (await stage.suite.call(search, who, [memory_pb2.SearchRequest(query=words)])).reply.hits

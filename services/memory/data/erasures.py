@@ -20,7 +20,7 @@ from headrace.errors import Erasing, HeadraceError, InvalidRequest, NotFound, Ov
 from services.memory.data.holds import HoldStore
 from services.memory.storage.records.erasures import DONE, GOING, StoredErasure
 from services.memory.storage.records.kind import make_version
-from services.memory.storage.work import note_work
+from services.memory.storage.work import WORK, Work, note_work
 from services.runtime.auth import identity
 from services.runtime.clock import monotonic_s, now_ms
 from services.runtime.ending import guard_task
@@ -240,6 +240,7 @@ class ErasureStore:
             await asyncio.wait([task])
 
     async def _prolong_until(self, is_left: asyncio.Event, claim: ErasureLease) -> None:
+        WORK.set(Work.RUN)  # the step that holds the claim may use the only connection for maintenance
         while True:
             try:
                 async with asyncio.timeout(self._held_ms / 1000 / 3):

@@ -44,6 +44,7 @@ RESERVED_KEYS = frozenset({"default", "auto"})
 DEPTH_MAX = 5
 """Default depth of sub-agents and recursive plans."""
 
+
 class Models(Part):
     """Models that replace the agent's in all stages; fields that are left out stay the agent's."""
 
