@@ -24,38 +24,41 @@ _UNREACHED = re.compile(
 )
 """Texts of grpcio, whose channels only clients use (grpcio 1.85, 2026-11); our own channels write others."""
 
-_CAUSES = (
-    (
-        re.compile(r"got frame type 0\b|Socket closed|reset by peer"),
-        "{} closed the connection: does it speak TLS (tls=Tls())?",
-    ),
-    (
-        re.compile(r"Failed parsing HTTP/2|http1"),
-        "{} speaks HTTP/1.1: is that the facade's port? gRPC's is 7001 by default",
-    ),
-    (
-        re.compile(r"before receiving SETTINGS"),
-        "{} accepts connections and does not speak gRPC: is that another program's port?",
-    ),
-    (
-        re.compile(r"Connection refused|No such file"),
-        "nothing listens at {}: is the server running, and is that its gRPC port?",
-    ),
-    (re.compile(r"WRONG_VERSION_NUMBER"), "{} speaks no TLS: leave out tls, or name the port that does"),
-    (re.compile(r"Hostname Verification|verify_peer_name|not match"), "the certificate of {} is for another name"),
-    (
-        re.compile(r"CERTIFICATE_VERIFY_FAILED|CERTIFICATE_UNKNOWN"),
-        "the certificate of {} is not trusted: name its CA, Tls(ca)",
-    ),
-    (
-        re.compile(r"CERTIFICATE_REQUIRED|handshake failed"),
-        "the TLS handshake with {} failed: does it ask for a certificate?",
-    ),
-    (re.compile(r"not found|no address"), "the name in {} has no address"),
-    (
-        re.compile(r"Misformatted|parse port|not valid|://"),
-        "{} is no address: write host:port, without http:// and without a path",
-    ),
+_CAUSES = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (
+            r"got frame type 0\b|Socket closed|reset by peer",
+            "{} closed the connection: does it speak TLS (tls=Tls())?",
+        ),
+        (
+            r"Failed parsing HTTP/2|http1",
+            "{} speaks HTTP/1.1: is that the facade's port? gRPC's is 7001 by default",
+        ),
+        (
+            r"before receiving SETTINGS",
+            "{} accepts connections and does not speak gRPC: is that another program's port?",
+        ),
+        (
+            r"Connection refused|No such file",
+            "nothing listens at {}: is the server running, and is that its gRPC port?",
+        ),
+        (r"WRONG_VERSION_NUMBER", "{} speaks no TLS: leave out tls, or name the port that does"),
+        (r"Hostname Verification|verify_peer_name|not match", "the certificate of {} is for another name"),
+        (
+            r"CERTIFICATE_VERIFY_FAILED|CERTIFICATE_UNKNOWN",
+            "the certificate of {} is not trusted: name its CA, Tls(ca)",
+        ),
+        (
+            r"CERTIFICATE_REQUIRED|handshake failed",
+            "the TLS handshake with {} failed: does it ask for a certificate?",
+        ),
+        (r"not found|no address", "the name in {} has no address"),
+        (
+            r"Misformatted|parse port|not valid|://",
+            "{} is no address: write host:port, without http:// and without a path",
+        ),
+    )
 )
 """What grpcio's text means, first match first; `{}` is the address."""
 
