@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
+from services.runtime.calls.metadata import Status
+
 SIZED = frozenset((bytes, list))
 """Types of messages and headers."""
 
@@ -87,7 +89,7 @@ class Story:
 
 
 def _measure(value: object) -> object:
-    return len(value) if type(value) in SIZED else value  # pyright: ignore[reportArgumentType] - these have one
+    return len(value) if type(value) in SIZED else _shape(value)  # pyright: ignore[reportArgumentType] - these have one
 
 
 def _shape(value: object) -> object:
@@ -97,4 +99,7 @@ def _shape(value: object) -> object:
     if isinstance(value, list):
         headers: list[tuple[bytes, bytes]] = value
         return [(name, len(text) if name.endswith(b"-bin") else text) for name, text in headers]
+    if isinstance(value, Status):
+        pairs = [(name, len(text) if name.endswith("-bin") else text) for name, text in value.metadata]
+        return value.code, value.details, pairs, value.is_refused, value.is_local
     return value
