@@ -78,7 +78,8 @@ class _Share:
     def release(self, tenant: str) -> None:
         self.capacity.release(tenant)
         for waiter in [*self._waiting]:
-            if self.capacity.has_room_for(waiter[0]):
+            # One that was cancelled leaves the queue when its task runs next.
+            if not waiter[1].done() and self.capacity.has_room_for(waiter[0]):
                 self._waiting.remove(waiter)
                 self.capacity.acquire(waiter[0])
                 waiter[1].set_result(None)

@@ -62,14 +62,15 @@ async def test_a_tenant_has_as_many_connections_as_are_left_for_others() -> None
     assert await asyncio.gather(*waiting) == ["flood"] * (LISTS_MAX + WAITING_MAX - 1)
 
 
-async def test_who_stops_waiting_leaves_the_place_to_the_next() -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["before a place is free", "in the same turn of the loop"])
+async def test_who_stops_waiting_leaves_the_place_to_the_next(*, is_late: bool) -> None:
     shares, leave = Shares(CONNECTIONS_MAX, 10.0), asyncio.Event()
     holding = [asyncio.create_task(use_one(shares, "flood", leave)) for _ in range(2)]
     await asyncio.sleep(0)
     left, last = (asyncio.create_task(use_one(shares, "flood", leave)) for _ in range(2))
     await asyncio.sleep(0)
-    left.cancel()
-    leave.set()
+    for act in (leave.set, left.cancel) if is_late else (left.cancel, leave.set):
+        act()
     assert await asyncio.gather(*holding, last) == ["flood"] * 3
     with pytest.raises(asyncio.CancelledError):
         await left
