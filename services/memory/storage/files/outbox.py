@@ -85,8 +85,9 @@ class Outbox:
                 raise OSError(f"{self._path}: {error}") from error
 
     def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
 
     def run(self, *statements: Statement) -> list[list[Row]]:
         """Run statements in one transaction, on disk on return."""

@@ -45,7 +45,9 @@ class SqliteSql:
             raise OSError(f"{path}: {error}") from error
 
     def close(self) -> None:
-        self._database.close()
+        """Close the file after the transaction that a thread may still be in: SQLite crashes if it goes meanwhile."""
+        with self._lock:
+            self._database.close()
 
     async def run(self, *statements: Statement) -> list[list[Row]]:
         return await asyncio.to_thread(self.run_now, *statements)
