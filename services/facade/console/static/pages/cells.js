@@ -6,7 +6,7 @@ import { createMark } from "../elements/page.js";
 
 /** What a state means, so that a list can be read by its colours. */
 const KINDS = {
-  ...{ active: "good", running: "good", delivered: "good", done: "good", started: "good", closed: "good" },
+  ...{ active: "good", running: "good", delivered: "good", done: "good", started: "good", closed: "good", free: "good" },
   ...{ waiting: "warn", unconfirmed: "warn", disabled: "warn", paused: "warn", going: "warn", "half-open": "warn" },
   ...{ failed: "bad", dead: "bad", revoked: "bad", expired: "bad", missed: "bad", open: "bad", held: "bad", full: "bad" },
 };

@@ -127,6 +127,7 @@ export class ResourceList {
     replaceItems(this.table.querySelector("tbody"), rows, this.context.getHeading());
     this.table.hidden = !this.#items.length;
     this.empty.hidden = this.#items.length > 0;
+    this.element.hidden = Boolean(this.resource.isOptional) && !this.#items.length;
     if (!this.bulk) return;
     this.bulk.disabled = !this.#chosen.size;
     this.bulk.textContent = `${this.resource.bulk.label}${this.#chosen.size ? ` (${this.#chosen.size})` : ""}`;
@@ -203,11 +204,12 @@ export class ResourceList {
   }
 
   #act(action, item) {
-    const { key } = this.resource;
+    const { key, keys = [key] } = this.resource;
     if (action.edit) return this.#openEditor(action, item);
     const run = () =>
       this.context.attempt(async () => {
-        const answer = action.rpc && (await callRpc(action.rpc, { [key]: item[key], ...action.body }));
+        const values = Object.fromEntries(keys.map((name) => [name, item[name]]));
+        const answer = action.rpc && (await callRpc(action.rpc, { ...values, ...action.body }));
         await this.#finish(action, answer ?? item);
       });
     if (!action.confirm) return run();

@@ -133,11 +133,6 @@ export const completeAuthorization = ({ state, code, issuer, error }) =>
     ...(issuer && { issuer }),
     ...(error && { error }),
   });
-export const listAuthorizations = () => getData("/api/mcp/authorizations");
-export const revokeAuthorization = (server) => deleteData("/api/mcp/authorization", { server });
-/** List the approvals in force that hold for later calls. */
-export const listGrants = async (parameters) => (await getEnvelope("/api/grants", parameters)).data;
-export const revokeGrant = (body) => fetchEnvelope("/api/grant/revoke", buildPost(body));
 
 /** Sum up what was spent; `groupBy` is a list. */
 export const getUsage = async (parameters) => (await fetchEnvelope(buildPath("/api/usage", parameters))).data;
