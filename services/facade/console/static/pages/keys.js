@@ -1,4 +1,4 @@
-// The page Keys: the tenant's API keys, whose texts are shown once.
+// The page Keys: the tenant's API keys, with secrets that are shown only once.
 
 import { createResourcePage } from "./resource_page.js";
 

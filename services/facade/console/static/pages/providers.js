@@ -13,7 +13,7 @@ const percentFormat = new Intl.NumberFormat(undefined, { style: "percent", maxim
 const formatUse = (number = 0, limit = undefined) =>
   countFormat.format(number) + (limit === undefined ? "" : ` of ${countFormat.format(limit)}`);
 
-/** Models are one list, each with its provider: what is slow or fails is found at a glance. */
+/** All models are in one list, each with its provider, so that slow and failing ones are easy to find. */
 const MODELS = {
   key: "id",
   noun: "model",

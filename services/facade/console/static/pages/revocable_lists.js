@@ -1,4 +1,4 @@
-// The lists of what holds for the user until it is revoked: approvals of later calls, and authorized MCP servers.
+// Lists the user's approvals of later calls and authorized MCP servers, with buttons to revoke them.
 
 import { createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
