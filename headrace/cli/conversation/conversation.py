@@ -26,20 +26,20 @@ from headrace.cli.run_view.view import choose_view
 from headrace.v1 import agent_pb2, memory_pb2
 
 HELP = """\
-/agents        list the agents
-/agent KEY     ask this agent from now on; `auto` has one picked for each question
-/compact HINT  shorten what the model is told of this chat; the hint is for the summary
-/context       show what fills the model's window, and what has left it
-/pin WHICH     keep a message word for word beside every summary: `question`, `answer` (the last), or its line
-/unpin WHICH   take that back
-/pins          list the pinned messages
-/checkpoints   list the places that this chat can go back to
-/revert ID     go back to before the question of a checkpoint; nothing is deleted
+/agents        list agents
+/agent KEY     use this agent from now on; `auto` chooses one for each question
+/compact HINT  summarise the older part of the chat; HINT says what to keep
+/context       show the contents of the context window, and what was left out
+/pin WHICH     pin a message, so that summaries keep it: `question`, `answer` (the last), or its line
+/unpin WHICH   unpin a message
+/pins          list pinned messages
+/checkpoints   list the points to which the chat can return
+/revert ID     return to the state before the question of a checkpoint; nothing is deleted
 /cancel        stop the running answer; Ctrl-C does too, twice leaves
-/steer TEXT    tell the running agent something
-/help          this
+/steer TEXT    send a message to the running agent
+/help          show this list
 /exit          leave; Ctrl-D does too
-Anything else is asked."""
+Anything else is sent as a question."""
 
 PROMPT = "> "
 

@@ -118,9 +118,9 @@ ONE_ANSWER: Schema = {
 }
 
 
-def wrap_data(data: Schema, beside: dict[str, Schema] | None = None) -> Schema:
-    """Build the schema of a success; `beside` are the fields next to `data`."""
-    properties = {"code": {"const": 0}, "msg": {"const": "success"}, "data": data} | (beside or {})
+def wrap_data(data: Schema, others: dict[str, Schema] | None = None) -> Schema:
+    """Build the schema of a success; `others` are the fields next to `data`."""
+    properties = {"code": {"const": 0}, "msg": {"const": "success"}, "data": data} | (others or {})
     return {"type": "object", "properties": properties, "required": ["code", "msg", "data"]}
 
 
@@ -131,8 +131,8 @@ def _build_reply(route: Route, schemas: Schemas) -> Schema:
     if not route.response_body:
         return wrap_data(schemas.refer_to(kind, "out"))
     data = kind.fields_by_name[route.response_body]
-    beside = {field.json_name: schemas.build_field(field, "out") for field in kind.fields if field is not data}
-    return wrap_data(schemas.build_field(data, "out"), beside)
+    others = {field.json_name: schemas.build_field(field, "out") for field in kind.fields if field is not data}
+    return wrap_data(schemas.build_field(data, "out"), others)
 
 
 def _build_file(status: int) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def wrap_response(response: Message, response_body: str) -> web.Response:
     """Wrap an RPC's reply; the field `response_body` becomes `data`, preceded by the other fields."""
     if not response_body:
         return _json_response(b'{"code":0,"msg":"success","data":%b}' % encode(response))
-    data, beside = split(response, response_body)
-    return _json_response(b'{"code":0,"msg":"success",%b"data":%b}' % (beside + b"," if beside else b"", data))
+    data, others = split(response, response_body)
+    return _json_response(b'{"code":0,"msg":"success",%b"data":%b}' % (others + b"," if others else b"", data))
 
 
 def wrap_data(data: object) -> web.Response:

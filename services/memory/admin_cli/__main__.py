@@ -243,7 +243,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "import", help="read chats: exported ones, Chat Memory V3 and V3.1, Blade-style entries"
     )
     bring.add_argument("path", nargs="+", type=Path, help="files, or folders of them")
-    commands.add_parser("move-blobs", help="put what chats have kept beside them so far into HEADRACE_MEMORY_BLOBS")
+    commands.add_parser("move-blobs", help="move the files of stored chats to HEADRACE_MEMORY_BLOBS")
     prune = commands.add_parser("prune", help="delete chats that nobody has used for long")
     prune.add_argument("--older-than", type=_parse_days, required=True, metavar="AGE", help="7d, 12h or 30m")
     check = commands.add_parser("verify", help="read every line and blob, and say what is not what was written")

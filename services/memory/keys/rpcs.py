@@ -62,7 +62,7 @@ class KeyService(KeyServiceServicer):
         fields = {field.name: value for field, value in request.ListFields()}
         if fields.pop("no_roles", False):
             if "roles" in fields:
-                raise InvalidRequest.of("noRoles", "must not stand beside roles")
+                raise InvalidRequest.of("noRoles", "cannot be combined with roles")
             fields["roles"] = ()
         key = await self._keys.update(fields.pop("key_id"), fields)
         await self._record("key.changed", key, changed=" ".join(sorted(fields)))

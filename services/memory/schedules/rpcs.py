@@ -69,7 +69,7 @@ class ScheduleService(ScheduleServiceServicer):
         told = {"changed": " ".join(sorted(changes))}
         is_held = changes.pop("held", None)
         if is_held is not None and changes:
-            raise InvalidRequest.of("held", "must not stand beside other changes")
+            raise InvalidRequest.of("held", "cannot be combined with other changes")
         if is_held is None:
             schedule = await self._schedules.update(request.schedule_id, changes)
         else:

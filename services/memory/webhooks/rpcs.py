@@ -57,7 +57,7 @@ class WebhookService(WebhookServiceServicer):
         given = {field.name: value for field, value in request.ListFields()}
         if given.pop("all_agents", False):
             if "agent_keys" in given:
-                raise InvalidRequest.of("allAgents", "must not stand beside agentKeys")
+                raise InvalidRequest.of("allAgents", "cannot be combined with agentKeys")
             given["agent_keys"] = ()
         webhook = await self._webhooks.update(given.pop("webhook_id"), given)
         await self._record("webhook.changed", webhook.webhook_id, changed=" ".join(sorted(given)))

@@ -198,7 +198,7 @@ def check_version(query: agent_pb2.QueryRequest) -> None:
         if query.agent_key in KEYWORDS:
             raise InvalidRequest.of("agentKey", "must name the agent of trial.definition")
         if query.HasField("agent_version"):
-            raise InvalidRequest.of("trial.definition", "must not stand beside agentVersion")
+            raise InvalidRequest.of("trial.definition", "cannot be combined with agentVersion")
     if not query.HasField("agent_version"):
         return
     require_scope("operate")

@@ -116,14 +116,14 @@ def answer(
     {…}}, or the result of a form or question. Arguments of more than 32,768 characters are approved with --sha256,
     after headrace gates show has printed them.
     """
-    beside = {"note": note, "argumentsSha256": arguments_sha256, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
+    options = {"note": note, "argumentsSha256": arguments_sha256, "grant": grant, "grantMs": lasts_s and lasts_s * 1000}
     if (credential is None) == (answer is None):
         raise click.UsageError("either ANSWER or --credential is needed")
     payload: Any
     if answer is None:
         payload = _read_credential(credential or "")
     else:
-        payload = _read_payload(answer, {name: value for name, value in beside.items() if value})
+        payload = _read_payload(answer, {name: value for name, value in options.items() if value})
     request = gates_pb2.AnswerGateRequest(run_id=run_id, gate_id=gate_id, payload=json.dumps(payload), holder=holder)
     answered: gates_pb2.AnswerGateResponse = send_request(request)
     missing = f" ({answered.votes_missing} more)" if answered.votes_missing else ""
@@ -135,17 +135,17 @@ def answer(
 
 
 def _read_credential(given: str) -> dict[str, str]:
-    # In an argument it would stand in the history of the shell, and in the list of processes.
+    # An argument would appear in the history of the shell and in the list of processes.
     if given != "-":
         raise click.UsageError("--credential takes - alone: the credential comes by standard input")
     text = getpass.getpass("Credential: ") if sys.stdin.isatty() else sys.stdin.readline()
     return {"decision": "supply", "secret": text.strip()}
 
 
-def _read_payload(answer: str, beside: dict[str, Any]) -> Any:
+def _read_payload(answer: str, options: dict[str, Any]) -> Any:
     if answer in ("approve", "reject"):
-        return {"decision": answer} | beside
-    if beside:
+        return {"decision": answer} | options
+    if options:
         raise click.UsageError(
             "--note, --sha256, --grant and --lasts are for approve and reject; put them into the JSON"
         )

@@ -385,7 +385,7 @@ class Commits:
             if error.errno not in NO_ROOM:
                 raise
             # A deletion frees space; without this line, only a rebuilt index will lack the chat's spending.
-            log.warning("cost of a deleted chat not kept beside the index", chat_id=chat_id)
+            log.warning("cost of a deleted chat not stored", chat_id=chat_id)
         self._disk.delete_log(chat_id)
 
     def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:

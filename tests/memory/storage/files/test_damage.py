@@ -1,7 +1,7 @@
 """Damage of one chat or record, beside which the rest is served.
 
 Lines that are JSON and hold what no view can take, of older versions or edited by hand; gates of damaged chats, which
-stay listed; and bytes that a disk has damaged in what is kept beside the logs.
+stay listed; and bytes that a disk has damaged in the files next to the logs.
 """
 
 from __future__ import annotations
