@@ -30,16 +30,20 @@ REGION = re.compile(r"<!-- generated: ([\w-]+)((?: [\w.-]+)*) -->")
     [
         ("model", {*sources.MODELS}),
         ("settings", {*sources.CONFIGS, "shared", "credentials"}),
-        ("events", {name.partition(".")[0] for name in contract.EVENTS}),
         ("messages", {*contract.EVENTS_PAGE}),
         ("routes", {route.peer for route in load_routes()}),
-        ("commands", {path.removeprefix("headrace ").replace(" ", ".") for path, _ in command_line.walk_commands()}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_everything_that_a_region_can_be_about_has_one(region: str, subjects: set[str]) -> None:
     found = [words for page in PAGES for name, words in REGION.findall(page.read_text()) if name == region]
     assert subjects <= {subject for words in found for subject in words.split()}
+
+
+def test_every_event_and_every_command_has_a_section() -> None:
+    events, commands = read_page("events.md"), read_page("cli.md")
+    assert [name for name in contract.EVENTS if f"### `{name}`" not in events] == []
+    assert [path for path, _ in command_line.walk_commands() if f"### `{path}`" not in commands] == []
 
 
 def test_no_model_of_a_file_is_left_out() -> None:
