@@ -39,7 +39,7 @@ def _describe(delta: agent_pb2.AgentDelta, run_id: str) -> str:
         case "run_notice":
             return delta.run_notice.message
         case "attempt_reset":
-            return "the last part was lost and is made again"
+            return "the last part was lost and is being repeated"
         case "subagent_start":
             return f"sub-agent, asked: {delta.subagent_start.goal}"
         case "subagent_end":
@@ -55,7 +55,7 @@ def _describe(delta: agent_pb2.AgentDelta, run_id: str) -> str:
         case "request_upload":
             return f"uploaded: {delta.request_upload.upload.name}"
         case "request_steer":
-            return f"told: {delta.request_steer.message}"
+            return f"message: {delta.request_steer.message}"
         case "gate_open" if delta.gate_open.HasField("need"):
             gate = delta.gate_open
             get = f" (to be had at {gate.need.obtain})" if gate.need.obtain else ""

@@ -21,5 +21,5 @@ revoke = add_command(
     None,
     "revoke",
     "GateService/RevokeGrant",
-    Show(lambda response: click.echo("revoked" if response.status == "revoked" else "it was over already")),
+    Show(lambda response: click.echo("revoked" if response.status == "revoked" else "it had already ended")),
 )
