@@ -85,7 +85,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         except Exception:
             log.exception("rpc failed", method=self.method)
             self._status.code, self._status.details = grpc.StatusCode.INTERNAL, "internal error"
-        self._send_status()
+        if not self._has_ended:
+            self._send_status()
 
     async def _stream_answers(self, handler: grpc.RpcMethodHandler[Any, Any], request: Any) -> None:
         serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
