@@ -6,7 +6,7 @@ The texts of people, models and tools are recorded only if `spans.captures_conte
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,7 +67,6 @@ _USAGE_FIELDS = {
 """Fields of requests and of Usage, by the attributes with their values."""
 
 
-@lru_cache(maxsize=256)
 def find_vendor(protocol: str, host: str) -> str:
     """Return the well-known name of the vendor at `host`."""
     labels = host.lower().split(".")
@@ -75,23 +74,32 @@ def find_vendor(protocol: str, host: str) -> str:
     return next((VENDORS[end] for end in ends if end in VENDORS), PROTOCOL_VENDORS[protocol])
 
 
-@contextmanager
+@lru_cache(maxsize=256)
+def find_server(protocol: str, url: str) -> tuple[str, int, str]:
+    """Return host and port of an address, and the well-known name of its vendor."""
+    server = urlsplit(url)
+    host = server.hostname or ""
+    return host, server.port or (443 if server.scheme == "https" else 80), find_vendor(protocol, host)
+
+
 def tracing_attempt(
     call: CallRecord, protocol: str, url: str, request: ChatRequest | EmbedRequest, secrets: Iterable[str] = ()
-) -> Generator[None]:
+) -> AbstractContextManager[object]:
     """Record the block as an attempt at `url`, of which only host and port are recorded."""
-    server = urlsplit(url)
-    call.server = server.hostname or ""
-    call.vendor = find_vendor(protocol, call.server)
-    if not spans.is_recording():
-        yield
-        return
+    call.server, port, call.vendor = find_server(protocol, url)
+    return _recording_attempt(call, port, request, secrets) if spans.is_recording() else spans.NO_SPAN
+
+
+@contextmanager
+def _recording_attempt(
+    call: CallRecord, port: int, request: ChatRequest | EmbedRequest, secrets: Iterable[str]
+) -> Generator[None]:
     attributes: dict[str, Any] = {
         names.OPERATION: call.operation,
         names.PROVIDER: call.vendor,
         names.REQUEST_MODEL: call.model,
         names.SERVER_ADDRESS: call.server,
-        names.SERVER_PORT: server.port or (443 if server.scheme == "https" else 80),
+        names.SERVER_PORT: port,
         names.PROVIDER_KEY: call.provider,
         names.STAGE: call.stage,
         names.ATTEMPT: call.attempt,

@@ -78,7 +78,8 @@ class Pins:
         number = self._numbers.get((agent.tenant, version.hash)) or await self._store(version)
         if version.number != number:
             version = version.with_number(number)
-            self._built[agent.tenant, agent.key] = (agent.source, existing, tools, offered, self._modes.digests, version)
+            name = (agent.tenant, agent.key)
+            self._built[name] = (*self._built[name][:-1], version)
         return version
 
     async def find(self, agent_key: str, digest: str) -> AgentVersion | None:

@@ -220,6 +220,13 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
     async def wait_until_drained(self) -> None:
         await self._stream.wait_until_drained()
 
+    async def __aenter__(self) -> ServerCall:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            await self._stream.wait_until_drained()
+
     async def write(self, message: Any) -> None:
         self._turn_messages += 1
         serialize = self._handler.response_serializer
