@@ -75,31 +75,31 @@ def find_vendor(protocol: str, host: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def find_server(protocol: str, url: str) -> tuple[str, int, str]:
-    """Return host and port of an address, and the well-known name of its vendor."""
-    server = urlsplit(url)
-    host = server.hostname or ""
-    return host, server.port or (443 if server.scheme == "https" else 80), find_vendor(protocol, host)
+def find_server(protocol: str, url: str) -> tuple[str, str]:
+    """Return the host of an address, and the well-known name of its vendor."""
+    host = urlsplit(url).hostname or ""
+    return host, find_vendor(protocol, host)
 
 
 def tracing_attempt(
     call: CallRecord, protocol: str, url: str, request: ChatRequest | EmbedRequest, secrets: Iterable[str] = ()
 ) -> AbstractContextManager[object]:
     """Record the block as an attempt at `url`, of which only host and port are recorded."""
-    call.server, port, call.vendor = find_server(protocol, url)
-    return _recording_attempt(call, port, request, secrets) if spans.is_recording() else spans.NO_SPAN
+    call.server, call.vendor = find_server(protocol, url)
+    return _recording_attempt(call, url, request, secrets) if spans.is_recording() else spans.NO_SPAN
 
 
 @contextmanager
 def _recording_attempt(
-    call: CallRecord, port: int, request: ChatRequest | EmbedRequest, secrets: Iterable[str]
+    call: CallRecord, url: str, request: ChatRequest | EmbedRequest, secrets: Iterable[str]
 ) -> Generator[None]:
+    server = urlsplit(url)
     attributes: dict[str, Any] = {
         names.OPERATION: call.operation,
         names.PROVIDER: call.vendor,
         names.REQUEST_MODEL: call.model,
         names.SERVER_ADDRESS: call.server,
-        names.SERVER_PORT: port,
+        names.SERVER_PORT: server.port or (443 if server.scheme == "https" else 80),
         names.PROVIDER_KEY: call.provider,
         names.STAGE: call.stage,
         names.ATTEMPT: call.attempt,
