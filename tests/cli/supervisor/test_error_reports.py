@@ -48,6 +48,7 @@ def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None
     ("said", "words"),
     [
         ({"level": "warning"}, None),
+        ({"level": "warning", "event": "event loop busy", "problem": "97 % of its core"}, ": 97 % of its core"),
         ({"level": "error", "event": "provider file refused", "problems": ["a: b", "c: d"]}, ": a: b; c: d"),
         ({"level": "critical", "event": "rpc failed", "exception": [{"exc_type": "KeyError"}]}, ": KeyError"),
         ({"level": "error", "event": "no\nsandbox"}, ""),
