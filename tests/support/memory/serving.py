@@ -104,7 +104,7 @@ async def memory_in(
     ):
         if not tells:
             assert isinstance(engine.peers, Notifications)
-            engine.peers.notify_change = _ignore
+            engine.peers.notify_readers = _ignore
         async with running_passes(engine.rewriting), _serving(engine, clock, **options) as memory:
             yield memory
 
@@ -118,7 +118,7 @@ async def placing_blobs(place: Place | None, store: Engine) -> AsyncGenerator[En
         yield engine
 
 
-def _ignore(chat_id: str, *, is_news: bool = False) -> None:
+def _ignore(chat_id: str) -> None:
     """Told of changes."""
 
 
