@@ -131,9 +131,9 @@ async def _serving(
     key_limits: Mapping[str, Any] | None = None,
     held_ms: int = TTL_MS_MAX,
     auth: AuthSettings = KNOWN,
+    server: ServerSettings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN),
     **config: Any,
 ) -> AsyncGenerator[Memory]:
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     memory_config, refusals = Config(**config), Refusals(engine)
     served = (
         build_service(engine, memory_config, llm, refusals),
@@ -146,7 +146,7 @@ async def _serving(
     )
     async with (
         refusals.following(),
-        serving_grpc(settings, served, check_call=refusals.check_call) as running,
-        open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
+        serving_grpc(server, served, check_call=refusals.check_call) as running,
+        open_channel(running.addresses[0], build_caller_metadata(server.auth, ORCHESTRATOR)) as channel,
     ):
         yield Memory.reach(channel)
