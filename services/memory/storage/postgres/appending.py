@@ -62,10 +62,11 @@ async def _commit_locked(
     staged: StagedAppends | None = None
     try:
         async with connection.transaction():
-            await cached.make_row(connection)
-            await cached.lock_row(connection, keys)
-            run_ids = list({append.lines[0].run_id for append in appends})
-            generations = dict(await connection.fetch(_GENERATIONS, cached.row, run_ids))
+            generations: dict[str, int] = {}
+            if not await cached.make_row(connection):
+                await cached.lock_row(connection, keys)
+                run_ids = list({append.lines[0].run_id for append in appends})
+                generations = dict(await connection.fetch(_GENERATIONS, cached.row, run_ids))
             staged = StagedAppends.stage(cached.chat, appends, generations, keys)
             if staged.lines:
                 is_stored = await _store_staged(cached.row, cached.version, staged, connection)
@@ -164,8 +165,8 @@ class AppendQueue:
             log.exception("append failed", chat_id=cached.chat.chat_id)
             return [(append, error) for append in appends]
         self._cache.keep_chat(cached)
-        is_news = any(has_news(append.lines) for append in appends)
-        self._peers.notify_change(cached.chat.chat_id, is_news=is_news)
+        if any(has_news(append.lines) for append in appends):
+            self._peers.notify_readers(cached.chat.chat_id)
         if has_deliveries:
             self._webhooks.wake()
         return answers
