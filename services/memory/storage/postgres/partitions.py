@@ -148,7 +148,7 @@ async def _make_twin(of: Partitioning, connection: Connection) -> bool:
     ]
     for definition, _ in await connection.fetch(_CONSTRAINTS, of.table, b"f"):
         statements.append(f"ALTER TABLE {twin} ADD {definition}")
-    for definition, name in await connection.fetch(_INDEXES, of.table):
+    for definition, _ in await connection.fetch(_INDEXES, of.table):
         if not definition.endswith(f"({key})"):
             head, _, rest = definition.partition(" ON ")
             statements.append(f"{head}_twin ON {twin} USING{rest.partition(' USING')[2]}")
