@@ -52,7 +52,7 @@ def _measure_size(log: Path) -> int:
 
 READ_EVERY_S = 0.3
 
-FIELDS = ("file", "tool", "problem", "problems", "error", "exception")
+FIELDS = ("file", "server", "tool", "problem", "problems", "error", "exception")
 """Log fields that explain an error, in the order of a sentence."""
 
 
@@ -100,7 +100,7 @@ def _describe_field(value: Any) -> str:
         case [*items]:
             return "; ".join(str(item) for item in items)
         case _:
-            return str(value)
+            return str(value).replace("\n", "; ")
 
 
 class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):
