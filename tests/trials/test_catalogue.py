@@ -28,7 +28,14 @@ def read_texts() -> dict[str, str]:
 def test_what_a_fresh_clone_builds_makes_its_folder(tmp_path: Path) -> None:
     """The guide for TypeScript begins with `make build/clients/headrace/done`, and a clone has no `build`."""
     openapi = tmp_path / "build" / "openapi.json"
-    command = ["make", "--silent", "--old-file=.venv/dev", f"BIN={Path(sys.executable).parent}", f"OPENAPI={openapi}", str(openapi)]
+    command = [
+        "make",
+        "--silent",
+        "--old-file=.venv/dev",
+        f"BIN={Path(sys.executable).parent}",
+        f"OPENAPI={openapi}",
+        str(openapi),
+    ]
     subprocess.run(command, cwd=ROOT, check=True)
     assert openapi.stat().st_size
 

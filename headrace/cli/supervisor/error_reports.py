@@ -52,7 +52,7 @@ def _measure_size(log: Path) -> int:
 
 READ_EVERY_S = 0.3
 
-FIELDS = ("file", "server", "tool", "problem", "problems", "error", "exception")
+FIELDS = ("file", "server", "tool", "problem", "problems", "stderr", "error", "exception")
 """Log fields that explain an error, in the order of a sentence."""
 
 

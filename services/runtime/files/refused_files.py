@@ -75,7 +75,9 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
         return model.model_validate({} if content is None else content)
     except ValidationError as error:
         found = error.errors(include_input=False)
-        lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {describe_rule(problem, model)}" for problem in found]
+        lines = [
+            f"{'.'.join(map(str, problem['loc'])) or 'file'}: {describe_rule(problem, model)}" for problem in found
+        ]
         raise ValueError("\n".join(lines)) from error
 
 
@@ -90,13 +92,15 @@ def describe_rule(problem: Any, model: type[BaseModel]) -> str:
 
 
 def _list_fields(schema: dict[str, Any], path: list[str | int]) -> list[str]:
-    """Return the fields of the objects that a JSON Schema allows at `path`; parts that name an alternative are skipped."""
+    """Return the fields of the objects that a JSON Schema allows at `path`; parts that name alternatives are skipped."""
     found = _expand(schema, schema)
     for part in path:
         below = [node["items"] for node in found if "items" in node] if isinstance(part, int) else []
         below += [node["properties"][part] for node in found if part in node.get("properties", ())]
         if not below:
-            below = [node["additionalProperties"] for node in found if isinstance(node.get("additionalProperties"), dict)]
+            below = [
+                node["additionalProperties"] for node in found if isinstance(node.get("additionalProperties"), dict)
+            ]
         found = [each for node in below for each in _expand(node, schema)] or found
     return [name for node in found for name in node.get("properties", ())]
 

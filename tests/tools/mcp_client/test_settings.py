@@ -49,6 +49,9 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
     }
 
 
+UNKNOWN = "unknown, or not supported by this version"
+
+
 @pytest.mark.parametrize(
     ("name", "stated", "problem"),
     [
@@ -59,8 +62,12 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
         ("a", {"command": "x", "url": "https://x"}, "either command or url"),
         ("a", {"command": ""}, "command: "),
         ("a", {"command": "x", "arguments": []}, "arguments: unknown, or not supported by this version"),
-        ("a", {"command": "x", "arg": []}, "arg: unknown, or not supported by this version; did you mean 'args'?"),
-        ("a", {"url": "https://x", "roots": [{"url": "x"}]}, "roots.0.url: unknown, or not supported by this version; did you mean 'uri'?"),
+        ("a", {"command": "x", "arg": []}, f"arg: {UNKNOWN}; did you mean 'args'?"),
+        (
+            "a",
+            {"url": "https://x", "roots": [{"url": "x"}]},
+            f"roots.0.url: {UNKNOWN}; did you mean 'uri'?",
+        ),
         ("a", {"command": "x", "env": {"T": "env:MISSING"}}, "env.T: MISSING is not set"),
         ("a", {"url": "ftp://x"}, "url: "),
         ("a", {"url": "https://user:secret@x"}, "url: "),
