@@ -89,6 +89,8 @@ class McpServer:
         """Whether the last connection attempt got as far as a list of tools."""
         self._wanted_from_s = 0.0
         """Loop time from which calls may trigger the next attempt, so that they do not start the server constantly."""
+        self._stderr = ""
+        """The end of what its process printed before it failed to start in the last attempt."""
         self._refusal: ServerFailed | None = None
         """The refusal of its tool list; each user who has consented then has a separate list."""
 
@@ -185,7 +187,9 @@ class McpServer:
             if problem:
                 self._mark_unavailable(problem)
                 if not delay_s:
-                    log.warning("mcp server down", server=self.name, problem=problem)
+                    # Its entry may be wrong if it has never been listed, which a person must see.
+                    report = log.warning if self._tools or self._refusal is not None else log.error
+                    report("mcp server down", server=self.name, problem=problem, stderr=self._stderr)
             else:
                 log.info("mcp session renewed", server=self.name)
             if not self._was_listed:
@@ -217,6 +221,7 @@ class McpServer:
                 await session.wait_until_unused()
         except ServerFailed as failure:
             problem = "" if session is not None and session.is_forgotten else str(failure)
+            self._stderr = failure.stderr
             if self.authorizer is not None and failure.is_refusal:
                 is_known = self._refusal is not None
                 self._refusal, self._tools = failure, []
