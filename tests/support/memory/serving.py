@@ -131,10 +131,11 @@ async def _serving(
     key_limits: Mapping[str, Any] | None = None,
     held_ms: int = TTL_MS_MAX,
     auth: AuthSettings = KNOWN,
-    server: ServerSettings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN),
+    server: ServerSettings | None = None,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     memory_config, refusals = Config(**config), Refusals(engine)
+    server = server or ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     served = (
         build_service(engine, memory_config, llm, refusals),
         build_key_service(engine, clock, auth, **(key_limits or {})),

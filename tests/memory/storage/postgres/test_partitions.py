@@ -147,8 +147,9 @@ async def test_tables_are_partitioned_while_services_write_and_the_command_is_ki
         assert [await connection.fetchval(query) for query in filled] == digests
         assert await describe_tables(connection) == described
         assert [await connection.fetchval(query) for query in (LOST, LEFT)] == [0, 0]
-        one, other = await connection.fetchrow(SPENT)
-        assert one == other
+        spent_twice = await connection.fetchrow(SPENT)
+        assert spent_twice is not None
+        assert spent_twice[0] == spent_twice[1]
         for name in NAMES:
             parts = [row[0] for row in await connection.fetch(PARTITIONS, name)]
             assert len(parts) == PARTS
@@ -164,7 +165,7 @@ async def test_tables_are_partitioned_while_services_write_and_the_command_is_ki
 
 async def connection_blob(url: str, chat_id: str) -> str:
     async with connected(url) as connection:
-        return await connection.fetchval("SELECT blob_id FROM blobs WHERE chat_id = $1", chat_id)
+        return str(await connection.fetchval("SELECT blob_id FROM blobs WHERE chat_id = $1", chat_id))
 
 
 @pytest.mark.parametrize(
