@@ -76,10 +76,10 @@ class Catalogue:
         self.check_loaded()
         provider = self._providers.get(key)
         if provider is None:
-            raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
+            raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {', '.join(self._providers)}")
         entry = provider.find_entry(model)
         if entry is None:
-            known = [known.name for known in provider.models]
+            known = ", ".join(known.name for known in provider.models)
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
         return provider, entry
 

@@ -92,7 +92,7 @@ def describe_rule(problem: Any, model: type[BaseModel]) -> str:
 
 
 def _list_fields(schema: dict[str, Any], path: list[str | int]) -> list[str]:
-    """Return the fields of the objects that a JSON Schema allows at `path`, without parts that name alternatives."""
+    """Return the fields of the objects that a JSON Schema allows at `path`; names of alternatives in it are skipped."""
     found = _expand(schema, schema)
     for part in path:
         below = [node["items"] for node in found if "items" in node] if isinstance(part, int) else []
