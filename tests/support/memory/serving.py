@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 KNOWN = AuthSettings(internal_token="a-secret-of-the-services-in-these-tests")
 """The orchestrator is known and says for whom it calls: for whoever the test is `acting_as`."""
 
+SERVER = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
+
 CONNECTIONS_MAX, STATEMENT_TIMEOUT_S = 4, 10.0
 
 
@@ -131,11 +133,10 @@ async def _serving(
     key_limits: Mapping[str, Any] | None = None,
     held_ms: int = TTL_MS_MAX,
     auth: AuthSettings = KNOWN,
-    server: ServerSettings | None = None,
+    server: ServerSettings = SERVER,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
     memory_config, refusals = Config(**config), Refusals(engine)
-    server = server or ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     served = (
         build_service(engine, memory_config, llm, refusals),
         build_key_service(engine, clock, auth, **(key_limits or {})),
