@@ -25,8 +25,7 @@ class Config:
     """Address of the memory service, whose audit log records refused sign-ins; empty: they are not recorded."""
 
     interaction_log_enabled: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_ENABLED",))
-    """Whether the log has one line per model call (INFO; DEBUG for those of a run that succeed, because the line of its
-    end has their sums), and with HEADRACE_LOG_LEVEL=DEBUG one per delta."""
+    """Whether the log has one line per model call (INFO), and with HEADRACE_LOG_LEVEL=DEBUG one per delta."""
 
     interaction_log_mask_sensitive: bool = setting(True, aliases=("AGENT_LLM_INTERACTION_LOG_MASK_SENSITIVE",))
     """Whether strings that look like credentials are masked in the DEBUG lines."""

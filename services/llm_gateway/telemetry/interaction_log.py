@@ -14,7 +14,6 @@ import structlog
 from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta
 from services.runtime.clock import monotonic_s
-from services.runtime.rpc.handling import IS_INNER
 from services.runtime.telemetry import names
 from services.runtime.telemetry.masking import mask_secrets
 
@@ -95,9 +94,7 @@ class InteractionLog:
         now_s = monotonic_s()
         first_ms = None if call.first_delta_s is None else _round_ms(call.first_delta_s - call.started_s)
         usage = call.usage
-        # The line of a run has the sums of its calls.
-        say = log.debug if call.finish_reason and IS_INNER.get() else log.info
-        say(
+        log.info(
             "model called",
             stage=call.stage,
             provider=call.provider,

@@ -37,6 +37,8 @@ def apply_preferences(state: State, query: agent_pb2.QueryRequest, user: str, is
 
     Preferences stored before they were kept per user belong to the chat's owner.
     """
+    if not (query.params or state.values):
+        return state, b""
     by_user = state.read(FIELD, dict[str, Preferences], {})
     before = by_user.get(user)
     if before is None:
