@@ -76,7 +76,11 @@ class Pins:
         tools, offered = (await self._list_tools()) if uses_tools else (None, None)
         version = self._build(agent, existing, tools, offered)
         number = self._numbers.get((agent.tenant, version.hash)) or await self._store(version)
-        return version.with_number(number)
+        if version.number != number:
+            version = version.with_number(number)
+            name = (agent.tenant, agent.key)
+            self._built[name] = (*self._built[name][:-1], version)
+        return version
 
     async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
         """Return a stored version, of the operator's agent or the tenant's; None if memory does not have it, or this

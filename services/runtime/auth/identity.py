@@ -66,6 +66,7 @@ class Identity:
     """Users who created the API key and so know its text: each of them may be the one who uses it."""
 
     @classmethod
+    @lru_cache(maxsize=IDENTITIES_MAX)
     def from_stored(cls, tenant: str, user: str) -> Identity:
         """Return a record's identity; a record without names is older than tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)
