@@ -10,7 +10,7 @@ from headrace.cli.service_commands import make_service_command
 
 @click.group(cls=CommandGroup)
 def database() -> None:
-    """Change how the PostgreSQL database of HEADRACE_DATABASE_URL keeps its tables."""
+    """Maintain the PostgreSQL database."""
 
 
 database.add_command(

@@ -96,7 +96,7 @@ SHOWN = r"rm\u001b[2K\u001b]52;c;aGk=\u0007\u009b1A \u0008\u007f水"
         ("chats search x", {"chatId": CHAT, "title": "t", "excerpt": HOSTILE}, SHOWN),
         ("gates list", {"runId": "r", "gateId": "g", "agentKey": "a", "kind": "form", "toolName": "t",
                         "requester": "ann", "openedAt": 0, "reason": HOSTILE + "\n2\u202e1"}, rf"{SHOWN} 2\u202e1"),
-        ("agents", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, SHOWN),
+        ("agents list", {"key": "a", "name": "a", "mode": "REACT", "description": HOSTILE, "tools": []}, SHOWN),
     ],
 )  # fmt: skip
 async def test_what_others_have_written_does_not_control_the_terminal(
