@@ -56,7 +56,7 @@ def test_every_target_and_trial_that_is_named_is_there() -> None:
 
 def test_a_trial_says_whether_it_is_the_nights() -> None:
     trials = find_trials()
-    assert trials["simulate"].nightly == ["1-2000"]
+    assert trials["simulate"].nightly == ["tonight"]
     assert trials["advisories"].nightly == []
     assert trials["soak"].nightly is None
 
