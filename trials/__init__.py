@@ -3,5 +3,5 @@
 A trial is a module here, or a folder with a `__main__.py`, that has `main(arguments: list[str]) -> int`. It
 returns 0 if everything held and 1 if something broke, and raises `NotTried` if it could not be tried. The first
 line of its docstring is its line in the list. A trial of `make nightly` names its arguments: `NIGHTLY =
-["1-2000"]`. It installs its own requirements, in pinned versions, below build/.
+["30"]`. It installs its own requirements, in pinned versions, below build/.
 """

@@ -13,7 +13,7 @@ from trials.support.steps import Result, Step, name_checkout, python, report, ru
 BUILD = Path("build")
 
 STEP_MINUTES_MAX = 180.0
-"""Three times the duration of the longest step, 2,000 worlds, on two idle cores."""
+"""Three times the duration of the longest step, the tests, on two idle cores."""
 
 
 def list_steps() -> list[Step]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
+
 from trials.support.commands import run_python
 
-NIGHTLY = ["1-2000"]
+NIGHTLY = ["tonight"]
+
+WORLDS_A_NIGHT = 500
 
 
 def main(arguments: list[str]) -> int:
-    """Run the simulation in a separate process with a fixed hash seed."""
+    """Run the simulation in a separate process with a fixed hash seed. `tonight` is other seeds each day."""
+    if arguments[:1] == ["tonight"]:
+        first = datetime.datetime.now(datetime.UTC).date().toordinal() % 1000 * WORLDS_A_NIGHT + 1
+        arguments = [f"{first}-{first + WORLDS_A_NIGHT - 1}", *arguments[1:]]
+        print(f"NOTICE: worlds {arguments[0]}", flush=True)
     return run_python("trials.simulation", *(arguments or ["1-10000"]))

@@ -14,7 +14,7 @@ DATA = "/run/postgresql-data"
 """In the cluster's own /run, which is removed with it."""
 
 
-CLIENT_IMAGE = "docker.io/library/postgres:17-bookworm"
+CLIENT_IMAGE = "docker.io/library/postgres:17-trixie"
 """Name in the manifests of backups; here it has the server version's pg_dump and pg_restore, and no server."""
 
 

@@ -104,13 +104,13 @@ def _make_root(version: str, suite: str) -> Path:
 
 
 def _debian_sources(suite: str) -> list[str]:
-    """Return this machine's package sources of the suite."""
+    """Return the package sources of the suite: those of this machine, or another release at the same address."""
     targets = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
     lines = subprocess.run(targets, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines, "apt has no lists here: apt-get update"
     found = dict(line.split() for line in reversed(lines))
     wanted = [item for item in (suite, f"{suite}-updates", f"{suite}-security") if item in found]
-    assert suite in wanted, f"apt has no lists of {suite} here: apt-get update, on a Debian {suite}"
-    return [f"deb {found[item]} {item} main" for item in wanted]
+    return [f"deb {found[item]} {item} main" for item in wanted] or [f"deb {lines[0].split()[1]} {suite} main"]
 
 
 def _registries() -> list[str]:

@@ -67,8 +67,7 @@ class Running:
         while len(sizes) <= REST_LOOKS or sizes[-1] > sizes[-REST_LOOKS - 1] + REST_GROWTH_BYTES:
             assert time.monotonic() < end, f"does not come to rest: {sizes}"
             time.sleep(1)
-            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            pages = [int(Path(f"/proc/{item}/statm").read_text().split()[1]) for item in children]
+            pages = [int(Path(f"/proc/{item}/statm").read_text().split()[1]) for item in _list_children(self.pid)]
             sizes.append(sum(pages) * os.sysconf("SC_PAGE_SIZE"))
         return sizes[-1]
 
@@ -105,15 +104,14 @@ def starting(image: str, options: list[str], *command: str) -> Generator[Running
 
 
 def _await_entry_point(pid: int, starter: subprocess.Popen[bytes], said: IO[bytes]) -> None:
-    """Wait until tini blocks signals; for microseconds before, the kernel discards them."""
+    """Wait until tini has its child, before which it blocks signals; earlier ones are discarded by the kernel."""
     end = time.monotonic() + START_S
-    while b"tini" not in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or not _blocks_signals(pid):
+    while b"tini" not in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or not _list_children(pid):
         if time.monotonic() > end or starter.poll():
             said.seek(0)
             status = Path(f"/proc/{pid}/status").read_text()
             raise AssertionError(f"no entry point: {command!r}, podman: {starter.poll()} {said.read()!r}\n{status}")
 
 
-def _blocks_signals(pid: int) -> bool:
-    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return bool(int(status["SigBlk"], 16) & 1 << (signal.SIGTERM - 1))
+def _list_children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
