@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.postgresql import FAST, Server, give_away, make_data, program, programs, unprivileged
 from services.memory.storage.postgres.migrations import list_versions, migrate_tables
-from services.memory.storage.postgres.partitions import partition_tables
+from services.memory.storage.postgres.migrations.partitions import partition_tables
 from tests.support.in_memory import find_tmpfs
 
 needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")

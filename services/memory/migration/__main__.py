@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from services.memory.config import Config
 from services.memory.storage.postgres.connection.pool import Limits, open_database
 from services.memory.storage.postgres.engine import migrate_database
-from services.memory.storage.postgres.partitions import partition_tables
+from services.memory.storage.postgres.migrations.partitions import partition_tables
 from services.runtime.ending import WRONG_CONFIGURATION, CannotServe
 from services.runtime.process import logs
 from services.runtime.process.config import ConfigError, load_settings

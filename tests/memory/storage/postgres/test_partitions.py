@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from benchmarks.postgresql import Server
-from services.memory.storage.postgres.partitions import PARTS, TABLES
+from services.memory.storage.postgres.migrations.partitions import PARTS, TABLES
 from services.runtime.auth.identity import acting_as
 from tests.support.memory.filling import fill
 from tests.support.memory.questions import OWNER, write_sources
