@@ -47,6 +47,7 @@ class RemainingParts:
         """Data found by find_all that cannot be erased, because it cannot be read."""
         self.held_chats: dict[str, StoredHold] = {}
         """Held chats that find_all has skipped."""
+        self._has_run_webhooks: bool | None = None
 
     @property
     def name(self) -> str:
@@ -230,8 +231,8 @@ class RemainingParts:
         with suppress(NotFound):
             query = RunQuery(who.tenant, PAGE_MAX, chat_id=chat_id)
             await self._forget_runs(who.tenant, [run.run_id async for run in read_runs(self._engine, query)])
-            blobs = self._engine.blobs
-            await blobs.delete_each(chat_id, await blobs.list_ids(chat_id))  # first, as in _redact_chat
+            if blob_ids := await self._engine.blobs.list_ids(chat_id):
+                await self._engine.blobs.delete_each(chat_id, blob_ids)  # first, as in _redact_chat
             await self._engine.chats.delete(chat_id)
 
     async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
@@ -256,6 +257,8 @@ class RemainingParts:
     async def _forget_runs(self, tenant: str, run_ids: list[str]) -> None:
         engine = self._engine
         await engine.records.webhooks.delete_deliveries(tenant, run_ids)
-        if await engine.records.webhooks.count_of_runs(tenant):
+        if self._has_run_webhooks is None:  # of those made meanwhile, _find_run_webhooks finds the run's rest
+            self._has_run_webhooks = bool(await engine.records.webhooks.count_of_runs(tenant))
+        if self._has_run_webhooks:
             for run_id in run_ids:
                 await engine.records.webhooks.delete_of_run(tenant, run_id)

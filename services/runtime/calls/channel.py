@@ -73,11 +73,10 @@ class DialingChannel(grpc.aio.Channel):
             made = kind(method, headers, timeout)
             if kind.is_repeatable:
                 made.request = request if method.serialize is None else method.serialize(request)
-                made.key = self._find_key(request) if self._find_key else ""
             made.waits_for_ready = bool(wait_for_ready)
             self._calls[made] = None
             made.add_done_callback(self._calls.pop)
-            self._pool.assign_call(made)
+            self._pool.assign_call(made, self._find_key(request) if kind.is_repeatable and self._find_key else "")
             if not kind.is_repeatable and request is not None:
                 made.send_all(request)
             return made

@@ -49,14 +49,18 @@ class ConnectionPool:
         self._is_short = False
         """Whether some address has no connection."""
 
-    def assign_call(self, call: Call) -> None:
-        """Open the call on the next connection with room, queue it, or fail it."""
+    def assign_call(self, call: Call, key: str = "") -> None:
+        """Open the call on a connection with room, queue it, or fail it.
+
+        Calls with a key go to the peer that every channel prefers for it; others, and those that had to wait or are
+        repeated, to all in turn.
+        """
         if call.status is not None:
             return
         if self.state is State.SHUTDOWN:
             call.finish_call(Status(grpc.StatusCode.CANCELLED, "the channel is closed"))
             return
-        for connection in self._list_candidates(call):
+        for connection in self._list_candidates(key):
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
                 connection.open_call(call)
                 if self._is_spread and self._connecting is None:
@@ -75,13 +79,12 @@ class ConnectionPool:
             self._waiting.append(call)
             self.start_connecting()
 
-    def _list_candidates(self, call: Call) -> list[ClientEnd]:
-        """Return all connections, first the one whose turn it is, or those that every channel prefers for calls with
-        this key (rendezvous hashing)."""
-        if call.key and len(self._order) > 1:
+    def _list_candidates(self, key: str) -> list[ClientEnd]:
+        """Return all connections, the best first: by rendezvous hashing of the key, or in turn without one."""
+        if key and len(self._order) > 1:
             # Not `hash`, which differs from process to process.
             def rank(address: Address) -> bytes:
-                return hashlib.blake2b(f"{address}\n{call.key}".encode(), digest_size=8).digest()
+                return hashlib.blake2b(f"{address}\n{key}".encode(), digest_size=8).digest()
 
             return [self._by_address[address] for address in sorted(self._by_address, key=rank)]
         place = self._next % len(self._order) if self._order else 0

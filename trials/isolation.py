@@ -1,0 +1,198 @@
+"""Measure another tenant's first delta beside each kind of work that is not a run, on PostgreSQL: [CHATS, 8,000 or more].
+
+The quiet tenant asks one question after another, first alone and then while the loud one searches, exports, erases or
+opens 2,000 runs. It must not be refused, and its p99 may be 1.5 times that of the idle suite plus 50 ms. Nothing else
+may run on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import structlog
+
+from benchmarks import postgresql
+from benchmarks.processes import RunningSuite, simulating, starting_suite
+from headrace.client import Client
+from services.runtime.auth.identity import ALL_SCOPES
+from services.runtime.randomness import new_uuid
+from tests.support.memory.filling import CHATS_EACH, fill
+from tests.support.memory.questions import write_sources
+from tests.support.memory.serving import memory_in
+from tests.support.postgresql import connected
+
+CHATS, TENANTS = 20_000, 20
+MODEL = "bench-16x5ms"
+QUESTIONS, PAUSE_S = 300, 0.02
+LOAD_S = 20.0
+FACTOR, EXTRA_S = 1.5, 0.05
+RUNS = 2_000
+ERASED_USERS = 3
+"""Of CHATS_EACH chats."""
+
+LOUD, QUIET = "t-0", "calm"
+KEYS = {tenant: f"a-key-of-tenant-{tenant}-in-this-trial" for tenant in (LOUD, QUIET)}
+
+Work = Callable[[RunningSuite, aiohttp.ClientSession], Awaitable[str]]
+"""One piece of work of the loud tenant; returns how it ended."""
+
+
+def main(arguments: list[str]) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    chats = int(arguments[0]) if arguments else CHATS
+    with postgresql.running("-c", "synchronous_commit=on", "-c", "shared_buffers=512MB") as server:
+        return asyncio.run(_measure_all(server.new_database(), chats))
+
+
+async def _measure_all(url: str, chats: int) -> int:
+    async with memory_in(url) as memory:
+        await write_sources(memory)
+    async with connected(url) as connection:
+        await fill(connection, chats, TENANTS)
+    failures = 0
+    async with _serving(url) as suite, Client(suite.grpc, token=KEYS[QUIET]) as quiet:
+        await _ask(quiet, 30)
+        idle_s, _ = await _ask(quiet, QUESTIONS)
+        most_s = FACTOR * idle_s + EXTRA_S
+        print(f"{chats:,} chats; alone: p99 {idle_s * 1000:.0f} ms, so at most {most_s * 1000:.0f} ms", flush=True)
+        for name, (work, at_once) in LOADS.items():
+            loud = asyncio.create_task(_keep_working(suite, work, at_once))
+            p99_s, refused = await _ask(quiet, None, until=loud)
+            is_bad = p99_s > most_s or bool(refused)
+            failures += is_bad
+            ended = ", ".join(f"{count} {how}" for how, count in sorted((await loud).items()))
+            print(f"{name}: p99 {p99_s * 1000:.0f} ms, {len(refused)} refused{' <-- ' * is_bad}; {ended}", flush=True)
+    return min(failures, 1)
+
+
+@asynccontextmanager
+async def _serving(url: str) -> AsyncGenerator[RunningSuite]:
+    with tempfile.TemporaryDirectory(prefix="isolation-") as name:
+        folder = Path(name)
+        users = {"user": "u-0", "scopes": sorted(ALL_SCOPES)}
+        keys = [
+            {"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant} | users
+            for tenant, key in KEYS.items()
+        ]
+        (folder / "api_keys.json").write_text(json.dumps({"keys": keys}))
+        environment = {
+            "HEADRACE_AUTH": "api_key",
+            "HEADRACE_AUTH_API_KEYS_FILE": str(folder / "api_keys.json"),
+            "HEADRACE_DATABASE_URL": url,
+        }
+        starting = simulating(folder)
+        async with (
+            starting as (base_url, _),
+            starting_suite(folder, base_url, [MODEL], form="--one-process", environment=environment) as suite,
+        ):
+            yield suite
+
+
+async def _ask(
+    client: Client, questions: int | None, until: asyncio.Task[Any] | None = None
+) -> tuple[float, list[str]]:
+    """Ask so many questions, or until a task is done; return the p99 of the first deltas in seconds, and refusals."""
+    times_s, refused = list[float](), list[str]()
+    while len(times_s) < questions if questions is not None else not (until and until.done()):
+        asked_s = time.perf_counter()
+        try:
+            async with client.ask("go", agent_key=MODEL, on_disconnect="cancel") as deltas:
+                async for delta in deltas:
+                    if delta.HasField("run_error"):
+                        refused.append(delta.run_error.error.code)
+                        break
+                    if delta.HasField("content_delta"):
+                        times_s.append(time.perf_counter() - asked_s)
+                        break
+        except Exception as error:  # the outcome of a trial, not of a caller
+            refused.append(type(error).__name__)
+        await asyncio.sleep(PAUSE_S)
+    return (statistics.quantiles(times_s, n=100)[-1] if len(times_s) > 1 else float("inf")), refused
+
+
+async def _keep_working(suite: RunningSuite, work: Work, at_once: int) -> Counter[str]:
+    """Work for LOAD_S, at least once each; whoever is over its share waits as long as it is told."""
+    ended, until_s = Counter[str](), time.perf_counter() + LOAD_S
+    timeout = aiohttp.ClientTimeout(total=120)
+    headers = {"x-api-key": KEYS[LOUD]}
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(suite.http, headers=headers, timeout=timeout, connector=connector) as http:
+
+        async def keep_working() -> None:
+            while True:
+                ended[await work(suite, http)] += 1
+                if time.perf_counter() >= until_s:
+                    return
+
+        await asyncio.gather(*(keep_working() for _ in range(at_once)))
+    return ended
+
+
+async def _get(http: aiohttp.ClientSession, path: str, **params: str) -> str:
+    async with http.get(path, params=params) as response:
+        await response.read()
+        if response.status in (429, 503):
+            await asyncio.sleep(float(response.headers.get("Retry-After", "1")))
+        return str(response.status)
+
+
+async def _search(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
+    return await _get(http, "/api/search", query="the")
+
+
+async def _export(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
+    return await _get(http, "/api/gates/export")
+
+
+_users = itertools.count(1)
+
+
+async def _erase(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
+    """Erase users of the tenant, and wait until nothing of them is left."""
+    for _ in range(ERASED_USERS):
+        async with http.post("/api/data/erase", json={"user": f"u-{next(_users) * TENANTS}"}) as response:
+            assert response.status == 200, await response.text()
+    while True:
+        async with http.get("/api/data/erasures") as response:
+            erasures = (await response.json())["data"]
+        counts = [{item["name"]: item["count"] for item in erasure.get("erased", ())} for erasure in erasures]
+        if all(count.get("chats") == CHATS_EACH for count in counts):
+            return "erased"
+        await asyncio.sleep(1)
+
+
+async def _open_runs(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
+    body = {"message": "go", "agentKey": MODEL, "requestId": new_uuid()}
+    try:
+        async with http.post("/api/query", json=body) as response:
+            await response.read()
+            return str(response.status)
+    except aiohttp.ClientError as error:  # more connections than one address may have
+        await asyncio.sleep(1)
+        return type(error).__name__
+
+
+LOADS: dict[str, tuple[Work, int]] = {
+    "40 searches": (_search, 40),
+    "4 exports": (_export, 4),
+    f"an erasure of {ERASED_USERS * CHATS_EACH} chats": (_erase, 1),
+    f"{RUNS} runs at once": (_open_runs, RUNS),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
