@@ -3745,19 +3745,23 @@ class ListUnfinishedRunsRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     WITHOUT_OWNER_FIELD_NUMBER: _builtins.int
+    MAY_LAG_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Only runs of this run's chat; absent: of all chats."""
     without_owner: _builtins.bool
     """Only runs without an owner: no valid lease, and not parked until later."""
+    may_lag: _builtins.bool
+    """Whether the answer may be up to 3 s old. A poll that allows it costs the database nothing while nothing changes."""
     def __init__(
         self,
         *,
         run_id: _builtins.str | None = ...,
         without_owner: _builtins.bool = ...,
+        may_lag: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "run_id", b"run_id", "without_owner", b"without_owner"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "may_lag", b"may_lag", "run_id", b"run_id", "without_owner", b"without_owner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
@@ -4326,16 +4330,20 @@ class ReadAgentChangesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AFTER_REVISION_FIELD_NUMBER: _builtins.int
+    MAY_LAG_FIELD_NUMBER: _builtins.int
     after_revision: _builtins.int
     """Revision of the last known change; 0: all agents."""
+    may_lag: _builtins.bool
+    """Whether the answer may be up to 3 s old. A poll that allows it costs the database nothing while nothing changes."""
     def __init__(
         self,
         *,
         after_revision: _builtins.int = ...,
+        may_lag: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_revision", b"after_revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_revision", b"after_revision", "may_lag", b"may_lag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -767,6 +767,9 @@ class ListDueSchedulesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_KEYS_FIELD_NUMBER: _builtins.int
+    MAY_LAG_FIELD_NUMBER: _builtins.int
+    may_lag: _builtins.bool
+    """Whether the answer may be up to 3 s old. A poll that allows it costs the database nothing while nothing changes."""
     @_builtins.property
     def agent_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Keys of the agents in the caller's files. From then on, no schedule of another agent is created, unless the tenant
@@ -777,10 +780,11 @@ class ListDueSchedulesRequest(_message.Message):
         self,
         *,
         agent_keys: _abc.Iterable[_builtins.str] | None = ...,
+        may_lag: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_keys", b"agent_keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_keys", b"agent_keys", "may_lag", b"may_lag"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,10 +23,11 @@ async def main(config: Config) -> None:
         "memory": config.memory_address,
         "tools": config.tools_address,
     }
+    shown = build_caller_metadata(config.process.auth, FACADE)
     async with AsyncExitStack() as stack:
         peers = {
             name: await stack.enter_async_context(
-                channels.open_channel(address, build_caller_metadata(config.process.auth, FACADE))
+                channels.open_channel(address, shown, find_key=channels.FIND_KEY.get(name))
             )
             for name, address in addresses.items()
         }

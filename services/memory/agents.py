@@ -89,7 +89,7 @@ class AgentRpcs(MemoryServiceServicer):
     async def ReadAgentChanges(
         self, request: memory_pb2.ReadAgentChangesRequest, context: Context
     ) -> memory_pb2.ReadAgentChangesResponse:
-        found, has_more = await self._stored.list_changes(request.after_revision)
+        found, has_more = await self._stored.list_changes(request.after_revision, may_lag=request.may_lag)
         revision = found[-1].revision if found else request.after_revision
         return memory_pb2.ReadAgentChangesResponse(
             agents=map(_make_record, found), revision=revision, has_more=has_more
@@ -170,9 +170,9 @@ class AgentStore:
 
         return (await self._change(agent_key, change))[0]
 
-    async def list_changes(self, after_revision: int) -> tuple[list[StoredAgent], bool]:
+    async def list_changes(self, after_revision: int, *, may_lag: bool) -> tuple[list[StoredAgent], bool]:
         """Return agents of all tenants changed after the revision, and whether there are more."""
-        found = await self._agents.list_changes(after_revision, PAGE_AGENTS + 1)
+        found = await self._agents.list_changes(after_revision, PAGE_AGENTS + 1, may_lag=may_lag)
         page: list[StoredAgent] = []
         left = PAGE_BYTES
         for agent in found[:PAGE_AGENTS]:

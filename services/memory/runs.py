@@ -73,9 +73,10 @@ class RunRpcs(MemoryServiceServicer):
         if request.run_id and chat_id is None:
             return memory_pb2.ListUnfinishedRunsResponse()
         progress = None if chat_id else self._engine.index.get_progress()
+        options = {"without_owner": request.without_owner, "may_lag": request.may_lag}
         runs = [
             copy_fields(run, memory_pb2.UnfinishedRun, lease_expires_at=run.expires_at)
-            for run in await self._engine.index.list_unfinished(chat_id, without_owner=request.without_owner)
+            for run in await self._engine.index.list_unfinished(chat_id, **options)
         ]
         return memory_pb2.ListUnfinishedRunsResponse(runs=runs, index_progress=describe_progress(progress))
 

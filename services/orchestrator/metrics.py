@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, Histogram
 
 from headrace.run_states import LIVE_STATES
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 RUNS = Gauge("headrace_runs", "Live runs, by what they do.", ("state",))
 ENDED = Counter("headrace_runs_ended", "Runs that have ended here; `error`: why one failed.", ("state", "error"))
+FIRST_DELTA = Histogram(
+    "headrace_run_first_delta_seconds",
+    "From a query to the first text of its run, reasoning included; not of runs taken over.",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
 PARKED = Counter("headrace_runs_parked", "Runs that were parked here, each time.")
 COMPACTIONS = Counter("headrace_compactions", "Compactions of contexts that have ended.", ("trigger", "outcome"))
 COMPACTION_TOKENS = Counter(

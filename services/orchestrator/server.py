@@ -50,7 +50,7 @@ from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
 from services.runtime.files.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
-from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, build_caller_metadata, open_channel
+from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX, FIND_KEY, build_caller_metadata, open_channel
 from services.runtime.rpc.push_stream import Watches
 from services.runtime.rpc.server import GrpcService, RunningServer, serving_grpc
 
@@ -61,7 +61,10 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
     shown = build_caller_metadata(config.server.auth, ORCHESTRATOR)
     async with AsyncExitStack() as stack:
         places = {name: getattr(config, f"{name}_address") for name in ("llm_gateway", "memory", "tools")}
-        channels = {name: await stack.enter_async_context(open_channel(at, shown)) for name, at in places.items()}
+        channels = {
+            name: await stack.enter_async_context(open_channel(at, shown, find_key=FIND_KEY.get(name)))
+            for name, at in places.items()
+        }
         peers = Peers.from_channels(**channels)
         keys = await stack.enter_async_context(following_memory_keys(config.server.auth, channels["memory"]))
         await patiently(partial(stored_runs.list_unfinished, peers))
@@ -92,7 +95,7 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         stack.callback(guard_task(group.create_task(leases.keep(live.all, held, peers, owner))).cancel)
         await takeover.at_start()
         schedules = DueSchedules(runs, takeover, peers, registry.list_shared, config.schedule_look_s)
-        stored_agents = registry.stored.follow(partial(read_changes, peers), config.agents_poll_s)
+        stored_agents = registry.stored.follow(partial(read_changes, peers, may_lag=True), config.agents_poll_s)
         for beside in (stored_agents, takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
             stack.callback(guard_task(group.create_task(beside)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)

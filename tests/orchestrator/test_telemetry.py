@@ -30,6 +30,16 @@ async def ended(recorded: Recorded, name: str) -> None:
     await recorded.until(lambda: name in recorded.names)
 
 
+async def test_the_time_to_a_runs_first_text_is_counted_once(serve: Serve) -> None:
+    def count() -> float:
+        return REGISTRY.get_sample_value("headrace_run_first_delta_seconds_count") or 0.0
+
+    async with serve(content("a ") + call_tool("look"), content("b ") + answer("c")) as suite:
+        before = count()
+        await suite.ask()
+        assert count() == before + 1
+
+
 async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work(
     serve: Serve, recorded: Recorded
 ) -> None:

@@ -55,7 +55,7 @@ READ_EVERY_S = 0.3
 BUSY = "event loop busy"
 """Event of a warning that is shown, too: only the operator can give the work another core."""
 
-FIELDS = ("file", "tool", "problem", "problems", "error", "exception")
+FIELDS = ("file", "server", "tool", "problem", "problems", "stderr", "error", "exception")
 """Log fields that explain an error, in the order of a sentence."""
 
 
@@ -105,7 +105,7 @@ def _describe_field(value: Any) -> str:
         case [*items]:
             return "; ".join(str(item) for item in items)
         case _:
-            return str(value)
+            return str(value).replace("\n", "; ")
 
 
 class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):

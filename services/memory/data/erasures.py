@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
 
 LOOK_S = 1.0
-"""Interval at which the records are polled; erasing begins after three times this (SETTLES_S of the store)."""
+"""Interval at which the records are polled."""
 
 KNOWN_S = 15.0
 """How long the last known state is trusted while the store is unavailable; longer than calls wait for it."""
@@ -52,19 +52,22 @@ class Refusals:
     def __init__(self, engine: Engine) -> None:
         self._erasures = engine.records.erasures
         self._is_shared = engine.eraser.drain_s > 0
-        self._going: tuple[StoredErasure, ...] = ()
+        self.going: tuple[StoredErasure, ...] = ()
+        self._state: int | None = None
+        """The store's number for these."""
         self._looked_s = monotonic_s()
         self._since_s: dict[str, float] = {}
         """When each of them became known here."""
 
     async def look(self) -> None:
-        began_s = monotonic_s()
+        began_s, state = monotonic_s(), self._erasures.state
         going = tuple(found for found in await self._erasures.list_all() if found.state == GOING)
         if began_s < self._looked_s:
             return  # another task has polled in the meantime, and has newer data
-        self._going, self._looked_s = going, began_s
+        self.going, self._looked_s = going, began_s
+        self._state = None if state is None else state.erasures
         now_s = monotonic_s()
-        self._since_s = {found.erasure_id: self._since_s.get(found.erasure_id, now_s) for found in self._going}
+        self._since_s = {found.erasure_id: self._since_s.get(found.erasure_id, now_s) for found in self.going}
 
     def get_age_s(self, erasure: StoredErasure) -> float:
         """Return how long this process has refused new work of the erasure's users, in seconds."""
@@ -94,7 +97,7 @@ class Refusals:
         if self._is_shared and monotonic_s() - self._looked_s > KNOWN_S:
             message = "the database is away, and with it who is being erased; try again later"
             raise Overloaded(message, retry_after_s=LOOK_S)
-        for erasure in self._going:
+        for erasure in self.going:
             if erasure.covers(who.tenant, who.user):
                 whose = "user" if erasure.user else "tenant"
                 message = f"what is kept of this {whose} is being erased; try again later"
@@ -103,6 +106,10 @@ class Refusals:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
+            state = self._erasures.state
+            if state is not None and state.erasures == self._state:
+                self._looked_s = max(self._looked_s, state.read_s)
+                continue
             try:
                 await self.look()
             except HeadraceError as error:
@@ -191,11 +198,7 @@ class ErasureStore:
     async def claim(self, owner: str, ttl_ms: int, working_on: Collection[str] = ()) -> list[StoredErasure]:
         """Assign `owner` unclaimed erasures, and those it already has, oldest first."""
         now, claimed = self._clock(), list[StoredErasure]()
-        going = [
-            found
-            for found in await self._engine.records.erasures.list_all()
-            if found.state == GOING and found.erasure_id not in working_on
-        ]
+        going = [found for found in self._refusals.going if found.erasure_id not in working_on]
         for found in sorted(going, key=lambda found: found.requested_at):
             # Its earlier owner of the same name has ended.
             if len(claimed) < CLAIMS_MAX and (found.owner == owner or found.claimed_until <= now):

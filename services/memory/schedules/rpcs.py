@@ -114,7 +114,7 @@ class ScheduleService(ScheduleServiceServicer):
     async def ListDueSchedules(
         self, request: schedule_pb2.ListDueSchedulesRequest, context: Context
     ) -> schedule_pb2.ListDueSchedulesResponse:
-        due, next_at = await self._schedules.list_due(request.agent_keys)
+        due, next_at = await self._schedules.list_due(request.agent_keys, may_lag=request.may_lag)
         return schedule_pb2.ListDueSchedulesResponse(due=map(_make_due, due), next_at=next_at)
 
     async def RecordFiring(

@@ -253,13 +253,17 @@ class ScheduleStore:
         await self.get(schedule_id, for_operator=True)
         await self._schedules.delete(schedule_id)
 
-    async def list_due(self, agent_keys: Iterable[str] = ()) -> tuple[list[Schedule], int]:
+    async def list_due(self, agent_keys: Iterable[str] = (), *, may_lag: bool = False) -> tuple[list[Schedule], int]:
         """Return the due schedules, and the time of the next one. Times that are too late are stored as missed.
 
-        `agent_keys` are those of the orchestrator's files; without any, the last ones stay known.
+        `agent_keys` are those of the orchestrator's files; without any, the last ones stay known. With `may_lag` the
+        newest schedules may be missing.
         """
         self._shared_agents = frozenset(key.casefold() for key in agent_keys) or self._shared_agents
         now = self._clock()
+        state = self._schedules.state if may_lag else None
+        if state is not None and (not state.next_schedule_at or state.next_schedule_at > now):
+            return [], state.next_schedule_at
         due: list[Schedule] = []
         for schedule in await self._schedules.list_due(now, DUE_MAX):
             if not _is_seen(schedule):

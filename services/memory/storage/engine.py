@@ -126,9 +126,10 @@ class ChatIndex(Protocol):
         ...
 
     async def list_unfinished(
-        self, chat_id: str | None = None, *, without_owner: bool = False
+        self, chat_id: str | None = None, *, without_owner: bool = False, may_lag: bool = False
     ) -> list[UnfinishedEntry]:
-        """List unfinished runs, oldest first, of one chat or of all, optionally only those without a lease.
+        """List unfinished runs, oldest first, of one chat or of all, optionally only those without a lease; with
+        `may_lag` the last to lose theirs may be missing.
 
         For all chats, parked runs are included only when due, at most DUE_MAX of them.
         """

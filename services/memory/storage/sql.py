@@ -6,6 +6,7 @@ Statements have numbered marks ($1), change no data in WITH, and use no type or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -19,7 +20,31 @@ Decision: TypeAlias = tuple[Sequence[Statement], T]
 """The statements of a transaction, and the result for its caller."""
 
 
+NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What the polls of all services look for, read at once. Times are Unix milliseconds."""
+
+    revisions: dict[str, int]
+    """The last change's revision, by counter (see Kind)."""
+    erasures: int
+    """Changes with every change of an erasure."""
+    next_schedule_at: int
+    """When the first schedule begins a run; 0: none does."""
+    next_run_at: int
+    """When the first unfinished run loses its owner, or is due; NEVER: none does."""
+    read_s: float
+    """When it was read, by `monotonic_s`."""
+
+
 class StatementRunner(Protocol):
+    @property
+    def state(self) -> StoreState | None:
+        """The state a short time ago; None: polls must read the tables."""
+        ...
+
     async def run(self, *statements: Statement) -> list[list[Row]]:
         """Run statements in one transaction and return the rows of each; writes are durable on return.
 

@@ -60,7 +60,7 @@ FLIGHTS_MAX = 128
 TENANT_MAX = 32
 """Maximum of them for one tenant, because all receivers of a tenant may hang."""
 
-LOOK_S = 30.0
+LOOK_S = 60.0
 """Poll interval while nothing is known to wait."""
 
 JITTER = (0.8, 1.2)

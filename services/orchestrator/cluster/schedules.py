@@ -149,7 +149,7 @@ class DueSchedules:
 
     async def _start_due(self, group: asyncio.TaskGroup) -> float:
         """Begin to start the schedules that are due; return the seconds until the next poll."""
-        request = schedule_pb2.ListDueSchedulesRequest(agent_keys=self._list_agents())
+        request = schedule_pb2.ListDueSchedulesRequest(agent_keys=self._list_agents(), may_lag=True)
         with acting_as(None):
             found = await self._peers.schedules.ListDueSchedules(request)
         begun = 0

@@ -1,4 +1,4 @@
-"""Takes over unowned runs, found at the start and about once a second.
+"""Takes over unowned runs, found at the start and about once a second, in a state of the store that may be 3 s old.
 
 The first process to ask gets the run with a new generation, and memory refuses earlier owners. All runs of a chat go to
 one owner, in order.
@@ -54,7 +54,7 @@ CRASHES_MAX = 3
 """A run that has lost this many owners is assumed to crash them."""
 
 LOOKS_PER_LEASE = 15
-"""With leases of 15 s, a released run continues within about 1 s, and a dead owner's within 17 s."""
+"""With leases of 15 s, a released run continues within about 2 s, and a dead owner's within 17 s."""
 
 JITTER = (0.8, 1.2)
 """Random factor of the poll interval; replicas in step would ask for the same runs."""

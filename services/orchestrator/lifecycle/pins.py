@@ -53,9 +53,9 @@ class Pins:
         self._read_versions: NewestDict[tuple[str, str, int], AgentVersion] = NewestDict(READ_MAX)
 
     async def pin(self, agent: Definition, existing: Mapping[str, Definition]) -> AgentVersion | None:
-        """Return the version of `agent` in force with these other agents, once memory has stored it.
+        """Store the version of `agent` that is in force with these other agents, and return it.
 
-        None if memory keeps no versions, or no more of this agent; such a run is not pinned.
+        Returns None if memory keeps no versions, or stores no more of this agent's; such a run is not pinned.
 
         Raises:
             ProviderUnavailable, Overloaded: Memory cannot store it.

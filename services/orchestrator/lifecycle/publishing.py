@@ -264,7 +264,9 @@ class Publishing:
         )
 
 
-async def read_changes(peers: Peers, after_revision: int) -> memory_pb2.ReadAgentChangesResponse:
-    request = memory_pb2.ReadAgentChangesRequest(after_revision=after_revision)
+async def read_changes(
+    peers: Peers, after_revision: int, *, may_lag: bool = False
+) -> memory_pb2.ReadAgentChangesResponse:
+    request = memory_pb2.ReadAgentChangesRequest(after_revision=after_revision, may_lag=may_lag)
     with acting_as(None):
         return await peers.memory.ReadAgentChanges(request)

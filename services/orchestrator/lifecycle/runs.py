@@ -280,7 +280,7 @@ class Runs:
         return next((other for other in stored if other.query.request_id == asked), None)
 
     async def drain(self, grace_s: float) -> None:
-        """Let live runs end for `grace_s`, then leave the rest to their next owners."""
+        """Wait up to `grace_s` for live runs to end, then leave the rest to their next owners."""
         self._admission.drain()
         self._after.cancel_compactions()
         if not await self.live.wait_until_idle(grace_s):

@@ -144,8 +144,9 @@ async def check_not_unfinished(peers: Peers, run_id: str) -> None:
 
 
 async def list_unfinished(peers: Peers, *, without_owner: bool = False) -> list[memory_pb2.UnfinishedRun]:
-    """List unfinished runs, oldest first; `without_owner` limits them to unowned ones."""
-    return await _list_unfinished(peers, memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner))
+    """List unfinished runs, oldest first; `without_owner` limits them to those that were unowned a moment ago."""
+    request = memory_pb2.ListUnfinishedRunsRequest(without_owner=without_owner, may_lag=without_owner)
+    return await _list_unfinished(peers, request)
 
 
 async def list_unfinished_of_chat(peers: Peers, run_id: str) -> list[memory_pb2.UnfinishedRun]:

@@ -235,7 +235,7 @@ class Scope:
         return answer
 
     async def end_answer(self, artifacts: Iterable[agent_pb2.ArtifactPublish] = ()) -> None:
-        """Commit the open answer and its `artifacts`, before any of its tools runs."""
+        """Commit the open answer with its `artifacts` before any of its tools runs."""
         if messages := self._take_answer():
             await self.commit(messages, artifacts)
 

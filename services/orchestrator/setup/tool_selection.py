@@ -187,7 +187,9 @@ def find_usable_tools(
         tool = existing.find_mentioned(name) if name.casefold() in others else existing.find_tool(name)
         tool = tool or existing.find_connecting(name)
         if tool is None:
-            problems.append(f"there is no tool {name!r}; the agent goes on without it")
+            server, is_mcp, _ = name.partition("__")
+            or_down = f", or its MCP server {server!r} is not connected" if server and is_mcp else ""
+            problems.append(f"there is no tool {name!r}{or_down}; the agent goes on without it")
         elif why := find_problem(tool):
             problems.append(f"tool {name!r} cannot be used: {why}")
         else:

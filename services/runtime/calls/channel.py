@@ -7,7 +7,8 @@ Calls wait while the channel connects; in the pause after a failure they fail at
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeAlias
 
 import grpc
 
@@ -17,14 +18,19 @@ from services.runtime.calls.connection_pool import ConnectionPool
 from services.runtime.calls.ends import Dialer
 from services.runtime.calls.metadata import TIMEOUT, to_headers, to_timeout
 
+FindKey: TypeAlias = Callable[[Any], str]
+"""Finds the key of a call in its single request."""
+
 CONNECTIVITY = grpc.ChannelConnectivity
 
 
 class DialingChannel(grpc.aio.Channel):
     """A channel to one target, on the event loop of its first call."""
 
-    def __init__(self, dialer: Dialer) -> None:
+    def __init__(self, dialer: Dialer, find_key: FindKey | None = None) -> None:
+        """Calls whose requests have the same key go to the same peer; an empty key is none."""
         self._pool = ConnectionPool(dialer)
+        self._find_key = find_key
         self._calls: dict[Call, None] = {}
         """Calls that have not ended, in the order of their start."""
 
@@ -67,6 +73,7 @@ class DialingChannel(grpc.aio.Channel):
             made = kind(method, headers, timeout)
             if kind.is_repeatable:
                 made.request = request if method.serialize is None else method.serialize(request)
+                made.key = self._find_key(request) if self._find_key else ""
             made.waits_for_ready = bool(wait_for_ready)
             self._calls[made] = None
             made.add_done_callback(self._calls.pop)

@@ -43,6 +43,8 @@ class Call(grpc.aio.Call):
         self.request_headers = headers
         """Headers of only this call: its deadline and metadata."""
         self.waits_for_ready = False
+        self.key = ""
+        """Calls with the same key go to the same peer while there is one; empty: to all in turn."""
         self.refused_by: ClientEnd | None = None
         """The connection that a repetition avoids."""
         self._connection: ClientEnd | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 
 import grpc
@@ -55,9 +56,7 @@ class ConnectionPool:
         if self.state is State.SHUTDOWN:
             call.finish_call(Status(grpc.StatusCode.CANCELLED, "the channel is closed"))
             return
-        for _ in self._order:
-            connection = self._order[self._next % len(self._order)]
-            self._next += 1
+        for connection in self._list_candidates(call):
             if connection.has_room and (connection is not call.refused_by or len(self._order) == 1):
                 connection.open_call(call)
                 if self._is_spread and self._connecting is None:
@@ -75,6 +74,19 @@ class ConnectionPool:
         else:
             self._waiting.append(call)
             self.start_connecting()
+
+    def _list_candidates(self, call: Call) -> list[ClientEnd]:
+        """Return all connections, first the one whose turn it is, or those that every channel prefers for calls with
+        this key (rendezvous hashing)."""
+        if call.key and len(self._order) > 1:
+            # Not `hash`, which differs from process to process.
+            def rank(address: Address) -> bytes:
+                return hashlib.blake2b(f"{address}\n{call.key}".encode(), digest_size=8).digest()
+
+            return [self._by_address[address] for address in sorted(self._by_address, key=rank)]
+        place = self._next % len(self._order) if self._order else 0
+        self._next += 1
+        return [*self._order[place:], *self._order[:place]]
 
     def repeat_call(self, call: Call) -> bool:
         """Open a refused call on another connection soon; return False if there is none."""

@@ -14,7 +14,7 @@ from services.runtime.auth.authenticator import CALLER, TOKEN
 from services.runtime.auth.identity import forward_identity
 from services.runtime.auth.settings import AuthSettings
 from services.runtime.calls.addresses import Target, parse_target
-from services.runtime.calls.channel import DialingChannel
+from services.runtime.calls.channel import DialingChannel, FindKey
 from services.runtime.calls.ends import Dialer
 from services.runtime.http2.dialer import SocketDialer
 from services.runtime.http2.limits import DEFAULTS
@@ -44,14 +44,27 @@ OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-def open_channel(address: str, caller_metadata: CallerMetadata = ()) -> grpc.aio.Channel:
+def find_chat(request: Any) -> str:
+    """Return the chat of a call to memory; empty if it names none."""
+    return getattr(getattr(request, "append", request), "chat_id", "")
+
+
+FIND_KEY: dict[str, FindKey] = {"memory": find_chat}
+"""By service, the key by which its callers choose a replica. One replica of memory serves a chat from its cache, where
+several would read from the database what another one has written."""
+
+
+def open_channel(
+    address: str, caller_metadata: CallerMetadata = (), *, find_key: FindKey | None = None
+) -> grpc.aio.Channel:
     """Return a channel to `address`, which the caller closes.
 
-    Addresses are host:port, unix:/path, several with commas, dns:///host:port for all replicas of a name, or local:name
-    on the transport `local`; raises ValueError for others, OSError if the certificates are unusable.
+    Of several replicas, one gets all calls with the same key. Addresses are host:port, unix:/path, several with commas,
+    dns:///host:port for all replicas of a name, or local:name on the transport `local`; raises ValueError for others,
+    OSError if the certificates are unusable.
     """
     if transport.get_transport() != "grpcio":
-        return AuthenticatedChannel(DialingChannel(_make_dialer(parse_target(address))), caller_metadata)
+        return AuthenticatedChannel(DialingChannel(_make_dialer(parse_target(address)), find_key), caller_metadata)
     if "," in address:
         # grpcio accepts lists of IP addresses only, and continues to call a replica that is stopping.
         raise ValueError(f"{address!r}: several addresses need {transport.VARIABLE}=h2")

@@ -46,6 +46,8 @@ def test_each_rpc_of_memory_is_refused_or_reads_or_deletes_or_is_named_here() ->
 class SlowErasures:
     """Records that are read at once, and told when the reader is let go on."""
 
+    state = None
+
     def __init__(self) -> None:
         self.stored: list[StoredErasure] = []
         self.goes_on = asyncio.Event()

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 KNOWN = AuthSettings(internal_token="a-secret-of-the-services-in-these-tests")
 """The orchestrator is known and says for whom it calls: for whoever the test is `acting_as`."""
 
+SERVER = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
+
 CONNECTIONS_MAX, STATEMENT_TIMEOUT_S = 4, 10.0
 
 
@@ -104,7 +106,7 @@ async def memory_in(
     ):
         if not tells:
             assert isinstance(engine.peers, Notifications)
-            engine.peers.notify_change = _ignore
+            engine.peers.notify_readers = _ignore
         async with running_passes(engine.rewriting), _serving(engine, clock, **options) as memory:
             yield memory
 
@@ -118,7 +120,7 @@ async def placing_blobs(place: Place | None, store: Engine) -> AsyncGenerator[En
         yield engine
 
 
-def _ignore(chat_id: str, *, is_news: bool = False) -> None:
+def _ignore(chat_id: str) -> None:
     """Told of changes."""
 
 
@@ -131,9 +133,9 @@ async def _serving(
     key_limits: Mapping[str, Any] | None = None,
     held_ms: int = TTL_MS_MAX,
     auth: AuthSettings = KNOWN,
+    server: ServerSettings = SERVER,
     **config: Any,
 ) -> AsyncGenerator[Memory]:
-    settings = ServerSettings(listen="127.0.0.1:0", drain_s=1, auth=KNOWN)
     memory_config, refusals = Config(**config), Refusals(engine)
     served = (
         build_service(engine, memory_config, llm, refusals),
@@ -146,7 +148,7 @@ async def _serving(
     )
     async with (
         refusals.following(),
-        serving_grpc(settings, served, check_call=refusals.check_call) as running,
-        open_channel(running.addresses[0], build_caller_metadata(KNOWN, ORCHESTRATOR)) as channel,
+        serving_grpc(server, served, check_call=refusals.check_call) as running,
+        open_channel(running.addresses[0], build_caller_metadata(server.auth, ORCHESTRATOR)) as channel,
     ):
         yield Memory.reach(channel)

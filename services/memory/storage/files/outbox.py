@@ -147,6 +147,8 @@ class Outbox:
 class _OutboxSql:
     """The file as SQL of records, used on the event loop."""
 
+    state = None
+
     def __init__(self, outbox: Outbox, room: DiskRoom) -> None:
         self._outbox = outbox
         self._room = room

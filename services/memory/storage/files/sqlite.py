@@ -29,6 +29,8 @@ _MARK = re.compile(r"\$(\d+)")
 class SqliteSql:
     """A file, used in any thread by one transaction at a time."""
 
+    state = None
+
     def __init__(self, path: Path, room: DiskRoom, tables: Iterable[str], older: Path) -> None:
         """Open `path` and create missing `tables`; blocks. Imported files are in the folder `older`.
 

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, Overloaded
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat_watch import has_news
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
-from services.memory.storage.postgres.statements import Append, StagedAppends, store_lines
+from services.memory.storage.postgres.statements import DELETE_TEXTS, Append, StagedAppends, store_lines
 from services.runtime.auth.identity import get_identity
 
 if TYPE_CHECKING:
@@ -62,10 +62,11 @@ async def _commit_locked(
     staged: StagedAppends | None = None
     try:
         async with connection.transaction():
-            await cached.make_row(connection)
-            await cached.lock_row(connection, keys)
-            run_ids = list({append.lines[0].run_id for append in appends})
-            generations = dict(await connection.fetch(_GENERATIONS, cached.row, run_ids))
+            generations: dict[str, int] = {}
+            if not await cached.make_row(connection):
+                await cached.lock_row(connection, keys)
+                run_ids = list({append.lines[0].run_id for append in appends})
+                generations = dict(await connection.fetch(_GENERATIONS, cached.row, run_ids))
             staged = StagedAppends.stage(cached.chat, appends, generations, keys)
             if staged.lines:
                 is_stored = await _store_staged(cached.row, cached.version, staged, connection)
@@ -84,7 +85,7 @@ async def _commit_locked(
 async def _store_staged(row: int, version: int, staged: StagedAppends, connection: Connection) -> bool:
     change = staged.make_change()
     if change.is_whole:
-        await connection.execute("DELETE FROM texts WHERE chat = $1", row)
+        await connection.execute(DELETE_TEXTS, row, change.chat.tenant)
         await connection.execute("DELETE FROM spend WHERE chat = $1", row)
     numbered = [(line.n, data) for line, data in zip(staged.lines, staged.data, strict=True)]
     deliveries = await store_lines(connection, (row, version), numbered, change, staged.list_writers(), staged.leases)
@@ -164,8 +165,8 @@ class AppendQueue:
             log.exception("append failed", chat_id=cached.chat.chat_id)
             return [(append, error) for append in appends]
         self._cache.keep_chat(cached)
-        is_news = any(has_news(append.lines) for append in appends)
-        self._peers.notify_change(cached.chat.chat_id, is_news=is_news)
+        if any(has_news(append.lines) for append in appends):
+            self._peers.notify_readers(cached.chat.chat_id)
         if has_deliveries:
             self._webhooks.wake()
         return answers

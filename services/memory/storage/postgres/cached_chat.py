@@ -102,8 +102,13 @@ class CachedChat:
         )  # a separate statement, which sees commits made while the first one waited
 
     async def make_row(self, connection: Connection) -> bool:
-        """Create a row of version 0, invisible until it has lines; return whether there was none."""
-        return await connection.fetchval(_MAKE, self.chat.chat_id) is not None
+        """Create a row of version 0, invisible until it has lines; return whether there was none. The new one is
+        locked, and the chat is empty."""
+        row = await connection.fetchval(_MAKE, self.chat.chat_id)
+        if row is not None:
+            self.chat, self.row, self.version = Chat.empty(self.chat.chat_id), row, 0
+            self.server = get_server(connection)
+        return row is not None
 
     async def delete_row(self, connection: Connection) -> None:
         await connection.execute("DELETE FROM chats WHERE id = $1", self.row)
@@ -120,9 +125,6 @@ class ChatCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._chats: LruCache[CachedChat] = LruCache(bytes_max)
-
-    def find_chat(self, chat_id: str) -> CachedChat | None:
-        return self._chats.find_chat(chat_id)
 
     def use_chat(self, chat_id: str) -> CachedChat:
         cached = self._chats.find_chat(chat_id)

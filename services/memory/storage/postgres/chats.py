@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
     from services.memory.storage.postgres.index import PostgresIndex
-    from services.memory.storage.postgres.notifications import Notifications
 
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
@@ -50,7 +49,6 @@ class PostgresChats:
         cache: ChatCache,
         index: PostgresIndex,
         appending: AppendQueue,
-        peers: Notifications,
         keys: Keyring = NO_KEYS,
         clock: Callable[[], int] = now_ms,
     ) -> None:
@@ -60,7 +58,6 @@ class PostgresChats:
         self._cache = cache
         self._index = index
         self._appending = appending
-        self._peers = peers
 
     async def load(self, chat_id: str) -> Chat:
         return (await self._load(chat_id)).chat
@@ -78,11 +75,6 @@ class PostgresChats:
         if not cached.row:
             raise chat_not_found(chat_id)
         return cached.chat
-
-    async def follow_chat(self, chat_id: str) -> None:
-        cached = self._cache.find_chat(chat_id)
-        if cached is not None:
-            await self._read_new_lines(cached)
 
     async def append(
         self,
@@ -153,7 +145,6 @@ class PostgresChats:
             except (KeyUnavailable, LogDamaged):
                 await self._database.run(partial(_delete_unread, chat_id, self._clock()))
         self._cache.drop_chat(chat_id)
-        self._peers.notify_change(chat_id)
 
     async def _load(self, chat_id: str) -> CachedChat:
         cached = self._cache.use_chat(chat_id)
@@ -188,7 +179,6 @@ async def make_chat(chat_id: str, log: bytes, keys: Keyring, connection: Connect
     cached = CachedChat.empty(chat_id)
     if not await cached.make_row(connection):
         return False
-    await cached.lock_row(connection, keys)
     chat = await asyncio.to_thread(read_chat, chat_id, log)
     if keys.encrypts:
         log = await asyncio.to_thread(encrypt_log, chat_id, log, keys, chat.info.owner.tenant)

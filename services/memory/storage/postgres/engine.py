@@ -74,18 +74,18 @@ async def open_postgres(
         gate_watch, chat_watch = GateWatch(), ChatWatch()
         peers = Notifications(url, database.leave_other_servers, gate_watch, chat_watch)
         cache = ChatCache(cache_bytes_max)
-        sql = PostgresSql(database)
+        sql = PostgresSql(database, peers.get_state)
         webhooks = Webhooks(sql, NEXT_PLACE, keys)
         records = make_stores(sql, keys, webhooks)
         appending = AppendQueue(database, cache, peers, webhooks, keys)
-        index = PostgresIndex(database, clock, keys)
-        chats = PostgresChats(database, cache, index, appending, peers, keys, clock)
+        index = PostgresIndex(database, clock, keys, peers.get_state)
+        chats = PostgresChats(database, cache, index, appending, keys, clock)
         sources = (ChatRewriting(keys, database, index).list_pieces, *records.sources)
         gates = PostgresGates(database, keys)
         audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
         beside = (
             keys.run_refreshes(),
-            peers.run_connection(chats.follow_chat),
+            peers.run_connection(),
             gate_watch.run_reads(gates.find_gates),
             audit.run_retries(),
         )
@@ -105,7 +105,7 @@ async def open_postgres(
                     audit=audit,
                     is_up=lambda: database.presence.is_up,
                     eraser=PostgresEraser(
-                        database, cache, peers, receipt_after_s=receipt_after_s, rewrites=scrub_rewrites, keys=keys
+                        database, cache, receipt_after_s=receipt_after_s, rewrites=scrub_rewrites, keys=keys
                     ),
                     rewriting=Rewriting(keys, stored_keys, sources, sql.scrub),
                     key_uses=PostgresKeyUses(database, clock),

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.cached_chat import ChatCache
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
-    from services.memory.storage.postgres.notifications import Notifications
 
 
-DRAIN_S = 3.0
-"""Three poll intervals of every service (data/refusals.py)."""
+DRAIN_S = 5.0
+"""Twice the time in which every service sees a new record (LOOK_S of data/erasures.py, and HEARTBEAT_S)."""
 
 RECEIPT_AFTER_S = 120.0
 """Worst case for a service cut off from the database: it trusts its last known state for KNOWN_S (data/refusals.py), a
@@ -65,7 +64,6 @@ class PostgresEraser:
         self,
         database: Database,
         cache: ChatCache,
-        peers: Notifications,
         *,
         receipt_after_s: float = RECEIPT_AFTER_S,
         rewrites: bool = False,
@@ -76,7 +74,6 @@ class PostgresEraser:
         self.receipt_after_s = receipt_after_s
         self._database = database
         self._cache = cache
-        self._peers = peers
         self._rewrites = rewrites
         self._keys = keys
 
@@ -105,7 +102,6 @@ class PostgresEraser:
         async with cached.lock:
             await self._database.run(rewrite)
         self._cache.drop_chat(chat_id)
-        self._peers.notify_change(chat_id)
 
     async def list_unreadable_chats(self, tenant: str) -> list[str]:
         return []  # the columns of its rows state a chat's owner

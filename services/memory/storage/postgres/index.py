@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from services.memory.storage.paging import Page
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.run_query import RunEntry, RunQuery
+    from services.memory.storage.sql import StoreState
 
 _TITLE = "coalesce(nullif(title, ''), name)"
 """The title of a chat; services of version 7 still write chats without one."""
@@ -98,8 +99,15 @@ N_MAX = 2**63 - 1
 
 
 class PostgresIndex:
-    def __init__(self, database: Database, clock: Callable[[], int], keys: Keyring = NO_KEYS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], int],
+        keys: Keyring = NO_KEYS,
+        get_state: Callable[[], StoreState | None] = lambda: None,
+    ) -> None:
         self._database = database
+        self._get_state = get_state
         self._keys, self._rows = keys, RowCipher(keys)
         self._clock = clock
 
@@ -146,9 +154,12 @@ class PostgresIndex:
         return Identity(*row) if row is not None else None
 
     async def list_unfinished(
-        self, chat_id: str | None = None, *, without_owner: bool = False
+        self, chat_id: str | None = None, *, without_owner: bool = False, may_lag: bool = False
     ) -> list[UnfinishedEntry]:
         now = self._clock()
+        state = self._get_state() if may_lag and without_owner and chat_id is None else None
+        if state is not None and state.next_run_at > now:
+            return []
         expired_at = now if without_owner else None
         query, value = (_LIST, now) if chat_id is None else (_LIST_OF_CHAT, chat_id)
         rows = await self._database.run(lambda connection: connection.fetch(query, expired_at, value))

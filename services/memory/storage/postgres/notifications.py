@@ -1,13 +1,15 @@
-"""Notifications between services that share one database: changed chats, counted requests, and gates.
+"""Notifications between services that share one database, news of chats, counted requests and gates, and what their
+polls look for.
 
 Correctness does not depend on those of chats and requests. They are sent in batches over their own connection, because
-PostgreSQL commits notifying transactions one by one; it also notices first when a server is gone.
+PostgreSQL commits notifying transactions one by one; it also notices first when a server is gone. The statement that
+finds out reads, at once, what all polls of the services look for, so that they cost nothing while nothing changes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -16,11 +18,15 @@ from typing import TYPE_CHECKING
 import asyncpg
 import structlog
 
-from headrace.errors import HeadraceError
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pool import AWAY, CONNECT_TIMEOUT_S, make_server_settings
 from services.memory.storage.postgres.connection.session import read_start_time
 from services.memory.storage.postgres.gates import CHANNEL as GATE_CHANNEL
+from services.memory.storage.records.agents import AGENTS
+from services.memory.storage.records.erasures import ERASURES
+from services.memory.storage.records.keys import KEYS
+from services.memory.storage.sql import NEVER, StoreState
+from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
     from services.memory.log.chat_watch import ChatWatch
@@ -33,11 +39,16 @@ GATHER_S = 0.005
 """How long notifications are collected before they are sent together."""
 
 WAITING_MAX = 10_000
-"""Maximum pending notifications of either kind; more are dropped, each at the cost of a later read."""
+"""Maximum pending notifications; more are dropped, each at the cost of a later read."""
 
 RECONNECT_S = 1.0
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 1.5
+"""Interval at which the store's state is read."""
+
+STATE_S = 2 * HEARTBEAT_S
+"""How long a state is used."""
+
 ANSWER_TIMEOUT_S = 3.0
 """Silence after which the other addresses are tried for a server, long before calls give up."""
 
@@ -46,9 +57,18 @@ NEWS_CHARS_MAX = 1_000
 
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
+_COUNTERS = (KEYS.counter, AGENTS.counter)
+
+_STATE = f"""
+SELECT {", ".join(f"(SELECT last FROM {counter})" for counter in _COUNTERS)},
+    (SELECT coalesce(sum(version % 2147483647), 0)::bigint FROM data_records WHERE kind = '{ERASURES.name}'),
+    (SELECT coalesce(min(starts_at), 0) FROM schedules WHERE starts_at > 0),
+    (SELECT coalesce(min(expires_at), {NEVER}) FROM runs WHERE NOT is_ended AND due_at = 0),
+    (SELECT coalesce(min(due_at), {NEVER}) FROM runs WHERE NOT is_ended AND due_at > 0)
+"""
+"""Versions are random, so that their sum changes with each of them."""
+
 _CHAT, _NEWS = "chat ", "news "
-_FOR_READERS = " run"
-"""Suffix of a chat's id if the chat's readers must be notified."""
 
 log = structlog.get_logger()
 
@@ -67,16 +87,18 @@ class Notifications:
         self._url = url
         self._found = found
         self._told: dict[str, None] = {}
-        self._heard: dict[str, None] = {}
         self._wake = asyncio.Event()
-        self._is_heard = asyncio.Event()
+        self._state: StoreState | None = None
 
-    def notify_change(self, chat_id: str, *, is_news: bool = False) -> None:
-        """Notify other services that a chat has changed; with `is_news` the chat's readers are notified, here and
-        there."""
-        if is_news:
-            self._chat_watch.report(chat_id)
-        self._put_news(self._told, _CHAT + chat_id + (_FOR_READERS if is_news else ""), self._wake)
+    def get_state(self) -> StoreState | None:
+        """Return the state of at most STATE_S ago."""
+        state = self._state
+        return state if state is not None and monotonic_s() - state.read_s <= STATE_S else None
+
+    def notify_readers(self, chat_id: str) -> None:
+        """Notify a chat's readers, here and at other services."""
+        self._chat_watch.report(chat_id)
+        self._put_news(_CHAT + chat_id)
 
     def listen(self, receive: Callable[[str], None]) -> None:
         self._receive = receive
@@ -84,25 +106,10 @@ class Notifications:
     def share(self, news: str) -> None:
         """Send a message to the other services; overlong ones are dropped."""
         if len(news) <= NEWS_CHARS_MAX:
-            self._put_news(self._told, _NEWS + news, self._wake)
+            self._put_news(_NEWS + news)
 
-    async def run_connection(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        """Send and receive until cancelled; `follow` is called with each chat that another service changed."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_chats(follow))
-            group.create_task(self._stay_connected())
-
-    async def _follow_chats(self, follow: Callable[[str], Awaitable[None]]) -> None:
-        # A separate task, so that the connection still notices a lost server.
-        while True:
-            await self._is_heard.wait()
-            self._is_heard.clear()
-            heard, self._heard = self._heard, {}
-            for chat_id in heard:
-                with suppress(HeadraceError):  # a request for the chat gets the error
-                    await follow(chat_id)
-
-    async def _stay_connected(self) -> None:
+    async def run_connection(self) -> None:
+        """Send and receive until cancelled."""
         is_said = False
         while True:
             try:
@@ -117,6 +124,7 @@ class Notifications:
                 try:
                     await self._serve_connection(connection)
                 finally:
+                    self._state = None
                     connection.terminate()
             except (*AWAY, asyncpg.PostgresError) as error:
                 if not is_said:
@@ -131,25 +139,29 @@ class Notifications:
         await connection.add_listener(GATE_CHANNEL, self._on_gate)
         self._gate_watch.report_loss()  # about earlier changes
         connection.add_termination_listener(self._on_termination)
+        look_at = 0.0
         while not connection.is_closed():
+            if asyncio.get_running_loop().time() >= look_at:
+                look_at = asyncio.get_running_loop().time() + HEARTBEAT_S
+                self._state = await _read_state(connection)
             with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S):
+                async with asyncio.timeout_at(look_at):
                     await self._wake.wait()
-            await connection.fetchval("SELECT 1")
-            await asyncio.sleep(GATHER_S)
+                    await asyncio.sleep(GATHER_S)
             self._wake.clear()
-            told, self._told = self._told, {}
-            if told:
-                await connection.execute(_TELL, CHANNEL, list(told))
+            if self._told:
+                told, self._told = self._told, {}
+                try:
+                    await connection.execute(_TELL, CHANNEL, list(told))
+                except BaseException:
+                    self._told = told  # newer ones are lost
+                    raise
 
     def _on_notification(self, own_pid: int, _: Connection, pid: int, channel: str, told: str) -> None:
         if pid == own_pid:
             return  # our own notifications come back, too
         if told.startswith(_CHAT):
-            chat_id = told.removeprefix(_CHAT).removesuffix(_FOR_READERS)
-            if told.endswith(_FOR_READERS):
-                self._chat_watch.report(chat_id)
-            self._put_news(self._heard, chat_id, self._is_heard)
+            self._chat_watch.report(told.removeprefix(_CHAT))
         elif self._receive:
             self._receive(told.removeprefix(_NEWS))
 
@@ -160,7 +172,19 @@ class Notifications:
     def _on_termination(self, connection: Connection) -> None:
         self._wake.set()
 
-    def _put_news(self, waiting: dict[str, None], news: str, wake: asyncio.Event) -> None:
-        if len(waiting) < WAITING_MAX:
-            waiting[news] = None
-        wake.set()
+    def _put_news(self, news: str) -> None:
+        if len(self._told) < WAITING_MAX:
+            self._told[news] = None
+        self._wake.set()
+
+
+async def _read_state(connection: Connection) -> StoreState:
+    read_s = monotonic_s()
+    *revisions, erasures, schedule_at, lost_at, due_at = await connection.fetchrow(_STATE)
+    return StoreState(
+        revisions=dict(zip(_COUNTERS, revisions, strict=True)),
+        erasures=erasures,
+        next_schedule_at=schedule_at,
+        next_run_at=min(lost_at, due_at),
+        read_s=read_s,
+    )

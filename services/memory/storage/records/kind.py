@@ -23,7 +23,7 @@ from services.runtime.randomness import new_hex
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.encrypted.reencryption import Piece
-    from services.memory.storage.sql import Row, Statement, StatementRunner
+    from services.memory.storage.sql import Row, Statement, StatementRunner, StoreState
     from services.runtime.auth.identity import Identity
 
 log = structlog.get_logger()
@@ -147,6 +147,10 @@ class Records(Generic[R]):
         self._select = f"SELECT {', '.join((kind.key, 'data', *kept))} FROM {kind.table} WHERE {kind.where}"
 
     @property
+    def state(self) -> StoreState | None:
+        return self._sql.state
+
+    @property
     def has_user_column(self) -> bool:
         return "user_name" in self.kind.names
 
@@ -178,8 +182,11 @@ class Records(Generic[R]):
         """List the readable records of all tenants."""
         return await self.select_readable()
 
-    async def list_changes(self, after_revision: int, count: int) -> list[R]:
-        """List `count` records changed after a revision, in the order of their last changes."""
+    async def list_changes(self, after_revision: int, count: int, *, may_lag: bool = False) -> list[R]:
+        """List `count` records changed after a revision, in the order of their last changes; with `may_lag` the newest
+        may be missing."""
+        if may_lag and self.state is not None and self.state.revisions[self.kind.counter] == after_revision:
+            return []
         return await self.select_readable("revision > $1", after_revision, tail=f"LIMIT {count}")
 
     async def fetch(self, columns: str, rest: str = "true", *values: Any) -> list[Row]:

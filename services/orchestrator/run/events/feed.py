@@ -12,11 +12,13 @@ from google.protobuf.message_factory import GetMessageClass
 from headrace.errors import OutOfRange, Overloaded
 from headrace.runs.fold import TERMINAL
 from headrace.v1 import agent_pb2
+from services.orchestrator.metrics import FIRST_DELTA
 from services.orchestrator.peers.recorder import Recorder
 from services.orchestrator.run.events.blocks import ActionBlock, SingleEvent, TextBlock, ToolBlock
 from services.orchestrator.run.single_waiter_event import SingleWaiterEvent
-from services.runtime.clock import now_ms
+from services.runtime.clock import monotonic_s, now_ms
 from services.runtime.rpc.push_stream import MessageSink
+from services.runtime.telemetry.spans import current_exemplar
 
 KINDS: dict[type[Message], str] = {
     GetMessageClass(field.message_type): field.name
@@ -182,6 +184,8 @@ class Feed:
         self._held: list[int] = []
         self.recorder: Recorder | None = None
         """Receives each event if the run is recorded."""
+        self._began_s = 0.0 if seq else monotonic_s()
+        """When the run's query came; 0: its first text is not measured, or was."""
 
     @property
     def readers(self) -> int:
@@ -211,6 +215,9 @@ class Feed:
         return delta
 
     def open_text(self, block_id: str) -> TextBlock:
+        if self._began_s:
+            FIRST_DELTA.observe(monotonic_s() - self._began_s, current_exemplar())
+            self._began_s = 0.0
         return self._journal.open_text(block_id)
 
     def write(self, block: TextBlock, text: bytes) -> None:

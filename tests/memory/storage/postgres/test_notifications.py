@@ -1,4 +1,4 @@
-"""A service that has a chat in use reads what another one has committed to it, before anybody asks."""
+"""What services of one database tell each other, and how they find that their server is gone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from headrace.v1 import common_pb2, memory_pb2
-from services.memory.log.chat_watch import ChatWatch
-from services.memory.storage.engine import Engine
+from services.memory.log.chat_watch import LOOK_S, ChatWatch
 from services.memory.storage.gates.watch import GateWatch
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
@@ -23,7 +22,7 @@ from tests.support.cluster.links import link
 from tests.support.cluster.pair import SOCKET
 from tests.support.memory.engines import Tables, drive
 from tests.support.memory.gates import opening, submitted, watching
-from tests.support.memory.messages import content, user
+from tests.support.memory.messages import content
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import new_id, step_line
 from tests.support.postgresql import connected
@@ -33,32 +32,18 @@ from trials.simulation.postgres.server import Server as ModelServer
 LIMITS = Limits(2, 10.0)
 
 
-async def lines_of(engine: Engine, chat_id: str, count: int) -> None:
-    """Wait until `engine` has so many lines of a chat, without asking for any."""
-    chat = await engine.chats.load(chat_id)
-    async with asyncio.timeout(100):
-        while len(chat.log) < count:
-            await asyncio.sleep(0.01)
-
-
-async def test_what_is_in_use_is_followed(database_url: str) -> None:
-    async with open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
-        chat_id, run_id = await memory.begin("hello")
-        following = asyncio.create_task(lines_of(engine, chat_id, 21))
-        await asyncio.sleep(0.1)
-        for index in range(20):
-            await memory.append(chat_id, run_id, step_line(user(str(index))))
-        await following
-
-
 async def test_news_go_on_after_the_connection_was_lost(database_url: str) -> None:
-    async with open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
-        chat_id, run_id = await memory.begin("hello")
-        following = asyncio.create_task(lines_of(engine, chat_id, 2))
-        await lose_connections(database_url)
-        await asyncio.sleep(1.5)
-        await memory.append(chat_id, run_id, step_line(user("a")))
-        await following
+    async with asyncio.timeout(200), open_postgres(database_url, LIMITS) as engine, memory_in(database_url) as memory:
+        chat_id, _ = await memory.begin_and_end("hello")
+        with engine.chat_watch.reading(chat_id) as reader:
+            for _ in range(2):
+                began_s = asyncio.get_running_loop().time()
+                waiting = asyncio.create_task(reader.wait())
+                await memory.begin_and_end("again", chat_id)
+                await waiting
+                assert asyncio.get_running_loop().time() - began_s < LOOK_S
+                await lose_connections(database_url)
+                await asyncio.sleep(1.5)
 
 
 async def lose_connections(url: str) -> None:
@@ -99,17 +84,10 @@ async def test_what_one_was_asked_teaches_the_other_what_a_token_costs(database_
             await other.append(chat_id, run_id, step_line(content("a", usage=usage, msg_id=new_id())))
 
 
-async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_heard_still_waits_for_it(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_server_that_is_gone_without_a_word_is_missed(database_url: str, tmp_path: Path) -> None:
     """Its other address leads to the same one here."""
-    found, waits = asyncio.Queue[datetime](), asyncio.Event()
+    found = asyncio.Queue[datetime]()
     target = Path(parse_qs(urlsplit(database_url).query)["host"][0]) / SOCKET
-
-    async def wait_for_ever(chat_id: str) -> None:
-        waits.set()
-        await asyncio.Event().wait()
-
     async with asyncio.timeout(200), AsyncExitStack() as stack:
         folders = [tmp_path / "a", tmp_path / "b"]
         for folder in folders:
@@ -118,17 +96,13 @@ async def test_a_server_that_is_gone_without_a_word_is_missed_though_what_was_he
         second.cut()
         parts = urlsplit(database_url)
         url = parts._replace(query=f"host={folders[0]},{folders[1]}").geturl()
-        here = Notifications(url, found.put_nowait, GateWatch(), ChatWatch())
-        there = Notifications(database_url, lambda server: None, GateWatch(), ChatWatch())
-        for task in (here.run_connection(wait_for_ever), there.run_connection(wait_for_ever)):
-            stack.callback(asyncio.create_task(task).cancel)
-        await found.get()
-        while not waits.is_set():
-            there.notify_change(new_id())
-            await asyncio.sleep(0.02)
-        first.cut()
-        second.mend()
-        await found.get()
+        async with memory_in(database_url):
+            here = Notifications(url, found.put_nowait, GateWatch(), ChatWatch())
+            stack.callback(asyncio.create_task(here.run_connection()).cancel)
+            await found.get()
+            first.cut()
+            second.mend()
+            await found.get()
 
 
 def call_after(turns: int, act: Callable[[], object]) -> None:
@@ -145,7 +119,7 @@ async def test_news_on_their_way_to_who_ends_are_no_error(modelled: ModelServer,
     drive(modelled)
     news = Notifications("postgresql://modelled", lambda _: connected.set(), GateWatch(), ChatWatch())
     news.listen(lambda _: None)
-    listening = asyncio.create_task(news.run_connection(ignore_chat))
+    listening = asyncio.create_task(news.run_connection())
     await connected.wait()
     await asyncio.sleep(0.1)
     sender = connect_to(modelled, DirectWay(), {})
@@ -153,7 +127,3 @@ async def test_news_on_their_way_to_who_ends_are_no_error(modelled: ModelServer,
     await sender.execute("SELECT pg_notify($1, $2)", CHANNEL, "news of somebody")
     await asyncio.wait([listening])
     assert not errors
-
-
-async def ignore_chat(chat_id: str) -> None:
-    """Follow nothing."""

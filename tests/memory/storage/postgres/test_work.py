@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import REGISTRY
 
 from headrace.errors import Overloaded, QueueFull, StaleLease
 from services.memory.config import Config
@@ -40,6 +41,16 @@ async def test_lists_that_hang_stop_no_run(database_url: str) -> None:
         slow = [outcome for outcome in outcomes if isinstance(outcome, Overloaded)]
         assert [str(error).partition(" s;")[0] for error in slow] == ["the answer takes more than 5"]
         await memory.call("ListSchedules")
+
+
+async def test_waiting_for_a_connection_is_counted_by_kind_of_work(database_url: str) -> None:
+    def count() -> float:
+        return REGISTRY.get_sample_value("headrace_database_wait_seconds_count", {"work": "list"}) or 0.0
+
+    async with memory_in(database_url) as memory:
+        before = count()
+        await memory.call("ListSchedules")
+        assert count() == before + 1
 
 
 async def use_one(shares: Shares, tenant: str, leave: asyncio.Event) -> str:

@@ -222,7 +222,7 @@ class Index:
             return await self.query_file(find)
 
     async def list_unfinished(
-        self, chat_id: str | None = None, *, without_owner: bool = False
+        self, chat_id: str | None = None, *, without_owner: bool = False, may_lag: bool = False
     ) -> list[UnfinishedEntry]:
         if chat_id is not None:
             await self.backlog.take_in(chat_id)

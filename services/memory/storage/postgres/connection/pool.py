@@ -11,26 +11,34 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 import asyncpg
 import structlog
-from prometheus_client import Gauge
+from prometheus_client import Gauge, Histogram
 
 from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pooler import refuse_pooler
 from services.memory.storage.postgres.connection.session import Connection, Session, read_start_time
-from services.memory.storage.work import Shares
+from services.memory.storage.work import WORK, Shares
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
 from services.runtime.files.disk import make_full_error
+from services.runtime.telemetry.spans import current_exemplar
 
 SAY_EVERY_S = 10.0
 """Minimum time between log records of a partial outage; a full outage gets two."""
 
 _UP = Gauge("headrace_database_up", "1 while the database can be used.")
+WAITS = Histogram(
+    "headrace_database_wait_seconds",
+    "How long calls wait for a connection to the database; `work`: run, list, export or maintenance.",
+    ("work",),
+    buckets=(0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 12),
+)
 
 log = structlog.get_logger()
 
@@ -162,17 +170,20 @@ class Database:
             Overloaded: The database is unavailable for too long, or refuses, or is too slow for this kind of work.
             QueueFull: Other work of this kind uses all of its connections.
         """
+        note_wait = partial(_note_wait, WORK.get().value, monotonic_s())
         async with self._shares.using_one() as timeout_s:
-            return await self._run_repeatedly(do, timeout_s)
+            return await self._run_repeatedly(do, timeout_s, note_wait)
 
-    async def _run_repeatedly(self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None) -> T:
+    async def _run_repeatedly(
+        self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None, note_wait: Callable[[], None]
+    ) -> T:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
         with database_errors():
             while True:
                 try:
                     with _keeping_cancellation():
-                        done = await self._run_once(do, timeout_s)
+                        done = await self._run_once(do, timeout_s, note_wait)
                 except AWAY as error:
                     if isinstance(error, asyncpg.DataError):
                         raise
@@ -184,8 +195,11 @@ class Database:
                     self.presence.note_success()
                     return done
 
-    async def _run_once(self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None) -> T:
+    async def _run_once(
+        self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None, note_wait: Callable[[], None]
+    ) -> T:
         connection = await self._pool.acquire(timeout=self._patience_s)
+        note_wait()
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
@@ -207,6 +221,10 @@ class Database:
         """Return a connection to the pool; one that cannot be reset is closed, without effect on completed work."""
         with suppress(*AWAY, asyncpg.PostgresError):
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
+
+
+def _note_wait(work: str, began_s: float) -> None:
+    WAITS.labels(work).observe(monotonic_s() - began_s, current_exemplar())
 
 
 @asynccontextmanager

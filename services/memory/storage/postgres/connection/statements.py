@@ -10,7 +10,7 @@ from services.memory.storage.postgres.connection.session import strip_nul
 if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.postgres.connection.session import Connection
-    from services.memory.storage.sql import Decision, Row, Statement
+    from services.memory.storage.sql import Decision, Row, Statement, StoreState
 
 T = TypeVar("T")
 
@@ -18,8 +18,13 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 
 
 class PostgresSql:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, get_state: Callable[[], StoreState | None]) -> None:
         self._database = database
+        self._get_state = get_state
+
+    @property
+    def state(self) -> StoreState | None:
+        return self._get_state()
 
     async def run(self, *statements: Statement) -> list[list[Row]]:
         async def run(connection: Connection) -> list[list[Row]]:
