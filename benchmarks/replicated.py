@@ -1,9 +1,8 @@
 """Measures the gain from replicas of `headrace up` on one machine: `python -m benchmarks.replicated`
 
-One process and N replicas (`--replicas`) take turns under enough concurrent short runs over SSE to fill them.
-Each process with an entrance is pinned to its own core; memory, tools, provider and reader run on any. If they
-share those cores, runs per second are lower than on a larger machine; the CPU per run then shows when a process
-is full.
+One process, a process for each service and N replicas (`--replicas`) take turns under enough concurrent short runs over
+SSE to fill them. One process and replicas are pinned to a core each; all others run on any. If they share those cores,
+runs per second are lower than on a larger machine; the CPU per run then shows when a process is full.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _keep_to_core(pid: int, core: int) -> None:
 
 
 async def main(given: argparse.Namespace) -> None:
-    forms = ("--one-process", f"--replicas={given.replicas}")
+    forms = ("--one-process", "--split", f"--replicas={given.replicas}")
     seen: dict[str, list[Seen]] = defaultdict(list)
     async with started("-m", PROVIDER) as (_, line):
         for _ in range(given.rounds):
