@@ -111,6 +111,7 @@ ifneq ($(HASHES),)
 endif
 
 $(OPENAPI): $(VENV)/dev headrace/v1/comments.json $(wildcard headrace/v1/*_pb2.py services/facade/*.py services/facade/openapi/*.py)
+	@mkdir -p $(@D)
 	$(BIN)/python -m services.facade.openapi >$@
 
 # --- the gateway in Go

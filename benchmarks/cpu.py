@@ -18,11 +18,6 @@ def rss_mb(pid: int) -> float:
     return _read_mb(f"/proc/{pid}/status", "VmRSS:")
 
 
-def peak_rss_mb(pid: int) -> float:
-    """Return the peak resident memory of `pid` in MB."""
-    return _read_mb(f"/proc/{pid}/status", "VmHWM:")
-
-
 def pss_mb(pid: int) -> float:
     """Return the memory of `pid` in MB, with shared pages divided among the processes that share them (PSS)."""
     return _read_mb(f"/proc/{pid}/smaps_rollup", "Pss:")

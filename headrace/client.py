@@ -187,9 +187,9 @@ class Client(Calls):
         """Open a stream for the block; streams of runs and chats reconnect when they break."""
         match request:
             case agent_pb2.QueryRequest() | agent_pb2.CompactChatRequest():
-                return self._read_run(rpc, request, "")
+                return self._read_run(rpc, request, "", 0)
             case agent_pb2.AttachRequest():
-                return self._read_run(rpc, request, request.run_id)
+                return self._read_run(rpc, request, request.run_id, request.last_seq)
             case agent_pb2.FollowRequest():
                 return self._read_chat(rpc, request)
             case _:
@@ -202,7 +202,7 @@ class Client(Calls):
             yield (getattr(reply, name) async for reply in replies) if name else replies
 
     @asynccontextmanager
-    async def _read_run(self, rpc: Rpc, request: Any, run_id: str) -> AsyncGenerator[RunStream]:
+    async def _read_run(self, rpc: Rpc, request: Any, run_id: str, last_seq: int) -> AsyncGenerator[RunStream]:
         async with AsyncExitStack() as calls:
 
             async def attach(run_id: str, last_seq: int) -> AsyncIterator[agent_pb2.AgentDelta]:
@@ -210,7 +210,7 @@ class Client(Calls):
                 return await calls.enter_async_context(self._open(_ATTACH, behind))
 
             deltas = await calls.enter_async_context(self._open(rpc, request))
-            yield RunStream(deltas, attach, self._reattach_s, run_id, self._sleep)
+            yield RunStream(deltas, attach, self._reattach_s, run_id, last_seq, self._sleep)
 
     @asynccontextmanager
     async def _read_chat(self, rpc: Rpc, request: agent_pb2.FollowRequest) -> AsyncGenerator[ChatStream]:

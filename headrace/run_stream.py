@@ -103,14 +103,17 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         attach: Attach | None = None,
         reattach_s: float = 0.0,
         run_id: str = "",
+        last_seq: int = 0,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """A broken stream is reopened with `attach` for at most `reattach_s` seconds without an event.
 
         Without `run_id`, the id is taken from the run's events, so a stream can be reopened only after the run
-        has started.
+        has started. With `last_seq`, the stream and its state begin after that event.
         """
         self.state = Fold()
+        self.state.last_seq = last_seq
+        self._is_whole = last_seq == 0
         self._run_id = run_id
         self._deltas = deltas
         self._attach = attach
@@ -145,10 +148,14 @@ class RunStream(AsyncIterator[agent_pb2.AgentDelta]):
         return True
 
     async def text(self) -> AsyncGenerator[str]:
-        """Yield the run's own text as it arrives, each piece once, with a blank line between blocks.
+        """Yield the run's own text as it arrives, with a blank line between blocks.
 
-        This includes text before tool calls, so the whole may be longer than `state.answer`.
+        This includes text before tool calls, so the whole may be longer than `state.answer`. A reopened stream repeats
+        no text; a model that is asked again, because the process that owned the run has died, writes a new one. A run
+        that fails or is cancelled ends the text without an exception: see `state.end`.
         """
+        if not self._is_whole:
+            raise ValueError("text() needs the run from its start: attach without last_seq")
         last_id = ""
         async for _ in self:
             for change in self._changes:

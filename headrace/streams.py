@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from headrace.errors import ProviderUnavailable, from_rpc_error
+from headrace.errors import ProviderUnavailable, Unsupported, from_rpc_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Generator
@@ -67,7 +67,8 @@ _CAUSES = tuple(
 def rpc_errors(*, is_client: bool = False) -> Generator[None]:
     """Raise a gRPC status as its HeadraceError; a status that is not ours stays a grpc.RpcError.
 
-    For a client outside the suite, the error names address and cause if the server cannot be reached.
+    For a client outside the suite, the error names address and cause if the server cannot be reached, and asks about
+    the port if it lacks the method.
     """
     try:
         yield
@@ -78,6 +79,8 @@ def rpc_errors(*, is_client: bool = False) -> Generator[None]:
             raise ProviderUnavailable(problem) from error
         if known := from_rpc_error(error):
             raise known from error
+        if is_client and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            raise Unsupported(f"grpc: {error.details()}: is that another service's port?") from error
         raise
 
 

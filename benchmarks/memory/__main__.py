@@ -1,6 +1,5 @@
-"""Measures appends, views of growing chats, compaction, first deltas during it, recall, recap and token counting.
-
-Measurements that depend on the store run with files and with a local PostgreSQL, which syncs as it does by default.
+"""Measures encryption, recall and recap; encryption with files and with a local PostgreSQL, which syncs as it does by
+default.
 """
 
 from __future__ import annotations
@@ -13,29 +12,20 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from benchmarks import tokens
-from benchmarks.memory.appending import appending
-from benchmarks.memory.compacting import compacting
 from benchmarks.memory.encrypting import encrypting
-from benchmarks.memory.first_delta import first_delta
-from benchmarks.memory.growing import growing
 from benchmarks.memory.recall import recall
 from benchmarks.memory.recap import recap
 from benchmarks.postgresql import Server, programs, running
 from services.runtime.process import logs
 
-EACH = {"appending": appending, "growing": growing, "encrypting": encrypting}
-"""Benchmarks that run with each engine."""
-
-PARTS = {"compacting": compacting, "first_delta": first_delta, "recall": recall, "recap": recap}
+PARTS = {"recall": recall, "recap": recap}
 
 
 async def main() -> None:
     console = Console(width=120)
     with tempfile.TemporaryDirectory(prefix="bench-") as name, _postgresql(console) as server:
         folder = Path(name)
-        for part, measured in EACH.items():
-            console.print(await measured(folder / part, server))
+        console.print(await encrypting(folder / "encrypting", server))
         for part, measured in PARTS.items():
             (folder / part).mkdir()
             console.print(await measured(folder / part))
@@ -54,4 +44,3 @@ def _postgresql(console: Console) -> Generator[Server | None]:
 if __name__ == "__main__":
     logs.configure_logging("WARNING", "bench")
     uvloop.run(main())
-    tokens.main()

@@ -28,11 +28,13 @@ def walk_commands(command: click.Command | None = None, path: str = "headrace") 
 
 
 def describe_commands(*names: str) -> str:
-    """Return the description of these commands, or of the connection options (`connection`)."""
+    """Return the description of these commands and groups, or of the connection options (`connection`)."""
     commands = dict(walk_commands())
     if names == ("connection",):
         return _format_options([option for option in sources.COMMAND_LINE.params if option.name in CONNECTION])
-    return "\n\n".join(_describe_command(f"headrace {name.replace('.', ' ')}", commands) for name in names)
+    paths = [f"headrace {name}" for name in names]
+    found = [path for name in paths for path in commands if path == name or path.startswith(f"{name} ")]
+    return "\n\n".join(_describe_command(path, commands) for path in found)
 
 
 def _describe_command(path: str, commands: dict[str, click.Command]) -> str:

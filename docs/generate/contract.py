@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 
@@ -40,6 +41,13 @@ def describe_events(*kinds: str) -> str:
             if name.partition(".")[0] == kind:
                 parts += [f"### {code(name)}", _describe_event(field)]
     return "\n\n".join(parts)
+
+
+def describe_other_events() -> str:
+    """Return the descriptions of the events that no other region of their page names."""
+    page = Path(__file__).parents[1] / "reference" / "events.md"
+    named = " ".join(re.findall(r"<!-- generated: events (.*) -->", page.read_text())).split()
+    return describe_events(*dict.fromkeys(kind for name in EVENTS if (kind := name.partition(".")[0]) not in named))
 
 
 def _describe_event(field: FieldDescriptor) -> str:

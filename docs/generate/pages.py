@@ -35,6 +35,7 @@ REGIONS: dict[str, Callable[..., str]] = {
     "builtin-tools": code_tables.list_builtin_tools,
     "settings": configuration.list_settings,
     "events": contract.describe_events,
+    "other-events": contract.describe_other_events,
     "messages": contract.describe_messages,
     "conversations": conversations.list_conversations,
     "http-messages": contract.describe_http_messages,

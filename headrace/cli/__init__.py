@@ -24,7 +24,7 @@ SECTIONS = {
     "Automate": ("commands.schedules", "commands.webhooks"),
     "Operate": (
         *(f"operating.{name}" for name in ("agents", "tools", "providers", "runs", "replicas", "limits", "spend")),
-        *(f"operating.{name}" for name in ("keys", "audit", "data", "backups")),
+        *(f"operating.{name}" for name in ("keys", "audit", "data", "backups", "database")),
     ),
     "Test": (*(f"testing.{name}" for name in ("eval", "record", "replay", "fork")), "commands.bench"),
     "Shell": ("commands.completion",),

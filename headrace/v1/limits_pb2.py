@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from headrace.v1 import common_pb2 as headrace_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18headrace/v1/limits.proto\x12\x0bheadrace.v1\x1a\x18headrace/v1/common.proto\"\xb1\x02\n\x05Limit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0b\n\x03per\x18\x05 \x01(\t\x12\x0e\n\x06source\x18\x06 \x01(\t\x12\x13\n\x0bsource_name\x18\x07 \x01(\t\x12\x12\n\x05value\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04used\x18\t \x01(\x03H\x01\x88\x01\x01\x12\x15\n\x08reserved\x18\n \x01(\x03H\x02\x88\x01\x01\x12\x11\n\tperiod_ms\x18\x0b \x01(\x03\x12\x0f\n\x07is_full\x18\x0c \x01(\x08\x12\x10\n\x08opens_at\x18\r \x01(\x03\x12\x0f\n\x07service\x18\x0e \x01(\t\x12\x16\n\x0eis_per_replica\x18\x0f \x01(\x08\x42\x08\n\x06_valueB\x07\n\x05_usedB\x0b\n\t_reserved\"\x13\n\x11ListLimitsRequest\"8\n\x12ListLimitsResponse\x12\"\n\x06limits\x18\x01 \x03(\x0b\x32\x12.headrace.v1.Limit\"[\n\x10GetLimitsRequest\x12\x15\n\x04user\x18\x01 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x14\n\x03key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1a\n\tagent_key\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\"X\n\x11GetLimitsResponse\x12\"\n\x06limits\x18\x01 \x03(\x0b\x32\x12.headrace.v1.Limit\x12\x0f\n\x07missing\x18\x02 \x03(\t\x12\x0e\n\x06is_cut\x18\x03 \x01(\x08\x42\x42\n\x0bheadrace.v1B\x0bLimitsProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18headrace/v1/limits.proto\x12\x0bheadrace.v1\x1a\x18headrace/v1/common.proto\"\xc2\x02\n\x05Limit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0b\n\x03per\x18\x05 \x01(\t\x12\x0e\n\x06source\x18\x06 \x01(\t\x12\x13\n\x0bsource_name\x18\x07 \x01(\t\x12\x12\n\x05value\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04used\x18\t \x01(\x03H\x01\x88\x01\x01\x12\x15\n\x08reserved\x18\n \x01(\x03H\x02\x88\x01\x01\x12\x11\n\tperiod_ms\x18\x0b \x01(\x03\x12\x0f\n\x07is_full\x18\x0c \x01(\x08\x12\x10\n\x08opens_at\x18\r \x01(\x03\x12\x0f\n\x07service\x18\x0e \x01(\t\x12\x16\n\x0eis_per_replica\x18\x0f \x01(\x08\x12\x0f\n\x07\x62reaker\x18\x10 \x01(\tB\x08\n\x06_valueB\x07\n\x05_usedB\x0b\n\t_reserved\"\x13\n\x11ListLimitsRequest\"8\n\x12ListLimitsResponse\x12\"\n\x06limits\x18\x01 \x03(\x0b\x32\x12.headrace.v1.Limit\"[\n\x10GetLimitsRequest\x12\x15\n\x04user\x18\x01 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x14\n\x03key\x18\x02 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x01\x12\x1a\n\tagent_key\x18\x03 \x01(\tB\x07\x8a\xb5\x18\x03 \x80\x02\"X\n\x11GetLimitsResponse\x12\"\n\x06limits\x18\x01 \x03(\x0b\x32\x12.headrace.v1.Limit\x12\x0f\n\x07missing\x18\x02 \x03(\t\x12\x0e\n\x06is_cut\x18\x03 \x01(\x08\x42\x42\n\x0bheadrace.v1B\x0bLimitsProtoP\x01Z\x16headrace/v1;headracev1\xaa\x02\x0bHeadrace.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,13 +40,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETLIMITSREQUEST'].fields_by_name['agent_key']._loaded_options = None
   _globals['_GETLIMITSREQUEST'].fields_by_name['agent_key']._serialized_options = b'\212\265\030\003 \200\002'
   _globals['_LIMIT']._serialized_start=68
-  _globals['_LIMIT']._serialized_end=373
-  _globals['_LISTLIMITSREQUEST']._serialized_start=375
-  _globals['_LISTLIMITSREQUEST']._serialized_end=394
-  _globals['_LISTLIMITSRESPONSE']._serialized_start=396
-  _globals['_LISTLIMITSRESPONSE']._serialized_end=452
-  _globals['_GETLIMITSREQUEST']._serialized_start=454
-  _globals['_GETLIMITSREQUEST']._serialized_end=545
-  _globals['_GETLIMITSRESPONSE']._serialized_start=547
-  _globals['_GETLIMITSRESPONSE']._serialized_end=635
+  _globals['_LIMIT']._serialized_end=390
+  _globals['_LISTLIMITSREQUEST']._serialized_start=392
+  _globals['_LISTLIMITSREQUEST']._serialized_end=411
+  _globals['_LISTLIMITSRESPONSE']._serialized_start=413
+  _globals['_LISTLIMITSRESPONSE']._serialized_end=469
+  _globals['_GETLIMITSREQUEST']._serialized_start=471
+  _globals['_GETLIMITSREQUEST']._serialized_end=562
+  _globals['_GETLIMITSRESPONSE']._serialized_start=564
+  _globals['_GETLIMITSRESPONSE']._serialized_end=652
 # @@protoc_insertion_point(module_scope)

@@ -39,6 +39,7 @@ class Limit(_message.Message):
     OPENS_AT_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
     IS_PER_REPLICA_FIELD_NUMBER: _builtins.int
+    BREAKER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, the same on every replica: runs, chat_queries, provider_requests, budget_tokens, …"""
     subject: _builtins.str
@@ -77,6 +78,8 @@ class Limit(_message.Message):
     """Whether each replica of that service counts separately; used is then the count of the replica that answered. An API
     key's live runs are counted this way, although their limit applies across all replicas.
     """
+    breaker: _builtins.str
+    """State of a breaker, as in ModelHealth: closed, half-open, open; empty: not a breaker."""
     def __init__(
         self,
         *,
@@ -95,10 +98,11 @@ class Limit(_message.Message):
         opens_at: _builtins.int = ...,
         service: _builtins.str = ...,
         is_per_replica: _builtins.bool = ...,
+        breaker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reserved", b"_reserved", "_used", b"_used", "_value", b"_value", "reserved", b"reserved", "used", b"used", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reserved", b"_reserved", "_used", b"_used", "_value", b"_value", "is_full", b"is_full", "is_per_replica", b"is_per_replica", "kind", b"kind", "name", b"name", "opens_at", b"opens_at", "per", b"per", "period_ms", b"period_ms", "reserved", b"reserved", "service", b"service", "source", b"source", "source_name", b"source_name", "subject", b"subject", "unit", b"unit", "used", b"used", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reserved", b"_reserved", "_used", b"_used", "_value", b"_value", "breaker", b"breaker", "is_full", b"is_full", "is_per_replica", b"is_per_replica", "kind", b"kind", "name", b"name", "opens_at", b"opens_at", "per", b"per", "period_ms", b"period_ms", "reserved", b"reserved", "service", b"service", "source", b"source", "source_name", b"source_name", "subject", b"subject", "unit", b"unit", "used", b"used", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reserved: _TypeAlias = _typing.Literal["reserved"]  # noqa: Y015
     _WhichOneofArgType__reserved: _TypeAlias = _typing.Literal["_reserved", b"_reserved"]  # noqa: Y015

@@ -98,10 +98,11 @@ def _find_model_problem(model: tuple[str, str], definitions: Definitions) -> str
     key, name = model
     provider = next((provider for provider in definitions.providers if provider.key == key), None)
     if provider is None:
-        known = [provider.key for provider in definitions.providers]
+        known = ", ".join(provider.key for provider in definitions.providers)
         return f"provider {key!r} is not in {PROVIDER_FILE}; known: {known}"
     if provider.find_entry(name) is None:
-        return f"provider {key!r} has no model {name!r}; known: {[entry.name for entry in provider.models]}"
+        known = ", ".join(entry.name for entry in provider.models)
+        return f"provider {key!r} has no model {name!r}; known: {known}"
     return ""
 
 

@@ -139,6 +139,7 @@ def _show_breaker(subject: str, breaker: Breaker, tenant: str) -> limits_pb2.Lim
         name="model_breaker",
         subject=subject,
         kind="breaker",
+        breaker=breaker.state,
         unit="calls",
         per="tenant",
         source="fixed",

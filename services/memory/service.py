@@ -74,6 +74,8 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
     ) -> memory_pb2.AppendResponse:
         if isinstance(lines[0], Query) and (who := identity.get_identity()) is not None:
             self._refusals.check(who)
+        if not request.key_runs_max:
+            return await self._append_lines(request, lines, blobs)
         async with _keeping_place(self._engine.key_uses, self._access, request, lines):
             return await self._append_lines(request, lines, blobs)
 

@@ -29,6 +29,8 @@ TOOL_FAILED = "tool_failed"
 
 
 def start_run_span(run: Run) -> AbstractContextManager[Span]:
+    if not spans.is_recording():
+        return spans.NO_SPAN
     return spans.start_span(_make_span_name(run.agent.key), _run_attributes(run))
 
 
@@ -37,8 +39,7 @@ def start_resumed_span(run: Run) -> AbstractContextManager[Span]:
 
 
 def mark_run_end(run: Run, line: memory_pb2.RunLine) -> None:
-    span = trace.get_current_span()
-    if not span.is_recording():
+    if not spans.is_recording() or not (span := trace.get_current_span()).is_recording():
         return
     usage = line.usage
     if spans.captures_content():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from contextlib import suppress
 
 RETRY_AFTER_S = 5.0
@@ -14,29 +14,28 @@ class Capacity:
     def __init__(self, size: int, *, is_shared: bool) -> None:
         """Without `is_shared`, all callers are one tenant that may have all slots."""
         self.size = size
+        self.used = 0
         self._is_shared = is_shared
-        self._taken: Counter[str] = Counter()
-
-    @property
-    def used(self) -> int:
-        return self._taken.total()
+        self._taken: dict[str, int] = {}
 
     def count_taken(self, tenant: str) -> int:
-        return self._taken[tenant]
+        return self._taken.get(tenant, 0)
 
     def has_room_for(self, tenant: str) -> bool:
         free = self.size - self.used
-        return free > (self._taken[tenant] if self._is_shared else 0)
+        return free > (self._taken.get(tenant, 0) if self._is_shared else 0)
 
     def acquire(self, tenant: str) -> None:
         """Take a slot, even if none is free."""
-        self._taken[tenant] += 1
+        self.used += 1
+        self._taken[tenant] = self._taken.get(tenant, 0) + 1
 
     def release(self, tenant: str) -> None:
+        self.used -= 1
         decrement_count(self._taken, tenant)
 
 
-def decrement_count(taken: Counter[str], tenant: str) -> None:
+def decrement_count(taken: dict[str, int], tenant: str) -> None:
     taken[tenant] -= 1
     if not taken[tenant]:
         del taken[tenant]

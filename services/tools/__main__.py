@@ -63,7 +63,8 @@ def choose_sandbox(config: Config, sandbox: Sandbox) -> Sandbox:
             log.error("no sandbox", **facts, commands="run" if sandbox.tier else "refused")
     sandbox.show_in_metrics()
     if config.network_allow and not sandbox.has_namespaces:
-        log.error("commands have no network", reason="the allow-list needs the bubblewrap tier", tier=sandbox.tier)
+        problem = f"HEADRACE_TOOLS_NETWORK_ALLOW needs bubblewrap; {sandbox.problem}"
+        log.error("commands have no network", problem=problem, tier=sandbox.tier)
     directory, allowed = config.bash_working_directory, config.bash_allowed_paths.split(",")
     return dataclasses.replace(
         sandbox,

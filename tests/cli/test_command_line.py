@@ -32,7 +32,8 @@ def walk(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             yield from walk(command, (*path, name))
 
 
-EVERY = [pytest.param(path, command, id=" ".join(path)) for path, command in walk(main)]
+COMMAND_LINE = list(walk(main))
+EVERY = [pytest.param(path, command, id=" ".join(path)) for path, command in COMMAND_LINE]
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY)
@@ -46,6 +47,20 @@ def test_every_command_has_a_summary_of_one_line_and_options_in_sentences(
         if isinstance(option, click.Option):
             assert (option.help or "")[-1:] in (".", "]"), option.name
             assert {*WIRE_NAME.findall(option.help or "")} <= {"read_content", "api_key"}, option.name
+
+
+def test_every_command_that_lists_has_json() -> None:
+    listing = [
+        (path, command)
+        for path, command in COMMAND_LINE
+        if command.get_short_help_str(10_000).startswith("List ") and not isinstance(command, click.Group)
+    ]
+    assert len(listing) > 20
+    assert not [path for path, command in listing if not any("--json" in param.opts for param in command.params)]
+
+
+def test_every_group_lists_by_a_command_of_that_name() -> None:
+    assert not [path for path, group in COMMAND_LINE if isinstance(group, click.Group) and group.invoke_without_command]
 
 
 def test_help_lists_each_command_once_in_a_section_and_the_connection_options_last() -> None:
@@ -78,7 +93,7 @@ async def test_connection_options_count_before_and_after_the_command(tmp_path: P
 
 
 LISTS = {
-    "agents": "/api/agents",
+    "agents list": "/api/agents",
     "chats list": "/api/chats",
     f"chats checkpoints {CHAT}": f"/api/chat/checkpoints?chatId={CHAT}&kind=query",
     "gates list": "/api/gates",

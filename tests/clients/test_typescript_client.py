@@ -276,6 +276,7 @@ async def test_a_page_that_is_loaded_again_in_mid_answer_has_the_whole_run(
 async def test_text_is_told_once_and_a_stream_that_is_over_stays_so(suite: Suite, project: Path) -> None:
     told = await do_in_node(project, "text", suite.url)
     assert (told["pieces"], told["again"]) == (PIECES, [])
+    assert told["refused"] == "text() needs the run from its start: attach without lastSeq"
 
 
 async def test_runs_are_stopped_left_steered_and_forked_and_files_uploaded(suite: Suite, project: Path) -> None:

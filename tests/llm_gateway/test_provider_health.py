@@ -101,6 +101,7 @@ async def test_quotas_queues_and_breakers_are_told_with_when_they_open(asking: A
     assert not idle["model_breaker sim/sim-1"].is_full
     breaker = broken["model_breaker sim/sim-1"]
     assert (breaker.is_full, breaker.opens_at > 0, breaker.HasField("value")) == (True, True, False)
+    assert (idle["model_breaker sim/sim-1"].breaker, breaker.breaker) == ("closed", "open")
     assert not broken["model_breaker sim/idle"].is_full
     full = spent["provider_requests sim"]
     assert (full.used, full.is_full, full.opens_at > 0) == (6, True, True)

@@ -21,7 +21,7 @@ from tests.support.in_memory import find_tmpfs
 from tests.support.memory.engines import Files, Kept, ModelledTables, Serve, Tables, open_keys
 from tests.support.memory.schedules import Clock
 from tests.support.memory.writing import Memory
-from tests.support.postgresql import empty, find_place, needs_postgres, sharing_server
+from tests.support.postgresql import empty, find_place, make_partitioned, needs_postgres, sharing_server
 from tests.support.s3_store import Place, needs_s3, running_store
 from trials.simulation.postgres.server import Server as ModelServer
 from trials.simulation.postgres.tables import Tables as ModelTables
@@ -51,6 +51,12 @@ def own_database(postgres: Server) -> str:
 
 
 @pytest.fixture(scope="session")
+def own_partitioned_database(postgres: Server) -> str:
+    """This process's database whose tables are partitioned."""
+    return postgres.new_database()
+
+
+@pytest.fixture(scope="session")
 def s3_store() -> Generator[S3Settings]:
     """An S3 server for all tests."""
     with running_store() as settings:
@@ -68,6 +74,14 @@ async def database_url(own_database: str) -> str:
     """An empty database."""
     await empty(own_database)
     return own_database
+
+
+@pytest.fixture
+async def partitioned_url(own_partitioned_database: str) -> str:
+    """An empty database with partitioned tables."""
+    await make_partitioned(own_partitioned_database)
+    await empty(own_partitioned_database)
+    return own_partitioned_database
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -88,7 +102,7 @@ def list_engines(path: Path, *checked: str) -> list[Any]:
     """
     engines = ["embedded", "modelled", "postgres"]
     if {"storage", "data"} & {path.parent.name, path.parent.parent.name} or path.name == "test_delivery.py":
-        engines += ["encrypted", "encrypted postgres"]
+        engines += ["encrypted", "encrypted postgres", "partitioned postgres"]
     if path.parent.name == "data" or path.name in OF_BLOBS:
         engines += ["s3", "encrypted s3 postgres"]
     if path.name in NOT_MODELLED:
@@ -128,7 +142,8 @@ def kept(engine: str, request: pytest.FixtureRequest) -> Kept:
     opening = open_keys if "encrypted" in words else open_no_keys
     place = request.getfixturevalue("place") if "s3" in words else None
     if "postgres" in words:
-        return Tables(request.getfixturevalue("database_url"), opening, place)
+        url = request.getfixturevalue("partitioned_url" if "partitioned" in words else "database_url")
+        return Tables(url, opening, place)
     return Files(request.getfixturevalue("folder"), opening, place)
 
 

@@ -33,6 +33,7 @@ from services.runtime.telemetry.masking import MASK, find_secrets, mask_log_line
         ("your API key: abc is wrong", "your API key: *** is wrong"),
         ("Basic auth: Authorization: Basic dXNlcjpw", "Basic auth: Authorization: ***"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2ln", "***"),
+        ("providers.0.apiKey: unknown, or not supported", "providers.0.apiKey: unknown, or not supported"),
         ('{"max_tokens": 30, "total_tokens": 31}', '{"max_tokens": 30, "total_tokens": 31}'),
     ],
 )

@@ -84,6 +84,10 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         job.add_done_callback(self._jobs.discard)  # after the loop has been woken
         return outcome
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads without the timeout of Python 3.12, which would pass in a jump."""
+        await super().shutdown_default_executor()
+
     async def create_connection(self, *args: Any, **options: Any) -> Any:
         self._dials += 1
         try:

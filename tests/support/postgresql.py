@@ -16,7 +16,8 @@ import asyncpg
 import pytest
 
 from benchmarks.postgresql import FAST, Server, give_away, make_data, program, programs, unprivileged
-from services.memory.storage.postgres.migrations import list_versions
+from services.memory.storage.postgres.migrations import list_versions, migrate_tables
+from services.memory.storage.postgres.partitions import partition_tables
 from tests.support.in_memory import find_tmpfs
 
 needs_postgres = pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed on this machine")
@@ -100,7 +101,10 @@ async def connected(url: str, command_timeout: float | None = None) -> AsyncGene
 async def empty(url: str) -> None:
     """Have nothing in a database."""
     async with connected(url) as connection:
-        rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        rows = await connection.fetch(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+            " AND NOT relispartition"
+        )
         deletions = [f"DELETE FROM {row[0]}" for row in rows if row[0] not in FIRST_ROWS]
         # No order of the tables is right for all of their references; a replica's session checks none.
         await connection.execute("; ".join(["SET session_replication_role = replica", *deletions]))
@@ -119,3 +123,10 @@ async def make_tables(connection: asyncpg.Connection, last: int) -> None:
     for version in range(1, last + 1):
         await connection.execute(list_versions()[version])
         await connection.execute("INSERT INTO headrace_version VALUES ($1)", version)
+
+
+async def make_partitioned(url: str) -> None:
+    """Make the tables in their partitioned form."""
+    async with connected(url) as connection:
+        assert await migrate_tables(connection)
+        await partition_tables(lambda line: None, connection)

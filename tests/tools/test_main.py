@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.streams import reading
 from headrace.v1 import tools_pb2, tools_pb2_grpc
@@ -61,6 +62,14 @@ def test_a_demanded_sandbox_that_does_not_work_stops_the_start() -> None:
     with pytest.raises(OSError, match="the bubblewrap sandbox was demanded"):
         choose_sandbox(Config(sandbox="bubblewrap"), BROKEN)
     assert choose_sandbox(Config(), BROKEN) == BROKEN
+
+
+def test_an_allow_list_without_bubblewrap_is_reported_with_the_reason() -> None:
+    config = Config(network_allow="127.0.0.1:9200")
+    with capture_logs() as logs:
+        choose_sandbox(config, Sandbox("process", "bubblewrap: bwrap is not installed"))
+    [line] = [line for line in logs if line["event"] == "commands have no network"]
+    assert line["problem"] == "HEADRACE_TOOLS_NETWORK_ALLOW needs bubblewrap; bubblewrap: bwrap is not installed"
 
 
 def test_paths_of_the_operator_reach_the_sandbox() -> None:

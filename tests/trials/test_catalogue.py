@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.quick import SMOKE
@@ -22,6 +23,21 @@ def read_texts() -> dict[str, str]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     files = [name for name in listed if Path(name).suffix in TEXTS and (ROOT / name).is_file()]
     return {name: (ROOT / name).read_text(errors="replace") for name in files}
+
+
+def test_what_a_fresh_clone_builds_makes_its_folder(tmp_path: Path) -> None:
+    """The guide for TypeScript begins with `make build/clients/headrace/done`, and a clone has no `build`."""
+    openapi = tmp_path / "build" / "openapi.json"
+    command = [
+        "make",
+        "--silent",
+        "--old-file=.venv/dev",
+        f"BIN={Path(sys.executable).parent}",
+        f"OPENAPI={openapi}",
+        str(openapi),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert openapi.stat().st_size
 
 
 def test_every_target_and_trial_that_is_named_is_there() -> None:

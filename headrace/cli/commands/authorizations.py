@@ -1,4 +1,4 @@
-"""headrace authorizations: where you have let Headrace act for you, and where to take that back."""
+"""headrace authorizations: list and revoke your authorizations of MCP servers."""
 
 from __future__ import annotations
 

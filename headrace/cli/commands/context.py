@@ -1,4 +1,4 @@
-"""headrace context: what fills a window."""
+"""headrace context: show the contents of a chat's context window."""
 
 from __future__ import annotations
 

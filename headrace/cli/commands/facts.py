@@ -1,4 +1,4 @@
-"""headrace facts: what is kept about a user for all chats."""
+"""headrace facts: list, search and change the facts kept about a user."""
 
 from __future__ import annotations
 

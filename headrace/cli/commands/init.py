@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from headrace.cli.facade.exit_codes import FAILED
-from headrace.shown_text import shorten_line
 
 TEMPLATES = Path(__file__).parents[1] / "project"
 """Names end in `.in`, and `dot.` stands for a leading dot; @PROVIDER@ and @MODEL@ are replaced."""
@@ -46,9 +45,8 @@ def init(folder: Path, provider: str | None) -> None:
             provider = str(click.prompt("Provider", type=click.Choice(list(PROVIDERS)), default=provider))
     files = dict(_render_files(provider))
     if taken := [name for name in files if os.path.lexists(folder / name)]:
-        raise click.ClickException(
-            f"{folder} already has {shorten_line(', '.join(taken), 80)}; name a new folder. Nothing was written."
-        )
+        others = f" and {len(taken) - 1} other files" if len(taken) > 1 else ""
+        raise click.ClickException(f"{folder} already has {taken[0]}{others}; name a new folder. Nothing was written.")
     try:
         for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

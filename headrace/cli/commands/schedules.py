@@ -11,7 +11,7 @@ from headrace.cli.facade.command import CommandGroup
 from headrace.cli.facade.options import get_url
 from headrace.cli.rpc_commands import add_command, make_flag
 from headrace.cli.run_view.answers import Show, list_rows, show_fields
-from headrace.cli.run_view.printing import Instant, format_time
+from headrace.cli.run_view.printing import Instant, format_time, print_shown
 from headrace.cli.run_view.tables import NONE, Column, print_rows
 from headrace.v1 import schedule_pb2
 
@@ -38,6 +38,8 @@ _COLUMNS: tuple[Column, ...] = (
 
 def _show_schedule(response: schedule_pb2.GetScheduleResponse) -> None:
     print_rows([response.schedule], _COLUMNS)
+    if response.schedule.message:  # an operator does not see those of others
+        print_shown(f"message: {response.schedule.message}")
     print_rows(
         response.schedule.firings, ("due_at", "outcome", "run_id", "chat_id", "webhook_id:post", "passed", "failure")
     )

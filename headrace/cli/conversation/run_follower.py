@@ -147,7 +147,7 @@ class RunFollower:
     async def _read_events(self) -> None:
         """Read events to the run's end, reattaching after each break."""
         state = self._display.state
-        tries = 0
+        tries, last_notice = 0, ""
         while True:
             seq_before = state.last_seq
             try:
@@ -166,7 +166,9 @@ class RunFollower:
                 tries = 1 if state.last_seq > seq_before else tries + 1
                 if tries > TRIES_MAX or not self.chat_id:
                     raise
-                self._view.show_notice(f"{error.message}; attaching again")
+                if error.message != last_notice:
+                    last_notice = error.message
+                    self._view.show_notice(f"{last_notice}; attaching again")
             wait_s = min(WAIT_FIRST_S * 2 ** (tries - 1), WAIT_MAX_S)
             await asyncio.sleep(wait_s * random.uniform(0.5, 1))
 
@@ -186,7 +188,8 @@ class RunFollower:
             await asyncio.sleep(TICK_S)
             silence_s = asyncio.get_running_loop().time() - self._last_event_s
             if self.interaction is None and self._display.state.gates and silence_s > QUIET_S:
-                gates = [gate.open for gate in self._display.state.gates.values()]
+                state = self._display.state
+                gates = [(gate.open, state.get_arguments(gate.open.tool_id)) for gate in state.gates.values()]
                 self._view.show_notice("the run waits, and continues without this command")
                 raise RunWaits("\n".join(describe_waits(self._run_id, self.chat_id, gates)))
             if self.pending_inputs.first is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -171,7 +172,7 @@ class FacadeClient:
         try:
             yield
         except (aiohttp.ClientError, TimeoutError) as error:
-            reason = error or type(error).__name__
+            reason = _describe_cause(error)
             message = f"no Headrace answers at {self.url} ({reason}); start one with `headrace up`, or set --url"
             raise ServerUnreachable(message) from error
         except msgspec.MsgspecError as error:
@@ -209,6 +210,19 @@ class FacadeClient:
 
     def _reject_answer(self) -> RequestRefused:
         return RequestRefused(f"what answers at {self.url} is not Headrace, or not of this version")
+
+
+def _describe_cause(error: aiohttp.ClientError | TimeoutError) -> str:
+    """Return why there is no connection, or no answer, in a few words."""
+    match error:
+        case aiohttp.ClientConnectorError(os_error=ConnectionError(errno=int(number))):
+            return os.strerror(number)
+        case aiohttp.ClientConnectorError():
+            return str(error.os_error)
+        case aiohttp.ClientResponseError():
+            return "it does not speak HTTP/1.1: is that the gRPC port?"
+        case _:
+            return str(error) or type(error).__name__
 
 
 def make_request(request: Callable[[FacadeClient], Awaitable[Result]]) -> Result:

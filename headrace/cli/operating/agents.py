@@ -1,4 +1,4 @@
-"""headrace agents: the agents of a server, their versions, and those that a tenant keeps itself."""
+"""headrace agents: list agents, compare their versions, and manage the tenant's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from headrace.cli.facade.client import send_request
-from headrace.cli.facade.command import CommandGroup, FacadeCommand
+from headrace.cli.facade.command import CommandGroup
 from headrace.cli.rpc_commands import add_command
 from headrace.cli.run_view.answers import Show, json_option, list_rows, show_fields, show_request
 from headrace.cli.run_view.lists import AGENTS
@@ -21,30 +21,7 @@ from headrace.v1 import agent_pb2
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path))
 
 
-_PROBLEMS = list_rows(
-    *("file", "agent_key"),
-    ("in force", lambda problem: "last good version" if problem.file and problem.agent_key else NONE),
-    "problem",
-)
-
-
-class _AgentsGroup(FacadeCommand, CommandGroup):
-    """Without a command it lists the agents."""
-
-
-@click.group(cls=_AgentsGroup, invoke_without_command=True)
-@json_option
-@click.option("--tag", help="Only agents with this text in key, description, tools or skills.")
-@click.option("--problems", is_flag=True, help="List the rejected agent files instead; needs the scope operate.")
-@click.pass_context
-def agents(context: click.Context, tag: str | None, problems: bool) -> None:
-    """List agents; manage versions and the tenant's own agents."""
-    if context.invoked_subcommand is not None:
-        return
-    if problems:
-        show_request(agent_pb2.ListAgentProblemsRequest(), _PROBLEMS)
-    else:
-        show_request(agent_pb2.ListAgentsRequest(tag=tag), AGENTS)
+agents = CommandGroup("agents", help="List agents; manage versions and the tenant's own agents.")
 
 
 def _show_changes(changes: Sequence[agent_pb2.AgentChange]) -> None:
@@ -61,6 +38,18 @@ def _describe_problem(problem: agent_pb2.DefinitionProblem, place: str = "") -> 
     return f"{'warning: ' if problem.is_warning else ''}{problem.field or place}: {problem.rule}"
 
 
+add_command(agents, "list", "AgentService/ListAgents", AGENTS)
+add_command(
+    agents,
+    "problems",
+    "AgentService/ListAgentProblems",
+    list_rows(
+        *("file", "agent_key"),
+        ("in force", lambda problem: "last good version" if problem.file and problem.agent_key else NONE),
+        "problem",
+    ),
+    about="List rejected agent files and the tenant's inactive agents.",
+)
 add_command(
     agents,
     "versions",
@@ -81,7 +70,7 @@ add_command(
     "stored",
     "AgentService/ListStoredAgents",
     list_rows(
-        *("key", "version", "updated_at:put", "updated_by:by"),
+        *("key", "version", "updated_at", "updated_by:by"),
         ("state", lambda agent: "; ".join(map(_describe_problem, agent.problems)) or "in force"),
     ),
 )
@@ -95,6 +84,7 @@ add_command(
 
 
 @agents.command()
+@json_option
 @click.option(
     "--for-tenant", is_flag=True, help="Also check it against the operator's grants to the tenant's own agents."
 )
@@ -106,10 +96,13 @@ def validate(file: Path, for_tenant: bool) -> None:
     with the scope publish.
     """
     request = agent_pb2.ValidateAgentRequest(**_read_definition(file), for_tenant=for_tenant)
-    problems = send_request(request).problems
-    _print_problems(file, problems)
-    if not problems:
-        click.echo("nothing is wrong")
+
+    def show(problems: Sequence[agent_pb2.DefinitionProblem]) -> None:
+        _print_problems(file, problems)
+        if not problems:
+            click.echo("nothing is wrong")
+
+    problems = show_request(request, Show(show, is_list=True)).problems
     sys.exit(any(not problem.is_warning for problem in problems))
 
 

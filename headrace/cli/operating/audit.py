@@ -1,4 +1,4 @@
-"""headrace audit: who has done what with which credential, and whether its log is as it was written."""
+"""headrace audit: show, export and verify the audit log."""
 
 from __future__ import annotations
 

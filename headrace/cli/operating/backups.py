@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.facade.command import CommandGroup
-from headrace.cli.service_commands import make_service_command
+from headrace.cli.service_commands import JSON, make_service_command
 
 _BUCKET = click.Argument(["bucket"])
 
@@ -26,7 +26,7 @@ _COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {
             _BUCKET,
         ],
     ),
-    "list": ("List the backups in a bucket, with their sizes.", [_BUCKET]),
+    "list": ("List the backups in a bucket, with their sizes.", [JSON, _BUCKET]),
     "get": (
         """Write a backup from a bucket to a file.
 

@@ -1,4 +1,4 @@
-"""headrace check: what the services would refuse of a configuration folder, before they see it."""
+"""headrace check: find what the services would refuse in a configuration folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""headrace data: what is kept of people, exported, erased and held."""
+"""headrace data: export, erase and hold users' data."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def erasures(erasure_id: str | None) -> None:
     if erasure_id is not None:
         show_request(data_pb2.GetErasureRequest(erasure_id=erasure_id), show_message())
     else:
-        columns = ("erasure_id:id", "state", ("of", _name_owner), "requested_at:asked", "reason")
+        columns = ("erasure_id:id", "state", ("of", _name_owner), "requested_at", "reason")
         show_request(data_pb2.ListErasuresRequest(), list_rows(*columns))
 
 

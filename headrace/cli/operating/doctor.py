@@ -1,4 +1,4 @@
-"""headrace doctor: what this machine lacks, and what that costs."""
+"""headrace doctor: list missing programs and features of this machine, and the consequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""headrace limits: what holds for a user, and what is used of it."""
+"""headrace limits: list a user's limits and their use."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ def _format_number(limit: limits_pb2.Limit, name: Literal["used", "value"]) -> s
     return f"{number / NANO_PER_USD:g}" if limit.unit == "nano_usd" else str(number)
 
 
-def _describe_state(limit: limits_pb2.Limit) -> str:
-    full, free = ("open", "closed") if limit.kind == "breaker" else ("full", "free")
-    return full if limit.is_full else free
-
-
 COLUMNS: tuple[Column, ...] = (
     ("limit", lambda limit: f"{limit.name} {limit.subject}"),
     ("used", lambda limit: _format_number(limit, "used")),
@@ -36,7 +31,7 @@ COLUMNS: tuple[Column, ...] = (
         ),
     ),
     "per",
-    ("state", _describe_state),
+    ("state", lambda limit: limit.breaker or ("full" if limit.is_full else "free")),
     "opens_at:until",
     ("set by", lambda limit: ": ".join(filter(None, (limit.source, limit.source_name)))),
 )

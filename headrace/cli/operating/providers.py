@@ -1,4 +1,4 @@
-"""headrace providers: how the model providers do."""
+"""headrace providers: show the health of model providers."""
 
 from __future__ import annotations
 

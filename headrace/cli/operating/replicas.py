@@ -1,4 +1,4 @@
-"""headrace replicas: who runs what."""
+"""headrace replicas: list the replicas of the orchestrator and their runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ replicas = add_command(
     list_rows(
         "address",
         ("state", lambda one: "answers" if one.is_this else "alive" if one.is_alive else "leases expired"),
-        *("runs", "lease_expires_at:lease until"),
+        *("runs", "lease_expires_at"),
     ),
 )

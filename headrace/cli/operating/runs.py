@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from headrace.cli.facade.client import send_request
 from headrace.cli.facade.command import CommandGroup
 from headrace.cli.run_view.answers import SHOW_JSON, json_option, list_rows, show_request
-from headrace.cli.run_view.printing import print_text
 from headrace.cli.run_view.tables import NANO_PER_USD
 from headrace.run_states import State
 from headrace.v1 import operator_pb2
@@ -51,7 +49,7 @@ def _make_filter(
 
 
 _RUNS = list_rows(
-    *("run_id", "began_at"),
+    *("run_id:id", "began_at"),
     ("state", lambda run: f"{run.state} ({run.reason})" if run.reason else run.state),
     *("user", "agent_key", "cost_nano_usd:usd", "model_calls:calls", "owner"),
 )
@@ -83,6 +81,7 @@ def show(events: bool, run_id: str) -> None:
 
 
 @runs.command()
+@json_option
 @_filter_options
 @click.option("--all", "is_all", is_flag=True, help="Cancel all live runs that match the options.")
 @click.argument("run_ids", nargs=-1)
@@ -95,10 +94,6 @@ def cancel(is_all: bool, run_ids: tuple[str, ...], **options: Any) -> None:
     if is_all == bool(run_ids):
         raise click.UsageError("give RUN_IDS, or --all with options that select runs")
     request = operator_pb2.CancelRunsRequest(run_ids=run_ids, filter=_make_filter(**options) if is_all else None)
-    cancelled: operator_pb2.CancelRunsResponse = send_request(request)
-    for run in cancelled.runs:
-        print_text(f"{run.run_id}  {run.status}{f' ({run.reason})' if run.reason else ''}")
-    if cancelled.next_page_token:
-        click.echo("there are more: run it again", err=True)
+    cancelled: operator_pb2.CancelRunsResponse = show_request(request, list_rows("run_id:id", "status", "reason"))
     if any(run.status in ("failed", "not_found") for run in cancelled.runs):
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""headrace spend: what model calls have cost, and whom."""
+"""headrace spend: show the cost of model calls by user, agent, model or key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""headrace tools: what agents may call, and what cannot be used."""
+"""headrace tools: list the tools that agents may call, and why some cannot be used."""
 
 from __future__ import annotations
 

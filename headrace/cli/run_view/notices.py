@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.cli.run_view.printing import describe_usage
+from headrace.cli.run_view.printing import describe_usage, show_text
+from headrace.shown_text import shorten_line
 from headrace.v1 import agent_pb2
+
+ARGUMENTS_CHARS_MAX = 500
+"""How much of a waiting call's arguments is shown; `headrace gates show` prints all."""
 
 SUMMARY_CHARS_MAX = 200
 
@@ -93,11 +97,12 @@ def _describe(delta: agent_pb2.AgentDelta, run_id: str) -> str:
             return ""
 
 
-def describe_waits(run_id: str, chat_id: str | None, gates: Iterable[agent_pb2.GateOpen]) -> Iterator[str]:
-    """Yield lines that say what the run waits for, and how to answer."""
-    for gate in gates:
+def describe_waits(run_id: str, chat_id: str | None, gates: Iterable[tuple[agent_pb2.GateOpen, str]]) -> Iterator[str]:
+    """Yield lines that say what the run waits for, and how to answer; each gate comes with its call's arguments."""
+    for gate, arguments in gates:
+        called = f"({shorten_line(arguments, ARGUMENTS_CHARS_MAX)})" if gate.kind == "approval" else ""
         about = f": {gate.reason}" if gate.reason else ""
-        yield f"{gate.kind} of {gate.tool_name}{about}"
+        yield show_text(f"{gate.kind} of {gate.tool_name}{called}{about}")
         yield f"  answer it with: {describe_command(run_id, gate)}"
     yield f"see the rest of the run with: headrace follow {chat_id}"
 

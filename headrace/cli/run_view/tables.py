@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
@@ -60,6 +61,16 @@ def print_rows(rows: Sequence[Any], columns: Iterable[Column] = ()) -> None:
             right |= {name for field in fields if _is_number(field)}
         head.append(name)
     print_table(head, [*zip(*cells, strict=True)], right=right)
+
+
+def print_records(head: Sequence[str], rows: Sequence[Sequence[str | int]], *, is_json: bool) -> None:
+    """Print rows that are not messages as a table, or each as a line of JSON with the names in `head`."""
+    if is_json:
+        for row in rows:
+            click.echo(json.dumps(dict(zip(head, row, strict=True)), ensure_ascii=False))
+        return
+    numbers = [name for name, *column in zip(head, *rows, strict=True) if any(isinstance(cell, int) for cell in column)]
+    print_table(head, [[*map(str, row)] for row in rows], right=numbers)
 
 
 def print_message(message: Any) -> None:

@@ -52,7 +52,10 @@ def _measure_size(log: Path) -> int:
 
 READ_EVERY_S = 0.3
 
-FIELDS = ("file", "tool", "problem", "problems", "error", "exception")
+BUSY = "event loop busy"
+"""Event of a warning that is shown, too: only the operator can give the work another core."""
+
+FIELDS = ("file", "server", "tool", "problem", "problems", "stderr", "error", "exception")
 """Log fields that explain an error, in the order of a sentence."""
 
 
@@ -75,12 +78,14 @@ class ErrorReports:
 
 
 def describe_log_error(line: str) -> str | None:
-    """Return a log line of level error or above as a sentence; None for other lines."""
+    """Return a log line of level error or above, or about a busy core, as a sentence; None for other lines."""
     try:
         fields = msgspec.json.decode(line)
     except msgspec.MsgspecError:
         return None
-    if not isinstance(fields, dict) or fields.get("level") not in ("error", "critical"):
+    if not isinstance(fields, dict):
+        return None
+    if fields.get("level") not in ("error", "critical") and fields.get("event") != BUSY:
         return None
     texts = [_describe_field(fields[name]) for name in FIELDS if fields.get(name)]
     return re.sub(r"\s+", " ", ": ".join([str(fields.get("event")), *texts]))
@@ -100,7 +105,7 @@ def _describe_field(value: Any) -> str:
         case [*items]:
             return "; ".join(str(item) for item in items)
         case _:
-            return str(value)
+            return str(value).replace("\n", "; ")
 
 
 class _Indexing(msgspec.Struct, tag_field="event", tag="indexing"):

@@ -219,6 +219,9 @@ def describe_next_steps(plan: SuitePlan, env: Mapping[str, str]) -> list[str]:
         f"  files    {plan.config_dir}: changes take effect when you save them",
         "  stop     Ctrl-C",
     ]
+    cores = os.cpu_count() or 1
+    if plan.is_one_process and plan.replicas < cores:
+        lines.append(f"  cores    {plan.replicas} of {cores} used; for more, --replicas or --split")
     if plan.simulator_port is not None:
         lines.append("  model    simulated: its answers are invented")
     names = dict.fromkeys(find_references(plan.config_dir / PROVIDER_FILE))

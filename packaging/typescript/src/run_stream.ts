@@ -68,11 +68,14 @@ export class RunStream implements AsyncIterable<AgentDelta> {
   }
 
   /**
-   * Yield the run's own words as they come, each once, with a blank line between two blocks.
+   * Yield the run's own text as it arrives, with a blank line between blocks.
    *
-   * What it says before a tool call is among them, so that all of them may be more than `state.answer`.
+   * This includes text before tool calls, so the whole may be longer than `state.answer`. A reopened stream repeats no
+   * text; a model that is asked again, because the process that owned the run has died, writes a new one. A run that
+   * fails or is cancelled ends the text without an exception: see `state.end`.
    */
   async *text(): AsyncGenerator<string, void, undefined> {
+    if (this.#lastSeq > 0) throw new Error("text() needs the run from its start: attach without lastSeq");
     const pieces = new Unrepeated();
     let lastId = "";
     for await (const event of this) {

@@ -15,19 +15,6 @@ from headrace.contract import RPCS, find_comment
 from services.facade.openapi.schemas import Schemas
 from services.facade.proto_routes import Route, load_routes
 
-SERVICES = frozenset(
-    {
-        "AgentService",
-        "AuditService",
-        "DataService",
-        "KeyService",
-        "OperatorService",
-        "ScheduleService",
-        "WebhookService",
-    }
-)
-"""Services with pages of lists and forms; other routes are called by hand."""
-
 LABELS = {"id": "ID", "url": "URL", "on_webhook": "Other systems' posts", "runs_max": "Concurrent runs"}
 """Labels of fields whose names are not the words that a person would use."""
 
@@ -39,7 +26,7 @@ def encode_contract() -> bytes:
     found = {
         f"{route.rpc.containing_service.name}.{route.rpc.name}": _describe(route)
         for route in load_routes()
-        if route.rpc.containing_service.name in SERVICES and route.is_unary and not route.is_archive
+        if route.is_unary and not route.is_archive
     }
     events = sorted({rpc.audit for rpc in RPCS.values() if rpc.audit})
     return orjson.dumps({"rpcs": found, "events": events})

@@ -7,7 +7,7 @@ is emitted once the run waits for its result, so that the calls of one answer st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from headrace.errors import Interrupted
 from headrace.run_states import State
@@ -74,21 +74,24 @@ def find_due_calls(fold: Fold, answered: frozenset[str]) -> list[Block]:
     return [] if any(call.scope in writing for call in calls) else calls
 
 
-def map_delta(fold: Fold, delta: agent_pb2.AgentDelta) -> Iterator[RunEvent]:
-    """Yield the caller-visible changes of a delta."""
+def map_delta(fold: Fold, delta: agent_pb2.AgentDelta) -> list[RunEvent]:
+    """Return the caller-visible changes of a delta."""
+    events: list[RunEvent] = []
     for change in fold.apply(delta):
         match change:
             case TextAdded(block=block) | BlockBegun(block=block) | BlockEnded(block=block):
                 if block.scope == RUN and block.kind in TEXTS:
-                    yield change
+                    events.append(change)
             case BlocksLost(scope=scope) if scope == RUN:
-                yield change
+                events.append(change)
             case parts.RunBegun(start=start):
-                yield RunStarted(delta.seq, start.run_id, start.chat_id, start.agent_key, delta.timestamp // 1000)
+                at_s = delta.timestamp // 1000
+                events.append(RunStarted(delta.seq, start.run_id, start.chat_id, start.agent_key, at_s))
             case parts.RunEnded():
-                yield _map_end(delta)
+                events.append(_map_end(delta))
             case _:
                 pass
+    return events
 
 
 def _map_end(delta: agent_pb2.AgentDelta) -> RunEnded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -25,19 +25,19 @@ from services.facade.openai_api.chat_completions.answer import (
     DONE,
     LAST_EVENT_ID,
     RESUMABLE,
+    ChunkStream,
     FollowedAnswers,
     Place,
     build_completion,
     build_error_chunk,
     check_followed,
-    stream_chunks,
 )
 from services.facade.openai_api.chat_completions.request import parse_chat_request
 from services.facade.openai_api.embeddings import Embeddings
 from services.facade.openai_api.events import Output, RunEnded, RunEvent, RunStarted
 from services.facade.openai_api.request import AgentRequest
 from services.facade.openai_api.responses.answer import build_response
-from services.facade.openai_api.responses.events import build_attach_error, build_error_event, stream_events
+from services.facade.openai_api.responses.events import EventStream, build_attach_error, build_error_event
 from services.facade.openai_api.responses.request import parse_response_id, parse_response_request
 from services.facade.openai_api.responses.stored import StoredResponses
 from services.facade.openai_api.runs import Runs
@@ -45,7 +45,6 @@ from services.facade.peer_calls import UNARY_TIMEOUT_S
 from services.facade.requests.body import LargeBodies, read_single_header
 from services.facade.responses import envelope, sse
 from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
-from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.rpc.push_stream import Watches
 
 LOOK_TIMEOUT_S = 1.0
@@ -114,8 +113,10 @@ class _OpenAIHandlers:
         agent_request = await self._read_request(request, parse_chat_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
-                chunks = stream_chunks(agent_request, events, lambda: has_begun(request))
-                return await self._send_events(request, chunks, build_error_chunk, tells_breaks=True)
+                chunks = ChunkStream(agent_request, lambda: has_begun(request))
+                return await sse.send_frames(
+                    request, events, chunks.map_event, build_error_chunk, self._timeouts, tells_breaks=True
+                )
             start, output, end = await _read_to_end(events)
         if (why := end.failure) is not None:
             details = orjson.loads(why.details or "{}")
@@ -156,7 +157,8 @@ class _OpenAIHandlers:
         agent_request = await self._read_request(request, parse_response_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
             if agent_request.stream:
-                return await self._send_events(request, stream_events(agent_request, events), build_error_event)
+                stream = EventStream(agent_request)
+                return await sse.send_frames(request, events, stream.map_event, build_error_event, self._timeouts)
             if agent_request.background:
                 return _json_response(build_response(agent_request, await _read_start(events), Output(), None))
             return _json_response(build_response(agent_request, *await _read_to_end(events)))
@@ -186,7 +188,8 @@ class _OpenAIHandlers:
             after = int(number)
             async with aclosing(self._runs.attach_run(run_id)) as events:
                 words = partial(build_attach_error, starting_after=after)
-                return await self._send_events(request, stream_events(_unknown_request(), events, after), words)
+                stream = EventStream(_unknown_request(), after)
+                return await sse.send_frames(request, events, stream.map_event, words, self._timeouts)
         return _json_response(await self._read_response(run_id))
 
     async def cancel_response(self, request: web.Request) -> web.StreamResponse:
@@ -209,12 +212,6 @@ class _OpenAIHandlers:
             if has_ended:
                 raise make_unread_error(run_id) from None
             return build_response(_unknown_request(), start, Output(), None)
-
-    async def _send_events(
-        self, request: web.Request, frames: AsyncGenerator[bytes], words: ErrorEncoder, *, tells_breaks: bool = False
-    ) -> web.StreamResponse:
-        async with aclosing(frames):
-            return await sse.send_frames(request, frames, words, self._timeouts, tells_breaks=tells_breaks)
 
 
 async def _read_start(events: AsyncIterator[RunEvent]) -> RunStarted:

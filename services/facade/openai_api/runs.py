@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -19,6 +20,16 @@ from services.facade.openai_api.request import AgentRequest, ToolResult
 from services.facade.openai_api.structured_output import TAKEN_BACK, keep_output
 from services.facade.peer_calls import call_peer
 from services.runtime.rpc import call_ids
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedRun:
+    call: Any
+    answered: frozenset[str] = frozenset()
+    """Ids of the calls that this request answers."""
+
+    started: RunStarted | None = None
+    """The event to begin with; None if the stream of `call` has it."""
 
 
 class Runs:
@@ -37,10 +48,15 @@ class Runs:
         """
         run_id, is_over = "", request.background
         try:
-            source = self._resume_run(request.results) if request.results else self._start_run(request)
-            if request.output_format is not None:
-                source = keep_output(source, is_stream=request.stream)
-            async with aclosing(source) as events:
+            opened = await self._resume_run(request.results) if request.results else self._start_run(request)
+            if opened.started is not None:
+                run_id = opened.started.run_id
+                yield opened.started
+            async with (
+                reading(opened.call) as deltas,
+                aclosing(map_events(deltas, opened.answered)) as mapped,
+                aclosing(keep_output(mapped, is_stream=request.stream) if request.output_format else mapped) as events,
+            ):
                 async for event in events:
                     if isinstance(event, RunStarted):
                         run_id = event.run_id
@@ -49,6 +65,10 @@ class Runs:
                     is_end = isinstance(event, RunEnded) and event.failure is not TAKEN_BACK
                     is_over = is_over or is_end or isinstance(event, FunctionCall)
                     yield event
+        except InvalidRequest as error:
+            if request.results:
+                raise
+            raise request.conversation.rename_field(error) from error
         finally:
             if run_id and not is_over:
                 await self._runs.abandon_run(run_id)
@@ -68,7 +88,7 @@ class Runs:
     async def get_agent(self, key: str) -> agent_pb2.Agent:
         return (await call_peer(self._agents.GetAgent, agent_pb2.GetAgentRequest(agent_key=key))).agent
 
-    async def _start_run(self, request: AgentRequest) -> AsyncGenerator[RunEvent]:
+    def _start_run(self, request: AgentRequest) -> _OpenedRun:
         query = agent_pb2.QueryRequest(
             message=request.conversation.message,
             history=[earlier.to_proto() for earlier in request.conversation.history],
@@ -85,25 +105,16 @@ class Runs:
             on_disconnect="continue" if request.background or request.tools else "cancel",
             when_busy="reject",
         )
-        call = self._agents.Query(query, metadata=call_ids.forward_metadata())
-        try:
-            async with reading(call) as deltas, aclosing(map_events(deltas, frozenset())) as events:
-                async for event in events:
-                    yield event
-        except InvalidRequest as error:
-            raise request.conversation.rename_field(error) from error
+        return _OpenedRun(self._agents.Query(query, metadata=call_ids.forward_metadata()))
 
-    async def _resume_run(self, results: Sequence[ToolResult]) -> AsyncGenerator[RunEvent]:
-        """Submit the results and yield the run's later events; a repeated or late result changes nothing."""
+    async def _resume_run(self, results: Sequence[ToolResult]) -> _OpenedRun:
+        """Submit the results and open the run's later events; a repeated or late result changes nothing."""
         run_id = results[0].call.run_id
         run = await self._runs.get_run(run_id)
         last_seq = min(result.call.last_seq for result in results)
         await self._runs.answer_run([Answer(run_id, one.call.tool_id, False, one.payload) for one in results])
-        # Yielded only now: before it has its results, the run must keep waiting even if this request is closed.
-        yield RunStarted(last_seq, run_id, run.chat_id, run.agent_key, run.created_at // 1000)
-        answered = frozenset(result.call.tool_id for result in results)
+        # Known only now: before it has its results, the run must keep waiting even if this request is closed.
+        started = RunStarted(last_seq, run_id, run.chat_id, run.agent_key, run.created_at // 1000)
         request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
         call = self._agents.Attach(request, metadata=call_ids.forward_metadata())
-        async with reading(call) as deltas, aclosing(map_events(deltas, answered)) as events:
-            async for event in events:
-                yield event
+        return _OpenedRun(call, frozenset(result.call.tool_id for result in results), started)

@@ -10,8 +10,8 @@ Nothing is buffered for a client that stops reading: it is disconnected after `s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 import grpc
 from aiohttp import web
@@ -24,6 +24,8 @@ from services.facade.responses.frame_writer import FrameWriter, StreamTimeouts
 from services.facade.responses.stream_errors import ErrorEncoder
 from services.runtime.formats.json_form import Event, encode, event
 from services.runtime.rpc.push_stream import Watches, pipe_messages, push_messages
+
+T = TypeVar("T")
 
 CALL_END_TIMEOUT_S = 1.0
 """Maximum wait for the end of the call after its run has ended."""
@@ -71,20 +73,23 @@ async def stream_messages(
 
 async def send_frames(
     request: web.Request,
-    frames: AsyncIterator[bytes],
+    items: AsyncIterator[T],
+    make_frames: Callable[[T], Iterable[bytes]],
     encode_failure: ErrorEncoder,
     timeouts: StreamTimeouts,
     *,
     tells_breaks: bool = False,
 ) -> web.StreamResponse:
-    """Answer `request` with whole `frames`, which the caller closes; `send_stream` describes how failures are
+    """Answer `request` with the frames of `items`, which the caller closes; `send_stream` describes how failures are
     sent.
     """
     writer = FrameWriter(request, timeouts)
 
     async def write_all() -> None:
-        async for frame in frames:
-            await writer.write_frame(frame)
+        async for item in items:
+            for frame in make_frames(item):
+                if not writer.send_frame(frame):
+                    await writer.wait_until_drained()
 
     # A task, because each frame would otherwise pass through every coroutine from here up to aiohttp's own.
     sending = asyncio.create_task(write_all())

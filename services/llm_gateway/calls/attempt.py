@@ -130,7 +130,7 @@ class Attempt:
         self._succeeded: bool | None = None
         self._never_began = False
 
-    def tracing(self) -> AbstractContextManager[None]:
+    def tracing(self) -> AbstractContextManager[object]:
         """Record the block as this attempt's span."""
         target = self._target
         return tracing_attempt(self.call, target.provider.protocol, target.endpoint.url, self._request, self._secrets)

@@ -51,7 +51,8 @@ class ModelCaller:
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
         sent = 0
-        with OPEN_STREAMS.track_inprogress():
+        OPEN_STREAMS.count += 1
+        try:
             while True:
                 planned = plan.start_attempt()
                 attempt = Attempt(self, request, planned, caller)
@@ -65,6 +66,8 @@ class ModelCaller:
                     sent += attempt.sent
                     wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
                 await asyncio.sleep(wait_s)
+        finally:
+            OPEN_STREAMS.count -= 1
 
     def _iterate_targets(self, request: ChatRequest) -> Iterator[Target]:
         first = self._find_target(request.provider_key, request.model, request)

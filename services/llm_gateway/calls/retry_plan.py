@@ -8,6 +8,7 @@ by the next key at once; if all accounts are empty, by `fallback`. Any other 4xx
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -159,7 +160,8 @@ class RetryPlan:
 
 def _make_breaker_error(target: Target, refused_s: float) -> ProviderUnavailable:
     return ProviderUnavailable(
-        f"provider {target.provider.key!r} keeps failing for model {target.model!r} and is left alone for a while",
+        f"provider {target.provider.key!r} keeps failing for model {target.model!r}, and its circuit breaker pauses "
+        f"calls for {math.ceil(refused_s)} s",
         retry_after_s=refused_s,
         provider=target.provider.key,
         model=target.model,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httptools
@@ -85,21 +85,24 @@ class ProviderStream:
             ProviderUnavailable: The connection broke.
         """
         self._is_flowing, self._silent_checks = True, 0
+        # The traceback's frames would keep the data being read, for as long as the error lives.
         try:
-            with translating_exchange_errors(self._provider):
-                return await self._response.push_body(take)
+            return await self._response.push_body(take)
         except HeadraceError as error:
-            # The traceback's frames would keep the data being read, for as long as the error lives.
             raise error.with_traceback(None) from None
+        except EXCHANGE_FAILURES as error:
+            raise translate_exchange_error(self._provider, error) from None
         finally:
             self._is_flowing = False
 
     async def read_end(self) -> None:
         """Read the end of a complete answer, so that its connection can be reused."""
         # The answer is complete: a late or broken end costs only the connection and is not an error.
-        with suppress(OSError, httptools.HttpParserError):
+        try:
             async with asyncio.timeout(END_S):
                 await self._response.push_body(lambda _: True)
+        except (OSError, httptools.HttpParserError):
+            return
 
     def await_end(self) -> None:
         """End the answer soon, with `is_due`: the model has sent its finish reason, and the end of the body may never
@@ -132,10 +135,7 @@ class ProviderStream:
         self._check = self._loop.call_later(self._idle_s / SILENT_CHECKS, self._check_silence)
 
 
-@asynccontextmanager
-async def opening_stream(
-    pool: Pool, request: ProviderRequest, *, is_stream: bool = True
-) -> AsyncGenerator[ProviderStream]:
+class opening_stream:
     """Send a request and read its answer inside the block; at the end, the connection is closed or returned to the
     pool.
 
@@ -144,26 +144,40 @@ async def opening_stream(
     Raises:
         HeadraceError: The provider is unreachable, too slow, or refuses.
     """
-    provider = request.provider
-    due_s = asyncio.get_running_loop().time() + provider.timeouts.first_delta_ms / 1000
-    with translating_exchange_errors(provider):
-        async with asyncio.timeout_at(due_s):
-            connection, response = await _send_request(pool, request)
-    request.body = b""
-    try:
-        if response.status == 200 and (coding := find_coding(response.headers)):
-            raise make_packed_error(provider.key, request.model, coding)
-        if response.status != 200 or (is_stream and find_media_type(response.headers) in NEVER_STREAMS):
-            with translating_exchange_errors(provider):
-                async with asyncio.timeout_at(due_s):
-                    raise await _read_refusal_body(response, request)
-        stream = ProviderStream(response, provider, due_s)
+
+    __slots__ = ("_connection", "_is_stream", "_pool", "_request", "_response", "_stream")
+
+    def __init__(self, pool: Pool, request: ProviderRequest, *, is_stream: bool = True) -> None:
+        self._pool, self._request, self._is_stream = pool, request, is_stream
+
+    async def __aenter__(self) -> ProviderStream:
+        request, provider = self._request, self._request.provider
+        due_s = asyncio.get_running_loop().time() + provider.timeouts.first_delta_ms / 1000
         try:
-            yield stream
-        finally:
-            stream.stop_watching()
-    finally:
-        pool.give_back(connection, is_reusable=response.is_reusable)
+            async with asyncio.timeout_at(due_s):
+                self._connection, response = await _send_request(self._pool, request)
+                self._response, request.body = response, b""
+                try:
+                    if response.status == 200 and (coding := find_coding(response.headers)):
+                        raise make_packed_error(provider.key, request.model, coding)
+                    if response.status != 200 or (
+                        self._is_stream and find_media_type(response.headers) in NEVER_STREAMS
+                    ):
+                        raise await _read_refusal_body(response, request)
+                except BaseException:
+                    self._give_back()
+                    raise
+        except EXCHANGE_FAILURES as error:
+            raise translate_exchange_error(provider, error) from error
+        self._stream = ProviderStream(response, provider, due_s)
+        return self._stream
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stream.stop_watching()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._pool.give_back(self._connection, is_reusable=self._response.is_reusable)
 
 
 async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connection, Response]:
@@ -228,16 +242,16 @@ def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Gener
         raise _make_unavailable(provider, f"cannot be reached{through}: {cause}") from error
 
 
-@contextmanager
-def translating_exchange_errors(provider: Provider) -> Generator[None]:
-    """Translate errors of reading a response. A TimeoutError with errno is the system's; without one, it is the first
-    delta's timeout."""
-    try:
-        yield
-    except (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-        if isinstance(error, TimeoutError) and error.errno is None:
-            raise make_stalled(provider, has_begun=False) from error
-        raise _make_unavailable(provider, "broke the connection off") from error
+EXCHANGE_FAILURES = (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade)
+"""Errors of sending a request and reading its response."""
+
+
+def translate_exchange_error(provider: Provider, error: BaseException) -> HeadraceError:
+    """Return our error for one of EXCHANGE_FAILURES. A TimeoutError with errno is the system's; without one, it is the
+    first delta's timeout."""
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return make_stalled(provider, has_begun=False)
+    return _make_unavailable(provider, "broke the connection off")
 
 
 def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:

@@ -33,7 +33,7 @@ OPEN_S_MAX = 60.0
 """Longest pause, so that a recovery is noticed within a minute; pauses double with each failed probe."""
 
 PROBE_S = 15.0
-"""How long a probe blocks other calls; the probe itself could take minutes."""
+"""How long a probe blocks other calls if its answer does not begin."""
 
 FAILED_TENANTS_MAX = 1000
 """Maximum tenants that may each fail once at an open breaker; further tenants wait like those that failed."""
@@ -97,8 +97,10 @@ class Breaker:
         return Call(tenant, now_s, is_tenant_try)
 
     def note_delta(self) -> None:
-        """Record that the model has begun an answer."""
+        """Record that the model has begun an answer; if that is a probe's, the next call may start, too."""
         self._answered_s = self._now()
+        if self._state == "half-open":
+            self._blocked_until_s = self._answered_s
 
     def end_call(
         self, call: Call, *, succeeded: bool | None, never_began: bool = False, first_delta_s: float | None = None
@@ -157,6 +159,7 @@ class Breaker:
 class Breakers:
     def __init__(self) -> None:
         self._breakers: dict[tuple[str, str], Breaker] = {}
+        self._providers: dict[str, Provider] = {}
 
     def get_breaker(self, provider: str, model: str) -> Breaker:
         """Return the breaker of a model, by its name in the provider file."""
@@ -166,7 +169,11 @@ class Breakers:
         return self._breakers[key]
 
     def keep_configured(self, providers: Iterable[Provider]) -> None:
-        configured = {(provider.key, model.name) for provider in providers for model in provider.models}
+        """Forget the breakers of models that are not configured any more, and of providers whose entry has changed."""
+        current = {provider.key: provider for provider in providers}
+        kept = [provider for key, provider in current.items() if self._providers.get(key, provider) == provider]
+        self._providers = current
+        configured = {(provider.key, model.name) for provider in kept for model in provider.models}
         for key in self._breakers.keys() - configured:
             del self._breakers[key]
             metrics.forget_breaker(*key)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.errors import QueueFull, QuotaExceeded
 from services.llm_gateway.limits.tenant_use import HELD_S, Reservation, TenantUse, TenantUses, Waiter
@@ -37,6 +37,21 @@ class Opening:
     is_full: bool
     wait_s: float
     """0: only the end of a call frees it."""
+
+
+class AdmittedCall:
+    """The block of an admitted call."""
+
+    __slots__ = ("_account", "_admission", "_reservation", "_spent")
+
+    def __init__(self, account: Account, admission: Coroutine[Any, Any, Reservation], spent: Callable[[], int]) -> None:
+        self._account, self._admission, self._spent = account, admission, spent
+
+    async def __aenter__(self) -> None:
+        self._reservation = await self._admission
+
+    async def __aexit__(self, *_: object) -> None:
+        self._account.release_reservation(self._reservation, self._spent())
 
 
 class Account:
@@ -90,10 +105,7 @@ class Account:
         self._quota = quota or Quota()
         self._admit_waiting()
 
-    @asynccontextmanager
-    async def admitting(
-        self, tokens: int, due_s: float, spent: Callable[[], int], *, tenant: str
-    ) -> AsyncGenerator[None]:
+    def admitting(self, tokens: int, due_s: float, spent: Callable[[], int], *, tenant: str) -> AdmittedCall:
         """Wait for admission; the call runs inside the block, at the end of which `spent` corrects `tokens`.
 
         `due_s` is the deadline on the loop's clock, infinite if there is none.
@@ -102,13 +114,9 @@ class Account:
             QueueFull: Too many calls of the tenant are waiting.
             QuotaExceeded: The call was not admitted in time.
         """
-        reservation = await self._wait_for_admission(tokens, due_s, tenant)
-        try:
-            yield
-        finally:
-            self._release_reservation(reservation, spent())
+        return AdmittedCall(self, self.wait_for_admission(tokens, due_s, tenant), spent)
 
-    def _release_reservation(self, reservation: Reservation, tokens: int) -> None:
+    def release_reservation(self, reservation: Reservation, tokens: int) -> None:
         use = reservation.use
         if reservation.is_in_window:
             self._window_tokens += tokens - reservation.tokens
@@ -119,7 +127,7 @@ class Account:
         use.held_until_s = asyncio.get_running_loop().time() + self._held_s
         self._admit_waiting()
 
-    async def _wait_for_admission(self, tokens: int, due_s: float, tenant: str) -> Reservation:
+    async def wait_for_admission(self, tokens: int, due_s: float, tenant: str) -> Reservation:
         loop = asyncio.get_running_loop()
         use = self._uses.get_use(tenant, loop.time())
         if not (self._waiting or self._time_until_free(tokens) or self._time_until_unheld(use, self._list_holds())):
@@ -145,7 +153,7 @@ class Account:
     def _leave_line(self, place: Waiter, use: TenantUse) -> None:
         """Leave the queue, or return a late reservation."""
         if place.admission.done():
-            self._release_reservation(place.admission.result(), 0)
+            self.release_reservation(place.admission.result(), 0)
             return
         use.waiters.remove(place)
         self._count_waiting(-1)

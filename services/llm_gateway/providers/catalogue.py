@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.files.refused_files import REFUSED_FILES, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, describe_rule, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -37,7 +37,7 @@ class Catalogue:
             problems = [str(error)]
             if isinstance(error, ValidationError):
                 details = error.errors(include_input=False)
-                texts = [detail["msg"].removeprefix("Value error, ") for detail in details]
+                texts = [describe_rule(detail, Providers) for detail in details]
                 places = [".".join(map(str, detail["loc"])) for detail in details]
                 problems = [f"{place}: {text}" if place else text for place, text in zip(places, texts, strict=True)]
             REFUSED_FILES.labels("providers").set(1)
@@ -76,10 +76,10 @@ class Catalogue:
         self.check_loaded()
         provider = self._providers.get(key)
         if provider is None:
-            raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {[*self._providers]}")
+            raise InvalidRequest.of("providerKey", f"{key!r} is not configured; known: {', '.join(self._providers)}")
         entry = provider.find_entry(model)
         if entry is None:
-            known = [known.name for known in provider.models]
+            known = ", ".join(known.name for known in provider.models)
             raise InvalidRequest.of("model", f"{model!r} is not configured at {key!r}; known: {known}")
         return provider, entry
 

@@ -29,6 +29,8 @@ SECRET_PLACES = ("env:", "file:")
 
 KEY_BYTES_MAX = 64 * 1024
 
+WHERE = "the gateway's environment; `headrace up` reads it from .env, too, when it starts"
+
 TIMEOUT_S = 10.0
 """Longest wait for a metadata or token service."""
 
@@ -72,7 +74,7 @@ class Credentials:
             return keys
         places = ", ".join(provider.api_keys)
         raise ProviderAuthentication(
-            f"provider {provider.key!r} has no key: none of {places} is set in the gateway's environment",
+            f"provider {provider.key!r} has no key: none of {places} is set in {WHERE}",
             provider=provider.key,
         )
 
@@ -106,7 +108,7 @@ class Credentials:
         base_url = self._env.get(name, "") if kind == "env" else provider.base_url
         if not base_url:
             raise ProviderUnavailable(
-                f"provider {provider.key!r} has no address: {name} is not set in the gateway's environment",
+                f"provider {provider.key!r} has no address: {name} is not set in {WHERE}",
                 provider=provider.key,
             )
         return base_url.rstrip("/")
@@ -130,7 +132,7 @@ class Credentials:
         if secret := self._read_secret(value):
             return secret
         raise ProviderAuthentication(
-            f"provider {provider.key!r} lacks {name}: {value} is not set in the gateway's environment",
+            f"provider {provider.key!r} lacks {name}: {value} is not set in {WHERE}",
             provider=provider.key,
         )
 

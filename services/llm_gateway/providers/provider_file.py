@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -14,7 +15,15 @@ from services.runtime.usage import round_cost
 # Lengths are not part of the patterns: a counted repetition is compiled once for each count, which took 40 MB in all
 # (pydantic-core 2.x, 2026-11).
 Key = Annotated[str, StringConstraints(pattern=r"^[\w.-]+$", max_length=128)]
-SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$")]
+
+
+def _check_secret_name(name: str) -> str:
+    if not re.fullmatch(r"env:\w+|file:.+", name):
+        raise ValueError("must be env:NAME or file:/path, never the secret itself")
+    return name
+
+
+SecretName = Annotated[str, AfterValidator(_check_secret_name)]
 """Source of a secret: `env:NAME` or `file:/path`; never the secret itself."""
 
 SEPARATORS = "-.:@/_"

@@ -6,7 +6,7 @@ The texts of people, models and tools are recorded only if `spans.captures_conte
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,7 +67,6 @@ _USAGE_FIELDS = {
 """Fields of requests and of Usage, by the attributes with their values."""
 
 
-@lru_cache(maxsize=256)
 def find_vendor(protocol: str, host: str) -> str:
     """Return the well-known name of the vendor at `host`."""
     labels = host.lower().split(".")
@@ -75,17 +74,26 @@ def find_vendor(protocol: str, host: str) -> str:
     return next((VENDORS[end] for end in ends if end in VENDORS), PROTOCOL_VENDORS[protocol])
 
 
-@contextmanager
+@lru_cache(maxsize=256)
+def find_server(protocol: str, url: str) -> tuple[str, str]:
+    """Return the host of an address, and the well-known name of its vendor."""
+    host = urlsplit(url).hostname or ""
+    return host, find_vendor(protocol, host)
+
+
 def tracing_attempt(
     call: CallRecord, protocol: str, url: str, request: ChatRequest | EmbedRequest, secrets: Iterable[str] = ()
-) -> Generator[None]:
+) -> AbstractContextManager[object]:
     """Record the block as an attempt at `url`, of which only host and port are recorded."""
+    call.server, call.vendor = find_server(protocol, url)
+    return _recording_attempt(call, url, request, secrets) if spans.is_recording() else spans.NO_SPAN
+
+
+@contextmanager
+def _recording_attempt(
+    call: CallRecord, url: str, request: ChatRequest | EmbedRequest, secrets: Iterable[str]
+) -> Generator[None]:
     server = urlsplit(url)
-    call.server = server.hostname or ""
-    call.vendor = find_vendor(protocol, call.server)
-    if not spans.is_recording():
-        yield
-        return
     attributes: dict[str, Any] = {
         names.OPERATION: call.operation,
         names.PROVIDER: call.vendor,

@@ -12,6 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.auth import identity
+from services.runtime.capacity import InFlightCounter
 from services.runtime.clock import monotonic_s
 from services.runtime.telemetry import spans
 
@@ -19,7 +20,9 @@ _MODEL = ("provider", "model")
 _GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 
-OPEN_STREAMS = Gauge("headrace_llm_open_streams", "Streams of callers that are open.")
+OPEN_STREAMS = InFlightCounter()
+Gauge("headrace_llm_open_streams", "Streams of callers that are open.").set_function(lambda: OPEN_STREAMS.count)
+
 RETRIES = Counter("headrace_llm_retries", "Further attempts at the same provider.", (*_MODEL, "reason"))
 FAILOVERS = Counter("headrace_llm_failovers", "Calls given on by this model to the next.", (*_MODEL, "reason"))
 WAITING = Gauge("headrace_llm_queue_length", "Calls that wait for the account's quota.", ("provider",))

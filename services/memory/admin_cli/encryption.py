@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.run_view.tables import print_records
 from services.memory.admin_cli.verify import print_line
 from services.memory.storage.encrypted.reencryption import run_pass
 from services.memory.storage.files.data_keys import FOLDER, FileDataKeys
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Any) -> None:
     """Add the commands to argparse's sub-parsers, which have no public class name."""
-    commands.add_parser("keys", help="list the data keys of tenants, and whether all that is stored is encrypted")
+    listing = commands.add_parser("keys", help="list the data keys of tenants, and whether everything is encrypted")
+    listing.add_argument("--json", action="store_true", help="print each key as JSON")
     rotate = commands.add_parser("rotate-keys", help="give tenants new data keys; services write with them within 2 s")
     rotate.add_argument("--tenant", action="append", default=[], help="a tenant, more than once too; else all")
     commands.add_parser("reencrypt", help="encrypt what is stored with the newest keys, or decrypt it, now")
@@ -50,13 +53,21 @@ async def _list_keys(config: Config, arguments: argparse.Namespace) -> bool:
     async with _open_keys(config) as (keys, stored):
         listed = keys.list_keys()
         counts = Counter(key.tenant for key in listed)
-        for key in listed:
-            if key == keys.find_newest(key.tenant):
-                made = datetime.fromtimestamp(key.created_at / 1000, UTC).strftime("%Y-%m-%d %H:%M")
-                print_line(f"{key.tenant}: version {key.version} of {made} UTC, {counts[key.tenant]} kept")
+        rows = [
+            (
+                key.tenant,
+                key.version,
+                f"{datetime.fromtimestamp(key.created_at // 1000, UTC):%FT%TZ}",
+                counts[key.tenant],
+            )
+            for key in listed
+            if key == keys.find_newest(key.tenant)
+        ]
+        print_records(("tenant", "version", "created", "kept"), rows, is_json=arguments.json)
         is_done = await asyncio.to_thread(stored.read_goal) == keys.goal
         how = "encrypted with these keys" if keys.encrypts else "decrypted"
-        print_line(f"all that is stored is {how}" if is_done else f"what is stored is being {how}, or waits for it")
+        state = f"all that is stored is {how}" if is_done else f"not everything that is stored is {how} yet"
+        print(state, file=sys.stderr if arguments.json else sys.stdout)
         return True
 
 

@@ -81,7 +81,10 @@ def format_pins(pins: Sequence[Pin]) -> str:
 
 
 def find_changes(lines: Iterable[Line], summary_uuid: str, before_n: int) -> SummaryChanges:
-    """Find the changes, among lines of no run, of a summary that replaces the lines before `before_n`."""
+    """Find people's changes to a summary that replaces the lines before `before_n`: its last edit, and their pins.
+
+    `lines` are the chat's lines that belong to no run.
+    """
     lines = list(lines)
     edits = [line for line in lines if isinstance(line, SummaryEdit) and line.parent_uuid == summary_uuid]
     pins = tuple(pin for pin in list_pins(lines) if pin.target < before_n)

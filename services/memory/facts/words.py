@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import snowballstemmer
-
 from services.memory.storage.search import MARKS
 
 TERMS_MAX = 64
@@ -126,6 +124,9 @@ class Term:
 class Question:
     def __init__(self, words: Sequence[str], language: str) -> None:
         """Not thread-safe: the stemmer holds the current word."""
+        # Imported with the first question, because it brings all languages' rules: 3 MB of a service at rest.
+        import snowballstemmer
+
         self._stemmer = snowballstemmer.stemmer(language)
         self._is_compounding = language in COMPOUNDING
         weak = set(map(self._stem, _WEAK[language]))

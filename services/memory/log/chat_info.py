@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -109,7 +110,7 @@ class RunInfo:
     def add_charges(self, charges: Sequence[Charge]) -> RunInfo:
         if not charges:
             return self
-        added = {name: getattr(self, name) + sum(getattr(charge, name) for charge in charges) for name in _CHARGED}
+        added = {name: getattr(self, name) + sum(map(attrgetter(name), charges)) for name in _CHARGED}
         return replace(self, **added)
 
 

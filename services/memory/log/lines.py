@@ -8,6 +8,7 @@ older versions have none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias, get_args
 from zlib import crc32
 
@@ -54,8 +55,11 @@ class Charge(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
 _COUNTS = tuple(name for name in Charge.__struct_fields__ if name.endswith(("_tokens", "_calls", "_usd")))
 
 
+_get_fields = attrgetter(*Charge.__struct_fields__)
+
+
 def decode_charges(given: Iterable[memory_pb2.Charge]) -> list[Charge]:
-    return [Charge(*(getattr(charge, name) for name in Charge.__struct_fields__)) for charge in given]
+    return [Charge(*_get_fields(charge)) for charge in given]
 
 
 def encode_charges(charges: Iterable[Charge]) -> Iterator[memory_pb2.Charge]:

@@ -173,8 +173,10 @@ class Forwarder:
         until_s = loop.time() + (0.0 if _is_relayed(context) else self._patience_s)
         while True:
             try:
-                with acting_as(requester or require_identity()):
-                    home = await self._takeover.find(run_id) if run_id else None
+                home: Run | str | None = None
+                if run_id:
+                    with acting_as(requester or require_identity()):
+                        home = await self._takeover.find(run_id)
                 if isinstance(home, str):
                     if _is_relayed(context):
                         raise Overloaded("the run is being moved; try again", retry_after_s=0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -52,21 +51,24 @@ class Opening:
 NOTHING = Opening()
 
 
-@asynccontextmanager
-async def working_ahead(run: Run, peers: Peers, opening: Opening) -> AsyncGenerator[None]:
-    """Prepare the first turn inside the block; the work is dropped unless `execute` takes it over."""
-    work = asyncio.create_task(_work_ahead(run, peers, opening))
-    run.control.begin_work(work)
-    try:
-        yield
-    finally:
+def work_ahead(run: Run, peers: Peers, opening: Opening) -> asyncio.Task[str]:
+    """Prepare the first turn, which `execute` continues; the caller drops it at the latest when the run ends."""
+
+    async def work() -> str:
+        await asyncio.sleep(0)  # lets the append be sent first, because everything waits for it
+        return await _run_mode(run, peers, opening)
+
+    task = asyncio.create_task(work())
+    run.control.begin_work(task)
+    return task
+
+
+async def drop_work(work: asyncio.Task[str]) -> None:
+    """End the work, whatever becomes of it."""
+    if not work.done():
         work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-
-
-async def _work_ahead(run: Run, peers: Peers, opening: Opening) -> str:
-    await asyncio.sleep(0)  # lets the append be sent first, because everything waits for it
-    return await _run_mode(run, peers, opening)
+        await asyncio.wait((work,))
+    _ = work.cancelled() or work.exception()  # nobody else may have taken it
 
 
 async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLine | None:

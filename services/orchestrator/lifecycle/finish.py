@@ -200,7 +200,20 @@ async def finish(run: Run, line: memory_pb2.RunLine, ask_next: AskNext) -> commo
     run.feed.release_all()
     run.state.end(State(line.state))
     run.main.publish(make_end(run, line))
-    log.info("run ended", run_id=run.id, state=line.state, error=line.error.code or None, seq=run.feed.seq)
+    log.info(
+        "run ended",
+        run_id=run.id,
+        chat_id=run.chat_id,
+        agent_key=run.agent.key,
+        state=line.state,
+        error=line.error.code or None,
+        seq=run.feed.seq,
+        ms=now_ms() - run.state.created_at,
+        model_calls=line.usage.model_calls,
+        tool_calls=line.usage.tool_calls,
+        input_tokens=line.usage.input_tokens,
+        output_tokens=line.usage.output_tokens,
+    )
     return None
 
 

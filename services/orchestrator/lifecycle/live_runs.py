@@ -186,7 +186,10 @@ class LiveRuns:
     def of_chat(self, chat_id: str) -> list[Run]:
         """List the chat's runs, of all its users; memory decides who may see them. Raises NotFound if the chat is
         another tenant's."""
-        runs, tenant = self._by_chat.get(chat_id, ()), identity.require_identity().tenant
+        runs = self._by_chat.get(chat_id)
+        if not runs:
+            return []
+        tenant = identity.require_identity().tenant
         if any(run.state.is_stored and run.identity.tenant != tenant for run in runs):
             raise stored_runs.make_chat_not_found(chat_id)
         return [run for run in runs if run.identity.tenant == tenant]

@@ -53,9 +53,9 @@ class Pins:
         self._read_versions: NewestDict[tuple[str, str, int], AgentVersion] = NewestDict(READ_MAX)
 
     async def pin(self, agent: Definition, existing: Mapping[str, Definition]) -> AgentVersion | None:
-        """Return the version of `agent` in force with these other agents, once memory has stored it.
+        """Store the version of `agent` that is in force with these other agents, and return it.
 
-        None if memory keeps no versions, or no more of this agent; such a run is not pinned.
+        Returns None if memory keeps no versions, or stores no more of this agent's; such a run is not pinned.
 
         Raises:
             ProviderUnavailable, Overloaded: Memory cannot store it.
@@ -76,7 +76,11 @@ class Pins:
         tools, offered = (await self._list_tools()) if uses_tools else (None, None)
         version = self._build(agent, existing, tools, offered)
         number = self._numbers.get((agent.tenant, version.hash)) or await self._store(version)
-        return version.with_number(number)
+        if version.number != number:
+            version = version.with_number(number)
+            name = (agent.tenant, agent.key)
+            self._built[name] = (*self._built[name][:-1], version)
+        return version
 
     async def find(self, agent_key: str, digest: str) -> AgentVersion | None:
         """Return a stored version, of the operator's agent or the tenant's; None if memory does not have it, or this

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from headrace.errors import ChatBusy, NotFound, Overloaded, QueueFull, QuotaExceeded
@@ -16,9 +15,9 @@ from services.orchestrator.agents.registry import Registry
 from services.orchestrator.agents.version import AgentVersion
 from services.orchestrator.ids import new_run_id
 from services.orchestrator.lifecycle.admission import agent_router
-from services.orchestrator.lifecycle.admission.admission import Admission
+from services.orchestrator.lifecycle.admission.admission import Admission, AdmittedQuery
 from services.orchestrator.lifecycle.after_run import AfterRuns
-from services.orchestrator.lifecycle.execute import NOTHING, Opening, execute, working_ahead
+from services.orchestrator.lifecycle.execute import NOTHING, Opening, drop_work, execute, work_ahead
 from services.orchestrator.lifecycle.finish import finish, hand_over
 from services.orchestrator.lifecycle.live_calls import steer_rpc
 from services.orchestrator.lifecycle.live_runs import LiveRuns, OwnedElsewhere, RepeatedQuery, StartResult, may_end
@@ -92,7 +91,7 @@ class Runs:
         if request.agent_key == agent_router.ROUTER_KEY and (repeated := await self._find_repeated(request)):
             return repeated
         try:
-            return await self._start(request)
+            return await self._admission.admit(request, self._begin)
         except (ChatBusy, NotFound, QueueFull, QuotaExceeded):
             # A repeated query begins nothing, and needs neither a place in the chat nor its agent.
             if (repeated := await self._find_repeated(request)) is None:
@@ -105,18 +104,17 @@ class Runs:
         run_id = await stored_runs.find_run_of_request(self._peers, request.chat_id, request.request_id)
         return RepeatedQuery(run_id) if run_id else None
 
-    async def _start(self, request: agent_pb2.QueryRequest) -> StartResult:
-        async with self._admission.admit(request) as admitted:
-            routed, chosen = admitted.routed, admitted.chosen
-            run = self._make_run(new_run_id(), chosen.agent, admitted.query, chosen.agents, version=chosen.version)
-            if admitted.opens_chat:
-                run.chat.open_chat()
-            if run.recorder is not None and (routed.usage is not None or routed.problem):
-                run.recorder.problem = ROUTED  # the router's model call came before the recording began
-            if routed.usage is not None:
-                run.spending.charge_model_call(routed.usage, Origin(routed.agent.key, routed.model))
-            notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
-            return await self._launch_run(run, Opening(notices=notices))
+    async def _begin(self, admitted: AdmittedQuery) -> StartResult:
+        routed, chosen = admitted.routed, admitted.chosen
+        run = self._make_run(new_run_id(), chosen.agent, admitted.query, chosen.agents, version=chosen.version)
+        if admitted.opens_chat:
+            run.chat.open_chat()
+        if run.recorder is not None and (routed.usage is not None or routed.problem):
+            run.recorder.problem = ROUTED  # the router's model call came before the recording began
+        if routed.usage is not None:
+            run.spending.charge_model_call(routed.usage, Origin(routed.agent.key, routed.model))
+        notices = [("AGENT_NOT_PICKED", routed.problem)] if routed.problem else []
+        return await self._launch_run(run, Opening(notices=notices))
 
     async def _launch_run(self, run: Run, opening: Opening) -> StartResult:
         """Return when the query is stored, or when no run begins."""
@@ -136,20 +134,20 @@ class Runs:
 
         `caller` waits until the query is stored; None if the run resumes from an earlier owner's records.
         """
+        ahead: asyncio.Task[str] | None = None
         try:
             bind_run_id(run.id)
-            async with AsyncExitStack() as stack:
+            traceparent = spans.current_traceparent()
+            with tracing.start_run_span(run) if caller is not None else tracing.start_resumed_span(run):
                 if caller is None:
-                    stack.enter_context(tracing.start_resumed_span(run))
                     stored = await self._query_log.store_again(run)
                 else:
                     RECORDER.set(run.recorder)
-                    traceparent, agent = spans.current_traceparent(), run.agent
-                    stack.enter_context(tracing.start_run_span(run))
+                    agent = run.agent
                     # A cassette has one order, so a recorded run does not work ahead.
                     if self.live.is_first(run) and run.recorder is None:
                         run.first_turn = None if run.chat_id in self._stateful else FirstTurn()
-                        await stack.enter_async_context(working_ahead(run, self._peers, opening))
+                        ahead = work_ahead(run, self._peers, opening)
                     if (response := await self._query_log.store(run, traceparent, caller)) is None:
                         return
                     if run.first_turn is not None and run.first_turn.take_answer(response):
@@ -174,6 +172,8 @@ class Runs:
                 elif line.state != State.FAILED and not self.is_draining:
                     self._after.begin(run, stored)
         finally:
+            if ahead is not None:
+                await drop_work(ahead)
             del self._tasks[run.id]
             self.live.remove(run)
 
@@ -280,7 +280,7 @@ class Runs:
         return next((other for other in stored if other.query.request_id == asked), None)
 
     async def drain(self, grace_s: float) -> None:
-        """Let live runs end for `grace_s`, then leave the rest to their next owners."""
+        """Wait up to `grace_s` for live runs to end, then leave the rest to their next owners."""
         self._admission.drain()
         self._after.cancel_compactions()
         if not await self.live.wait_until_idle(grace_s):

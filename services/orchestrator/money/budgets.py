@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -229,24 +228,22 @@ class Allowance:
     """The most that calls in progress may need, in the same units."""
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @asynccontextmanager
-    async def covering(self, needs: CallNeeds, usage: common_pb2.Usage) -> AsyncGenerator[None]:
-        """Hold a grant for a call inside the block; `usage` is the run's spending before it.
+    async def hold(self, needs: CallNeeds, usage: common_pb2.Usage) -> tuple[int, int]:
+        """Hold a grant for a call until `release`; `usage` is the run's spending before it. Return what is held.
 
         Raises:
             QuotaExceeded: A budget has no room for the call; the error states when it will.
         """
         if not self.file.current.rules:
-            yield
-            return
+            return 0, 0
         need = to_nano_usd(needs.cost_usd_max), needs.input_tokens + needs.output_tokens_max
         async with self._asking:  # one claim at a time: the next one sees what this one was granted
             await self._claim(need, usage)
             self._open = self._open[0] + need[0], self._open[1] + need[1]
-        try:
-            yield
-        finally:
-            self._open = self._open[0] - need[0], self._open[1] - need[1]
+        return need
+
+    def release(self, need: tuple[int, int]) -> None:
+        self._open = self._open[0] - need[0], self._open[1] - need[1]
 
     async def _claim(self, need: tuple[int, int], usage: common_pb2.Usage) -> None:
         spent = to_nano_usd(usage.cost_usd), usage.input_tokens + usage.output_tokens

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from headrace.errors import BudgetExceeded, PriceUnknown
 from headrace.v1 import agent_pb2, common_pb2, memory_pb2, tools_pb2
@@ -80,12 +81,18 @@ class Spending:
     @asynccontextmanager
     async def covering(self, needs: CallNeeds) -> AsyncGenerator[None]:
         """Hold a call's share of the tenant's budgets inside the block. Raises QuotaExceeded."""
+        release = await self._hold(needs)
+        try:
+            yield
+        finally:
+            release()
+
+    async def _hold(self, needs: CallNeeds) -> Callable[[], None]:
+        """Hold a call's share as `covering`; return what releases it."""
         if self._allowance is None:
-            yield
-            return
+            return lambda: None
         self.catch_up()
-        async with self._allowance.covering(needs, self.usage):
-            yield
+        return partial(self._allowance.release, await self._allowance.hold(needs, self.usage))
 
     @asynccontextmanager
     async def model_call(self, needs: CallNeeds, *, beyond: bool = False) -> AsyncGenerator[Reservation]:
@@ -96,12 +103,18 @@ class Spending:
             PriceUnknown: Money is limited, and the call's cost is unknown.
             QuotaExceeded: A budget of the tenant has no room for it.
         """
-        async with self.covering(needs):
-            while self._must_wait(needs, beyond):
+        release = await self._hold(needs)
+        try:
+            while self._open and self._must_wait(needs, beyond):
                 self._given_back = self._given_back or asyncio.Event()
                 await self._given_back.wait()
-            with self.side_call(needs, beyond=beyond) as reservation:
+            reservation = self._reserve(needs, beyond)
+            try:
                 yield reservation
+            finally:
+                self.give_back(reservation)
+        finally:
+            release()
 
     @contextmanager
     def side_call(
@@ -120,7 +133,7 @@ class Spending:
         finally:
             self.give_back(reservation)
 
-    def _reserve(self, needs: CallNeeds, beyond: bool, calls_more: int) -> Reservation:
+    def _reserve(self, needs: CallNeeds, beyond: bool, calls_more: int = 0) -> Reservation:
         self.catch_up()
         if self.usage.model_calls > self.model_calls_max or (not beyond and self.model_calls_left == 0):
             raise self.make_exceeded("maxModelCalls")

@@ -80,7 +80,9 @@ class TtlCache(Generic[K, V]):
         if self.is_known(question):
             return self._answers[question][1]
         answer = await ask()
-        self._answers.pop(question, None)
+        known = self._answers.pop(question, None)
+        if known is not None and known[1] == answer:
+            answer = known[1]  # what was made from it remains good
         if answer:
             self._answers[question] = monotonic_s(), answer
         return answer

@@ -235,7 +235,7 @@ class Scope:
         return answer
 
     async def end_answer(self, artifacts: Iterable[agent_pb2.ArtifactPublish] = ()) -> None:
-        """Commit the open answer and its `artifacts`, before any of its tools runs."""
+        """Commit the open answer with its `artifacts` before any of its tools runs."""
         if messages := self._take_answer():
             await self.commit(messages, artifacts)
 
@@ -368,9 +368,13 @@ def check_turn(scope: Scope) -> None:
         raise PermissionDenied(f"agent {scope.agent.key!r} may not go on: {found[0]}", agentKey=scope.agent.key)
 
 
-def may_call_agent(scope: Scope, agent: Definition) -> bool:
-    """Return whether the scope may call this agent by name: an operator's agent must not call a tenant's."""
-    if agent.tenant:
-        return agent.tenant == scope.agent.tenant
-    grants = find_grants(scope)
-    return grants is None or grants.allows_subagent(agent.key)
+def list_callable_agents(scope: Scope) -> list[Definition]:
+    """List the agents that the scope may call by name: an operator's agent must not call a tenant's."""
+    grants, tenant = find_grants(scope), scope.agent.tenant
+
+    def may_call(agent: Definition) -> bool:
+        if agent.tenant:
+            return agent.tenant == tenant
+        return grants is None or grants.allows_subagent(agent.key)
+
+    return [agent for agent in scope.run.services.agents.values() if may_call(agent)]

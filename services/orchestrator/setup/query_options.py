@@ -37,6 +37,8 @@ def apply_preferences(state: State, query: agent_pb2.QueryRequest, user: str, is
 
     Preferences stored before they were kept per user belong to the chat's owner.
     """
+    if not (query.params or state.values):
+        return state, b""
     by_user = state.read(FIELD, dict[str, Preferences], {})
     before = by_user.get(user)
     if before is None:
@@ -79,6 +81,8 @@ _ENDING = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 def find_names(message: str) -> list[str]:
     """Return the names after `@` in the message, ignoring code and quoted lines (`> `)."""
+    if "@" not in message:
+        return []
     parts = message.split("```")[::2]  # every other one is a code block
     lines = (line for part in parts for line in part.split("\n") if not line.lstrip().startswith(">"))
     said = "\n".join(" ".join(line.split("`")[::2]) for line in lines)
@@ -98,6 +102,8 @@ def find_missing_files(message: str, paths: Collection[str]) -> list[str]:
 
 
 def _match_files(message: str, paths: Collection[str]) -> dict[str, str | None]:
+    if "#" not in message:
+        return {}
     by_name = {path.rpartition("/")[2]: path for path in paths}
     by_name |= {path.removeprefix("uploads/"): path for path in paths}
     by_name |= {path: path for path in paths}

@@ -18,7 +18,7 @@ from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.peers.workspace_files import list_workspace
 from services.orchestrator.run import session_state
 from services.orchestrator.run.run import Run
-from services.orchestrator.run.scope import may_call_agent
+from services.orchestrator.run.scope import list_callable_agents
 from services.orchestrator.run.scope_parts import Todo, Upload
 from services.orchestrator.setup import query_options, skills, uploads
 from services.orchestrator.setup.tool_selection import (
@@ -212,11 +212,12 @@ async def _load_state(run: Run, peers: Peers) -> session_state.State:
 
 
 async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
-    for name in run.agent.skills:
+    agent = run.agent
+    for name in agent.skills:
         if not any(is_named(skill, [name.casefold()]) for skill in offered):
             await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
-    existing = {key.casefold() for key in run.services.agents}
-    for key in run.agent.subagents:
+    existing = {key.casefold() for key in run.services.agents} if agent.subagents else ()
+    for key in agent.subagents:
         if key.casefold() not in existing:
             await run.main.notice("AGENT_UNAVAILABLE", f"there is no agent {key!r}; it cannot be called")
 
@@ -272,14 +273,16 @@ async def _resolve_mentions(run: Run, existing: ToolCatalogue, offered: list[too
     attention, found = run.main.attention, list[tools_pb2.Skill]()
     if run.query.from_program:
         return found
+    if not (names := query_options.find_names(run.query.message)):
+        return found
     unknown: list[str] = []
     tools = find_nameable(run.agent, existing)
     agents = {key.casefold() for key in (*run.agent.subagents, *run.agent.mentionable)}
-    for name in query_options.find_names(run.query.message):
+    there_are = {agent.key.casefold(): agent.key for agent in list_callable_agents(run.main)}
+    for name in names:
         tool = existing.find_mentioned(name)
         skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
-        there_is = (key for key, agent in run.services.agents.items() if may_call_agent(run.main, agent))
-        agent = next((key for key in there_is if key.casefold() == name.casefold()), None)
+        agent = there_are.get(name.casefold())
         if tool is not None and name.casefold() in tools:
             attention.tools.append(tool.name)
         elif skill is not None:

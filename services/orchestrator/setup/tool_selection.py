@@ -21,6 +21,8 @@ from services.orchestrator.run.approvals.rules import SCHEDULED_TIMEOUT_MS
 from services.orchestrator.run.scope import Scope, find_grants
 from services.runtime.auth.identity import require_identity
 
+OWN_BY_NAME = {tool.name.casefold(): tool for tool in OWN}
+
 SEEN_FIELDS = ("name", "description", "parameters", "tier", "always_available", "after_call_hint")
 """Fields that a version pins: the tools that a model sees, and their definitions."""
 
@@ -51,13 +53,16 @@ class ToolCatalogue:
         existing = {tool.name.casefold(): tool for tool in tools if grants is None or grants.allows_tool(tool.name)}
         self._live = existing
         if version is not None and version.tools is not None:
-            kept = (tool for tool in version.tools if is_resumed or grants is None or grants.allows_tool(tool.name))
-            common = (tool for tool in kept if not self._is_per_user(tool.name))
-            pinned = (_pin_tool(tool, existing.get(tool.name.casefold()), is_resumed) for tool in common)
-            own = (tool for tool in existing.values() if self._is_per_user(tool.name))
-            existing = {tool.name.casefold(): tool for tool in (*pinned, *own)}
-        ordinary = (tool for tool in existing.values() if tool.name.casefold() not in PLAN_NAMES)
-        self._tools = {tool.name.casefold(): tool for tool in (*ordinary, *OWN)}
+            own = {name: tool for name, tool in existing.items() if self._per_user and self._is_per_user(tool.name)}
+            pinned: dict[str, tools_pb2.Tool] = {}
+            for tool in version.tools:
+                is_kept = is_resumed or grants is None or grants.allows_tool(tool.name)
+                if is_kept and not (self._per_user and self._is_per_user(tool.name)):
+                    name = tool.name.casefold()
+                    pinned[name] = _pin_tool(tool, existing.get(name), is_resumed)
+            existing = pinned | own
+        self._tools = {name: tool for name, tool in existing.items() if name not in PLAN_NAMES}
+        self._tools |= OWN_BY_NAME
 
     @property
     def has_any(self) -> bool:
@@ -182,7 +187,9 @@ def find_usable_tools(
         tool = existing.find_mentioned(name) if name.casefold() in others else existing.find_tool(name)
         tool = tool or existing.find_connecting(name)
         if tool is None:
-            problems.append(f"there is no tool {name!r}; the agent goes on without it")
+            server, is_mcp, _ = name.partition("__")
+            or_down = f", or its MCP server {server!r} is not connected" if server and is_mcp else ""
+            problems.append(f"there is no tool {name!r}{or_down}; the agent goes on without it")
         elif why := find_problem(tool):
             problems.append(f"tool {name!r} cannot be used: {why}")
         else:
@@ -206,8 +213,11 @@ def describe_unnameable(name: str) -> str:
 
 def _expand(names: Iterable[str], existing: ToolCatalogue) -> list[str]:
     """Return the names with each tier replaced by its tools."""
-    tiers = ((name, TIERS.get(name.casefold())) for name in names)
-    return [each for name, tier in tiers for each in ([name] if tier is None else existing.list_tier(tier))]
+    expanded: list[str] = []
+    for name in names:
+        tier = TIERS.get(name.casefold())
+        expanded += [name] if tier is None else existing.list_tier(tier)
+    return expanded
 
 
 def _pin_tool(pinned: tools_pb2.Tool, live: tools_pb2.Tool | None, is_resumed: bool) -> tools_pb2.Tool:

@@ -6,8 +6,7 @@ A turn's call is bounded by the run's time, and by `modelTimeoutMs` of silence.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import grpc
@@ -50,8 +49,16 @@ async def stream_model(peers: Peers, spending: Spending, request: bytes, answer:
         BudgetExceeded: The run's time is used up.
         HeadraceError: The gateway's error.
     """
-    with noting_chat(request, answer.take) as take:
-        await _push_answer(peers, spending, request, answer, take)
+    if (recorder := RECORDER.get()) is None:
+        await _push_answer(peers, spending, request, answer, answer.take)
+        return
+    with recorder.calling(METHOD, request) as call:
+
+        def note_and_take(delta: bytes) -> None:
+            call.note(delta)
+            answer.take(delta)
+
+        await _push_answer(peers, spending, request, answer, note_and_take)
 
 
 async def _push_answer(
@@ -83,22 +90,6 @@ async def _push_answer(
         raise spending.make_exceeded("timeoutMs") from error
     if not answer.finish_reason:
         raise ProviderUnavailable("the model's stream ended before its answer was complete; try again")
-
-
-@contextmanager
-def noting_chat(request: bytes, take: Callable[[bytes], None]) -> Generator[Callable[[bytes], None]]:
-    """Yield `take`; if the run is recorded, a function that records each delta first."""
-    recorder = RECORDER.get()
-    if recorder is None:
-        yield take
-        return
-    with recorder.calling(METHOD, request) as call:
-
-        def note_and_take(delta: bytes) -> None:
-            call.note(delta)
-            take(delta)
-
-        yield note_and_take
 
 
 class _SilenceWatch:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from headrace.errors import PermissionDenied, Unauthenticated
+from headrace.v1 import common_pb2, keys_pb2
 from services.runtime.auth import identity
 
 TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
@@ -21,7 +22,9 @@ ROLES, SCOPES = "x-headrace-roles", "x-headrace-scopes"
 MAKERS = "x-headrace-makers"
 """Space-separated names, because users' names may contain commas."""
 
-ALL_SCOPES = frozenset({"ask", "answer", "operate", "read_content", "publish", "admin"})
+_GRANTED = keys_pb2.CreateKeyRequest.DESCRIPTOR.fields_by_name["scopes"]
+
+ALL_SCOPES = frozenset(_GRANTED.GetOptions().Extensions[common_pb2.rules].words)
 """Scopes of a credential: ask agents, answer gates, see and end other users' runs, read their content, publish agents,
 manage keys and budgets."""
 
@@ -63,6 +66,7 @@ class Identity:
     """Users who created the API key and so know its text: each of them may be the one who uses it."""
 
     @classmethod
+    @lru_cache(maxsize=IDENTITIES_MAX)
     def from_stored(cls, tenant: str, user: str) -> Identity:
         """Return a record's identity; a record without names is older than tenants."""
         return cls(tenant or DEFAULT.tenant, user or DEFAULT.user)

@@ -1,4 +1,4 @@
-"""How many calls API keys have left: taken from memory in lots of a second's worth, and counted here while memory is
+"""Rate limits of API keys: calls are reserved at memory, a second's worth at a time, and counted here while memory is
 unavailable.
 
 So a key's limit applies across all replicas of all services, and only the first call of a lot waits for memory.

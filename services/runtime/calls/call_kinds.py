@@ -44,9 +44,14 @@ class _OneAnswer(Call):
 
 
 class _ManyAnswers(Call):
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while (message := await self.read()) is not grpc.aio.EOF:
-            yield message
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        message = await self.read()
+        if message is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return message
 
     async def read(self) -> Any:
         try:

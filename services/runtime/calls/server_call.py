@@ -85,7 +85,8 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
         except Exception:
             log.exception("rpc failed", method=self.method)
             self._status.code, self._status.details = grpc.StatusCode.INTERNAL, "internal error"
-        self._send_status()
+        if not self._has_ended:
+            self._send_status()
 
     async def _stream_answers(self, handler: grpc.RpcMethodHandler[Any, Any], request: Any) -> None:
         serve: Any = handler.stream_stream if handler.request_streaming else handler.unary_stream
@@ -218,6 +219,13 @@ class ServerCall(grpc.aio.ServicerContext[Any, Any]):
 
     async def wait_until_drained(self) -> None:
         await self._stream.wait_until_drained()
+
+    async def __aenter__(self) -> ServerCall:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            await self._stream.wait_until_drained()
 
     async def write(self, message: Any) -> None:
         self._turn_messages += 1

@@ -9,7 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from prometheus_client import Gauge
@@ -25,6 +26,9 @@ REFUSED_FILES = Gauge(
 )
 
 M = TypeVar("M", bound="BaseModel")
+
+NAME_CHARS_MAX = 100
+"""How much of an unknown field's name is compared with the known ones."""
 
 log = structlog.get_logger()
 
@@ -71,5 +75,39 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
         return model.model_validate({} if content is None else content)
     except ValidationError as error:
         found = error.errors(include_input=False)
-        lines = [f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']}" for problem in found]
+        lines = [
+            f"{'.'.join(map(str, problem['loc'])) or 'file'}: {describe_rule(problem, model)}" for problem in found
+        ]
         raise ValueError("\n".join(lines)) from error
+
+
+def describe_rule(problem: Any, model: type[BaseModel]) -> str:
+    """Return the rule that one of pydantic's errors about `model` describes; for an unknown field, with the closest
+    known name."""
+    if problem["type"] != "extra_forbidden":
+        return problem["msg"].removeprefix("Value error, ")
+    *path, name = problem["loc"]
+    close = get_close_matches(str(name)[:NAME_CHARS_MAX], _list_fields(model.model_json_schema(), path), n=1)
+    return f"unknown, or not supported by this version{f'; did you mean {close[0]!r}?' if close else ''}"
+
+
+def _list_fields(schema: dict[str, Any], path: list[str | int]) -> list[str]:
+    """Return the fields of the objects that a JSON Schema allows at `path`; names of alternatives in it are skipped."""
+    found = _expand(schema, schema)
+    for part in path:
+        below = [node["items"] for node in found if "items" in node] if isinstance(part, int) else []
+        below += [node["properties"][part] for node in found if part in node.get("properties", ())]
+        if not below:
+            below = [
+                node["additionalProperties"] for node in found if isinstance(node.get("additionalProperties"), dict)
+            ]
+        found = [each for node in below for each in _expand(node, schema)] or found
+    return [name for node in found for name in node.get("properties", ())]
+
+
+def _expand(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a schema's node with references followed, as the list of its alternatives."""
+    if "$ref" in node:
+        return _expand(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
+    parts = [part for key in ("anyOf", "oneOf", "allOf") for part in node.get(key, ())]
+    return [each for part in parts for each in _expand(part, schema)] or [node]

@@ -7,7 +7,7 @@ for each delta: a plain payload is one attrgetter and one %-template.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -111,7 +111,7 @@ def _object(descriptor: Descriptor) -> Encode:
 
 @cache
 def _parts(descriptor: Descriptor, name: str) -> tuple[Encode, Encode]:
-    others = [_field(field) for field in descriptor.fields if field.name != name]
+    others = [field for field in descriptor.fields if field.name != name]
     return _value(descriptor.fields_by_name[name]), _join_pairs(others)
 
 
@@ -119,7 +119,7 @@ def _parts(descriptor: Descriptor, name: str) -> tuple[Encode, Encode]:
 def _members(descriptor: Descriptor) -> Encode:
     fields = descriptor.fields
     if not fields or not all(_is_plain(field) for field in fields):
-        return _join_pairs([_field(field) for field in fields])
+        return _join_pairs(fields)
     template = b",".join(b'"%b":%%b' % field.json_name.encode() for field in fields)
     get = attrgetter(*(field.name for field in fields))
     if len(fields) == 1:
@@ -127,30 +127,35 @@ def _members(descriptor: Descriptor) -> Encode:
     return lambda message: template % tuple(map(_dumps, get(message)))
 
 
-def _join_pairs(encoders: list[Encode]) -> Encode:
+def _join_pairs(fields: Iterable[FieldDescriptor]) -> Encode:
+    members = [
+        (field.name, b'"%b":' % field.json_name.encode(), _value(field), *_when_written(field)) for field in fields
+    ]
+
     def run(message: Message) -> bytes:
-        return b",".join([text for encoder in encoders if (text := encoder(message))])
+        pairs: list[bytes] = []
+        for name, prefix, encode_value, has_presence, keeps_empty in members:
+            if has_presence:
+                if message.HasField(name):
+                    pairs.append(prefix + encode_value(getattr(message, name)))
+            elif (value := getattr(message, name)) or keeps_empty:
+                pairs.append(prefix + encode_value(value))
+        return b",".join(pairs)
 
     return run
+
+
+def _when_written(field: FieldDescriptor) -> tuple[bool, bool]:
+    """Return whether the field is written only if it is set, and if not that, whether an empty value is written."""
+    rules = rules_of(field)
+    keeps_empty = not rules.omit_empty if field.is_repeated else not rules.json
+    return field.has_presence and not rules.json, keeps_empty
 
 
 def _is_plain(field: FieldDescriptor) -> bool:
     """Whether the field is always written, in orjson's form."""
     has_own_form = field.message_type is not None or field.type == FieldDescriptor.TYPE_BYTES or rules_of(field).json
     return not (field.is_repeated or field.has_presence or has_own_form)
-
-
-def _field(field: FieldDescriptor) -> Encode:
-    name, rules = field.name, rules_of(field)
-    prefix, value = b'"%b":' % field.json_name.encode(), _value(field)
-    if field.is_repeated:
-        keeps_empty = not rules.omit_empty
-        return lambda message: prefix + value(items) if (items := getattr(message, name)) or keeps_empty else b""
-    if rules.json:
-        return lambda message: prefix + value(text) if (text := getattr(message, name)) else b""
-    if field.has_presence:
-        return lambda message: prefix + value(getattr(message, name)) if message.HasField(name) else b""
-    return lambda message: prefix + value(getattr(message, name))
 
 
 def _value(field: FieldDescriptor) -> Encode:

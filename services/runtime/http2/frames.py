@@ -37,7 +37,9 @@ PREFIX_BYTES = 5
 _PADDED_PRIORITY_BYTES = HEAD_BYTES + 1 + 5
 """Where a header block begins if both are present."""
 
-_data_with_prefix = struct.Struct(">BHBBLBL").pack
+pack_message_head = struct.Struct(">BHBBLBL").pack
+"""The head of a DATA frame (size in two parts, type, flags, stream) and its message's prefix (compressed, size)."""
+
 _head = struct.Struct(">BHBBL").pack
 _window_update = struct.Struct(">BHBBLL").pack
 _goaway = struct.Struct(">BHBBLLL").pack
@@ -46,7 +48,7 @@ _goaway = struct.Struct(">BHBBLLL").pack
 def encode_message_head(stream_id: int, size_bytes: int, flags: int = 0) -> bytes:
     """Encode the frame head and prefix of a message that fits into one DATA frame."""
     length = size_bytes + PREFIX_BYTES
-    return _data_with_prefix(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
+    return pack_message_head(length >> 16, length & 0xFFFF, DATA, flags, stream_id, 0, size_bytes)
 
 
 def encode_prefix(size_bytes: int) -> bytes:

@@ -177,7 +177,9 @@ class Stream(Inbox):
         if self.is_local_open:
             state.outbound_flow_control_window -= length
             out.h2.outbound_flow_control_window -= length
-            out.write(frames.encode_message_head(self.id, size), message)
+            out.write(
+                frames.pack_message_head(length >> 16, length & 0xFFFF, frames.DATA, 0, self.id, 0, size), message
+            )
             out.has_data = True
         return True
 

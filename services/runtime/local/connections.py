@@ -22,11 +22,38 @@ from services.runtime.calls.metadata import (
 )
 from services.runtime.calls.server_call import ServerCall
 from services.runtime.capacity import InFlightCounter
-from services.runtime.http2.limits import HEADERS_BYTES_MAX, Limits
-from services.runtime.local.stream import Link, LocalStream
+from services.runtime.http2.limits import HEADERS_BYTES_MAX, WINDOW_BYTES, Limits
+from services.runtime.local.stream import MESSAGE_BYTES, Link, LocalStream
 
 
-class LocalClientConnection:
+class LocalEnd:
+    """The part that both ends share: messages and credit for their streams."""
+
+    _streams: dict[int, LocalStream]
+
+    def refuse_oversized(self, stream: LocalStream) -> None:
+        """End the call of a stream with a message that is larger than allowed."""
+        raise NotImplementedError
+
+    def receive_message(self, stream_id: int, message: bytes) -> None:
+        if (stream := self._streams.get(stream_id)) is None:
+            return
+        if len(message) > stream.message_bytes_max:
+            self.refuse_oversized(stream)
+        elif stream.take is None:
+            stream.put_message(message)
+        else:
+            stream.take(message)
+            stream.owed_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
+            if stream.owed_bytes >= WINDOW_BYTES // 2:
+                stream.return_credit()
+
+    def receive_credit(self, stream_id: int, size: int) -> None:
+        if (stream := self._streams.get(stream_id)) is not None:
+            stream.receive_credit(size)
+
+
+class LocalClientConnection(LocalEnd):
     def __init__(
         self,
         message_bytes_max: int,
@@ -101,16 +128,11 @@ class LocalClientConnection:
         if (call := self._calls.get(stream_id)) is not None:
             call.on_headers(headers)
 
-    def receive_message(self, stream_id: int, message: bytes) -> None:
-        if (stream := self._streams.get(stream_id)) is None:
-            return
-        if len(message) > stream.message_bytes_max:
-            call = self._calls[stream_id]
-            self.drop_stream(stream_id)
-            said = f"a message is larger than {stream.message_bytes_max} bytes"
-            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
-            return
-        stream.receive_message(message)
+    def refuse_oversized(self, stream: LocalStream) -> None:
+        call = self._calls[stream.id]
+        self.drop_stream(stream.id)
+        said = f"a message is larger than {stream.message_bytes_max} bytes"
+        call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
 
     def receive_answer(self, stream_id: int, headers: Headers | None, message: bytes | None, status: Status) -> None:
         """Take the rest of an answer: its headers if they were not sent yet, a last message if any, and its status."""
@@ -130,10 +152,6 @@ class LocalClientConnection:
             self._streams.pop(stream_id).close()
             call.on_reset(status)
             self._after_call()
-
-    def receive_credit(self, stream_id: int, size: int) -> None:
-        if (stream := self._streams.get(stream_id)) is not None:
-            stream.receive_credit(size)
 
     def receive_leave(self) -> None:
         """Open no more calls: the server is leaving."""
@@ -178,7 +196,7 @@ class LocalServerState:
     """Open connections, in the order of opening."""
 
 
-class LocalServerConnection:
+class LocalServerConnection(LocalEnd):
     is_foreign_user = False
 
     def __init__(self, server: LocalServerState, peer: str) -> None:
@@ -269,22 +287,13 @@ class LocalServerConnection:
             if request is not None and not stream.is_ended:
                 call.fail_unreadable(Oversized())
 
-    def receive_message(self, stream_id: int, message: bytes) -> None:
-        if (stream := self._streams.get(stream_id)) is None:
-            return
-        if len(message) > stream.message_bytes_max:
-            self.calls[stream_id].fail_unreadable(Oversized())
-        else:
-            stream.receive_message(message)
+    def refuse_oversized(self, stream: LocalStream) -> None:
+        self.calls[stream.id].fail_unreadable(Oversized())
 
     def receive_end(self, stream_id: int) -> None:
         if (stream := self._streams.get(stream_id)) is not None:
             stream.is_ended = True
             stream.wake_reader()
-
-    def receive_credit(self, stream_id: int, size: int) -> None:
-        if (stream := self._streams.get(stream_id)) is not None:
-            stream.receive_credit(size)
 
     def receive_reset(self, stream_id: int) -> None:
         if (stream := self._streams.pop(stream_id, None)) is not None:

@@ -55,13 +55,13 @@ class LocalStream(Inbox):
 
     __slots__ = (
         "_link",
-        "_owed_bytes",
         "_room",
         "_target",
         "_unread_bytes",
         "id",
         "is_local_open",
         "message_bytes_max",
+        "owed_bytes",
     )
 
     is_cut = False
@@ -74,30 +74,21 @@ class LocalStream(Inbox):
         self._link, self._target = link, target
         self._unread_bytes = 0
         """Bytes sent that the other end has not reported as read."""
-        self._owed_bytes = 0
+        self.owed_bytes = 0
         """Bytes read here but not yet reported to the other end."""
         self._room: asyncio.Future[None] | None = None
 
     # Input.
 
-    def receive_message(self, message: bytes) -> None:
-        if self.take is None:
-            self.put_message(message)
-        else:
-            self.take(message)
-            self._owed_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
-            if self._owed_bytes >= WINDOW_BYTES // 2:
-                self._return_credit()
-
     def pop_message(self) -> bytes:
         message = self.take_first()
-        self._owed_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
-        if self._owed_bytes >= WINDOW_BYTES // 2:
-            self._return_credit()
+        self.owed_bytes += min(len(message) + MESSAGE_BYTES, WINDOW_BYTES)
+        if self.owed_bytes >= WINDOW_BYTES // 2:
+            self.return_credit()
         return message
 
-    def _return_credit(self) -> None:
-        owed_bytes, self._owed_bytes = self._owed_bytes, 0
+    def return_credit(self) -> None:
+        owed_bytes, self.owed_bytes = self.owed_bytes, 0
         self._link.send(self._target.receive_credit, self.id, owed_bytes)
 
     def lift_bound(self) -> None:

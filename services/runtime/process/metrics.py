@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, served on a separate port, including the lag of the event loop.
+"""Metrics for Prometheus, served on a separate port, including the lag and the load of the event loop.
 
 The HTTP server is imported on demand, as that takes 0.1 s.
 """
@@ -6,17 +6,21 @@ The HTTP server is imported on demand, as that takes 0.1 s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import REGISTRY, Histogram
+import structlog
+from prometheus_client import REGISTRY, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
+from services.runtime.clock import monotonic_s, thread_time_s
 from services.runtime.ending import guard_task
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+log = structlog.get_logger()
 
 
 @asynccontextmanager
@@ -61,14 +65,41 @@ LAG = Histogram(
 )
 
 
+LOAD_INTERVAL_S = 5.0
+
+BUSY_RATIO = 0.9
+"""Load from which the log says that the core is used up: calls then wait for each other."""
+
+BUSY_PAUSE_S = 600.0
+"""Least time between two such lines."""
+
+LOAD = Gauge(
+    "headrace_event_loop_busy_ratio",
+    "CPU time of the event loop's thread, as a share of the last 5 s; near 1, the process has used up its core.",
+)
+
+
 @asynccontextmanager
 async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
-    watching = guard_task(asyncio.create_task(_measure_lag(interval_s)))
+    async with _working(_measure_lag(interval_s)):
+        yield
+
+
+@asynccontextmanager
+async def measuring_loop_load(interval_s: float = LOAD_INTERVAL_S) -> AsyncGenerator[None]:
+    """Measure the load of this thread's event loop inside the block, and log when its core is used up."""
+    async with _working(_measure_load(interval_s)):
+        yield
+
+
+@asynccontextmanager
+async def _working(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    task = guard_task(asyncio.create_task(work))
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.wait({watching})
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def _measure_lag(interval_s: float) -> None:
@@ -77,3 +108,16 @@ async def _measure_lag(interval_s: float) -> None:
         due_s = loop.time() + interval_s
         await asyncio.sleep(interval_s)
         LAG.observe(max(loop.time() - due_s, 0))
+
+
+async def _measure_load(interval_s: float) -> None:
+    quiet_until_s = 0.0
+    while True:
+        began_s, began_cpu_s = monotonic_s(), thread_time_s()
+        await asyncio.sleep(interval_s)
+        now_s = monotonic_s()
+        ratio = (thread_time_s() - began_cpu_s) / (now_s - began_s)
+        LOAD.set(ratio)
+        if ratio >= BUSY_RATIO and now_s >= quiet_until_s:
+            quiet_until_s = now_s + BUSY_PAUSE_S
+            log.warning("event loop busy", problem=f"{ratio:.0%} of its core; use --replicas or --split, or more pods")

@@ -22,6 +22,7 @@ from services.runtime.files.disk import UMASK
 from services.runtime.process import config as settings
 from services.runtime.process import logs
 from services.runtime.process.early_stop import end_imports, list_stops
+from services.runtime.process.metrics import measuring_loop_load
 from services.runtime.process.watchdog import watching_loop
 from services.runtime.telemetry import spans
 from services.runtime.tokens import count
@@ -100,7 +101,7 @@ def run_services(services: Sequence[Service], process: str) -> None:
         task = asyncio.current_task()
         assert task is not None, "called by the program's task"
         _call_at_signal(task.cancel)
-        async with watching_loop(float(str(values["stall_s"]))):
+        async with watching_loop(float(str(values["stall_s"]))), measuring_loop_load():
             if len(services) == 1:
                 await _serve_one(services[0], configs[0])
             else:

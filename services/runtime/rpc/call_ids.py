@@ -25,14 +25,21 @@ CREDENTIALS_CHARS_MAX = 4096
 
 log = structlog.get_logger()
 
-_CREDENTIALS = ("x-mcp-", "x-tool-")
+CREDENTIALS = ("x-mcp-", "x-tool-")
+"""Beginnings of the keys of users' credentials."""
 
 _forwarded: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("forwarded", default=())
 
 
 def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     """Adopt or create the ids of an incoming call for its task, its log lines and its calls; return the request id."""
-    given = {key: value for key, value in metadata if type(value) is str}
+    given: dict[str, str] = {}
+    credentials: list[tuple[str, str]] = []
+    for key, value in metadata:
+        if type(value) is str:
+            given[key] = value
+            if key.startswith(CREDENTIALS):
+                credentials.append((key, value))
     request_id = ensure_request_id(given.get(REQUEST_ID))
     fields = {"request_id": request_id}
     forwarded = [(REQUEST_ID, request_id)]
@@ -41,7 +48,7 @@ def adopt_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> str:
     if _SAFE.fullmatch(given.get(RUN_ID, "")):
         fields["run_id"] = given[RUN_ID]
         forwarded.append((RUN_ID, given[RUN_ID]))
-    if credentials := [(key, value) for key, value in given.items() if key.startswith(_CREDENTIALS)]:
+    if credentials:
         forwarded += find_mcp_credentials(credentials)
     _forwarded.set(tuple(forwarded))
     structlog.contextvars.bind_contextvars(**fields)
@@ -114,7 +121,7 @@ _TAKE_THEM = ("/headrace.v1.AgentService/", "/headrace.v1.GateService/", "/headr
 
 
 def is_credential(key: str) -> bool:
-    return key.startswith(_CREDENTIALS) and _KEY.fullmatch(key) is not None
+    return key.startswith(CREDENTIALS) and _KEY.fullmatch(key) is not None
 
 
 def takes_credentials(method: str) -> bool:

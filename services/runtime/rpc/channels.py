@@ -20,7 +20,7 @@ from services.runtime.http2.dialer import SocketDialer
 from services.runtime.http2.limits import DEFAULTS
 from services.runtime.local.network import NETWORK, LocalDialer
 from services.runtime.process import transport
-from services.runtime.rpc.call_ids import is_credential, takes_credentials
+from services.runtime.rpc.call_ids import CREDENTIALS, takes_credentials
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -132,7 +132,7 @@ class AuthenticatedChannel(grpc.aio.Channel):
         def start_call(request: Any = None, *, metadata: Any = None, **settings: Any) -> Any:
             passed = metadata or ()
             if not takes_all:
-                passed = [pair for pair in passed if not is_credential(pair[0])]
+                passed = [pair for pair in passed if not pair[0].startswith(CREDENTIALS)]
             return start(request, metadata=(*passed, *self._caller_metadata, *forward_identity()), **settings)
 
         return start_call

@@ -15,6 +15,7 @@ from opentelemetry.trace import Span
 from prometheus_client import Gauge, Histogram
 
 from headrace.errors import HeadraceError, to_status
+from services.runtime.capacity import InFlightCounter
 from services.runtime.clock import monotonic_s
 from services.runtime.rpc import call_ids
 from services.runtime.telemetry import names, spans
@@ -47,7 +48,10 @@ RPCS = Histogram(
     ("method", "code"),
     buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 300),
 )
-OPEN_STREAMS = Gauge("headrace_rpc_open_streams", "Streaming RPCs that are open.")
+OPEN_STREAMS = InFlightCounter()
+"""Streaming RPCs of all servers of the process that are open."""
+
+Gauge("headrace_rpc_open_streams", "Streaming RPCs that are open.").set_function(lambda: OPEN_STREAMS.count)
 
 IS_INNER: ContextVar[bool] = ContextVar("is_inner", default=False)
 """Whether a service of the suite makes the call of this task."""
@@ -70,8 +74,8 @@ class HandlingRpc:
         self._peer = self._context.peer()  # empty once the client has gone
         metadata = self._context.invocation_metadata() or ()
         call_ids.adopt_metadata(metadata)
-        self._spanning = _start_span(self._method, metadata)
-        self._span = self._spanning.__enter__()
+        self._spanning = _start_span(self._method, metadata) if spans.is_recording() else None
+        self._span = None if self._spanning is None else self._spanning.__enter__()
         return self
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
@@ -83,24 +87,23 @@ class HandlingRpc:
             code = grpc.StatusCode.CANCELLED
             raise
         finally:
-            if self._span.is_recording():
-                self._span.set_attribute(names.RPC_STATUS, code.name)
-                if code in FAILURES:
-                    spans.mark_failed(self._span, reason or code.name)
+            is_ok = code is grpc.StatusCode.OK
+            name = "OK" if is_ok else code.name
             elapsed_s = monotonic_s() - self._started_s
-            _find_histogram(self._method, code).observe(elapsed_s, spans.current_exemplar())
+            exemplar = None
+            if self._span is not None:
+                self._span.set_attribute(names.RPC_STATUS, name)
+                if code in FAILURES:
+                    spans.mark_failed(self._span, reason or name)
+                exemplar = spans.current_exemplar()
+            _find_histogram(self._method, name).observe(elapsed_s, exemplar)
             # A run makes some ten inner calls, and a log line costs more than most of them (12 % of a run's CPU,
             # 2026-11).
-            say = log.debug if IS_INNER.get() and code is grpc.StatusCode.OK else log.info
-            say(
-                "rpc done",
-                method=self._method,
-                code=code.name,
-                ms=round(elapsed_s * 1000, 1),
-                replies=self.replies,
-                peer=self._peer,
-            )
-            self._spanning.__exit__(kind, error, traceback)
+            say = log.debug if is_ok and IS_INNER.get() else log.info
+            ms = round(elapsed_s * 1000, 1)
+            say("rpc done", method=self._method, code=name, ms=ms, replies=self.replies, peer=self._peer)
+            if self._spanning is not None:
+                self._spanning.__exit__(kind, error, traceback)
         if ending is not None:
             await self._context.abort(code, *ending)
 
@@ -135,8 +138,6 @@ class HandlingRpc:
 
 def _start_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> AbstractContextManager[Span]:
     """Start a span for a call of `method`, such as "/headrace.v1.AgentService/Query"."""
-    if not spans.is_recording():
-        return spans.NO_SPAN
     name = method.removeprefix("/")
     traceparent = next((value for key, value in metadata if key == spans.TRACEPARENT and isinstance(value, str)), "")
     attributes = {names.RPC_SYSTEM: "grpc", names.RPC_METHOD: name, names.REQUEST_ID: call_ids.current_request_id()}
@@ -144,5 +145,5 @@ def _start_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Abs
 
 
 @cache  # bounded by the numbers of methods and codes
-def _find_histogram(method: str, code: grpc.StatusCode) -> Histogram:
-    return RPCS.labels(method, code.name)
+def _find_histogram(method: str, code: str) -> Histogram:
+    return RPCS.labels(method, code)

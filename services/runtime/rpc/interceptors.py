@@ -115,7 +115,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     message = f"{self._stream_capacity.used} streams are open already; try again later"
                     raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
                 self._stream_capacity.acquire(tenant)
-                OPEN_STREAMS.inc()
+                OPEN_STREAMS.count += 1
                 try:
                     answers = generate(request, context)
                     if inspect.iscoroutine(answers):
@@ -130,7 +130,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     if isinstance(context, ServerCall):
                         done.replies = context.sent  # also if the client's messages ended early
                     self._stream_capacity.release(tenant)
-                    OPEN_STREAMS.dec()
+                    OPEN_STREAMS.count -= 1
 
         return call
 

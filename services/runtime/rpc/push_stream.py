@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 import grpc
@@ -33,13 +33,13 @@ class MessageSink(Protocol):
         ...
 
 
-@asynccontextmanager
-async def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[MessageSink]:
+def opening_sink(context: grpc.aio.ServicerContext[Any, Any]) -> AbstractAsyncContextManager[MessageSink]:
     """Yield a sink to the RPC's caller; leaving the block waits until everything is written."""
-    if isinstance(context, ServerCall):
-        yield context
-        await context.wait_until_drained()
-        return
+    return context if isinstance(context, ServerCall) else _queueing(context)
+
+
+@asynccontextmanager
+async def _queueing(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncGenerator[MessageSink]:
     line = _QueuedSink(context)
     writing = asyncio.create_task(line.write())
     try:
@@ -69,8 +69,10 @@ async def push_messages(
     """
     if isinstance(call, UnaryStreamCall):
         try:
+            await call.push_messages(take, wait_until_drained)
+        except grpc.RpcError:
             with rpc_errors():
-                await call.push_messages(take, wait_until_drained)
+                raise
         finally:
             call.cancel()
         return

@@ -16,11 +16,12 @@ MASK = "***"
 SECRET_CHARS_MIN = 6
 """Minimum length of secrets; shorter values are placeholders, which occur in harmless words."""
 
+# A refused field of a configuration file, as in "apiKey: unknown, or not supported by this version", has no secret.
 # No repetition comes before the telling word: it would take minutes on a mebibyte of text. A value ends with its quote,
 # and a value inside another string ends with that string.
 _NAMED = re.compile(
     r"""(?P<name>(?:authorization|api[ _-]?key|token|secret|password)"""
-    r"""(?:\\*["']\s*,\s*b?(?=["'])|(?:\\*["'])?\s*[:=]\s*))"""
+    r"""(?:\\*["']\s*,\s*b?(?=["'])|(?:\\*["'])?\s*[:=]\s*))(?!unknown, or not supported)"""
     r"""(?:(?P<double>")(?:\\.|[^"\\])*|(?P<single>')(?:\\.|[^'"\\])*|(?P<inner>\\+["'])[^"'\\]*"""
     r"""|(?:(?:Bearer|Basic)\s+)?[^\s"',;}&\\]+)""",
     re.IGNORECASE,

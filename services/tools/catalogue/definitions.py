@@ -26,6 +26,7 @@ from pydantic.alias_generators import to_camel
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
+from services.runtime.files.refused_files import describe_rule
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.api_request import ApiRequest
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
@@ -173,7 +174,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
     try:
         return _File.model_validate(value, context=kind).tools
     except ValidationError as error:
-        raise BadDefinition(format_problem(error)) from error
+        raise BadDefinition(format_problem(error, _File)) from error
 
 
 def read_text(path: Path) -> str:
@@ -199,10 +200,10 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def format_problem(error: ValidationError) -> str:
+def format_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the fields that pydantic refuses, with the rule that each violates, one per line."""
     lines: list[str] = []
     for detail in error.errors(include_url=False, include_input=False):
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
-        lines.append(f"{field or 'the file'}: {detail['msg'].removeprefix('Value error, ').splitlines()[0]}")
+        lines.append(f"{field or 'the file'}: {describe_rule(detail, model).splitlines()[0]}")
     return "\n".join(lines)

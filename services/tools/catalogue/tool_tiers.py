@@ -177,6 +177,6 @@ def _read_file(path: Path) -> _File:
     try:
         return _File.model_validate(load_yaml(read_text(path)) or {})
     except ValidationError as error:
-        raise BadDefinition(format_problem(error)) from error
+        raise BadDefinition(format_problem(error, _File)) from error
     except ValueError as error:
         raise BadDefinition(str(error)) from error

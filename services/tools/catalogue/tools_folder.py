@@ -20,7 +20,6 @@ from services.tools.catalogue.definitions import (
     BadDefinition,
     Definition,
     ViewKey,
-    format_problem,
     parse_definitions,
     parse_json,
     read_text,
@@ -65,7 +64,7 @@ def parse_view(path: Path, text: str) -> View:
     try:
         return View(_KEY.validate_python(path.stem), text, is_html)
     except ValidationError as error:
-        raise BadDefinition(f"its name: {format_problem(error).partition(': ')[2]}") from error
+        raise BadDefinition(f"its name: {error.errors()[0]['msg']}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import httpx2
 from mcp import StdioServerParameters, stdio_client
@@ -29,6 +30,9 @@ START = f"import sys; sys.path.insert(0, {SOURCE!r}); from {SUPERVISE} import ma
 
 CONNECT_S = 10.0
 
+PIPE_BYTES = 1 << 16
+"""What a pipe of Linux holds."""
+
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
 """Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""
 
@@ -40,20 +44,26 @@ async def open_transport(
     authorization: str,
     end: Callable[[], None],
     repair: Callable[[dict[str, Any]], None],
+    take_stderr: Callable[[bytes], None],
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Connect to a server for the block.
 
-    `end` is called when the server's side ends, which the SDK reports only to callers, and `repair` with each result
-    before the SDK reads it. `authorization` is a user's Authorization header; empty: the one in the settings. A process
-    is shared by all users.
+    `end` is called when the server's side ends, which the SDK reports only to callers, `repair` with each result
+    before the SDK reads it, and `take_stderr` with what a process writes to standard error. `authorization` is a
+    user's Authorization header; empty: the one in the settings. A process is shared by all users.
     """
-    opened = _open_process(settings, env) if isinstance(settings, Stdio) else _open_http(settings, authorization)
+    if isinstance(settings, Stdio):
+        opened = _open_process(settings, env, take_stderr)
+    else:
+        opened = _open_http(settings, authorization)
     async with opened as (read, write):
         yield _ReceiveStream(read, end, repair), write
 
 
 @asynccontextmanager
-async def _open_process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerator[tuple[Any, Any]]:
+async def _open_process(
+    settings: Stdio, env: Mapping[str, str], take_stderr: Callable[[bytes], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
     # Our own interpreter first: `python` is one that has the SDK.
     path = f"{Path(sys.executable).parent}:{env.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
     program = settings.command if "/" in settings.command else shutil.which(settings.command, path=path)
@@ -70,10 +80,30 @@ async def _open_process(settings: Stdio, env: Mapping[str, str]) -> AsyncGenerat
         encoding=ENCODING,
         encoding_error_handler="replace",
     )
-    # Its standard error may contain users' content, and ours is a log of JSON lines.
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - a device
-        async with stdio_client(parameters, errlog=nowhere) as streams:
+    with _reading_stderr(take_stderr) as stderr:
+        async with stdio_client(parameters, errlog=stderr) as streams:
             yield streams
+
+
+@contextmanager
+def _reading_stderr(take: Callable[[bytes], None]) -> Generator[TextIO]:
+    """Give a file that a process writes to; `take` gets what it writes, at the latest when the block ends."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+
+    def read() -> None:
+        with suppress(BlockingIOError):
+            take(os.read(read_fd, PIPE_BYTES))
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(read_fd, read)
+    try:
+        with open(write_fd, "w", encoding="utf-8") as file:
+            yield file
+    finally:
+        loop.remove_reader(read_fd)
+        read()
+        os.close(read_fd)
 
 
 @asynccontextmanager

@@ -48,6 +48,9 @@ class ServerFailed(Exception):
     may_have_run: bool = False
     """Whether it may have carried out the request."""
 
+    stderr: str = ""
+    """The end of what its process wrote to standard error before its first answer."""
+
     @property
     def is_refusal(self) -> bool:
         return self.challenge is not None

@@ -179,13 +179,15 @@ class McpServer:
             self._was_listed = False
             left = loop.create_future()
             group.create_task(self._own_session(left))
-            problem = await left
+            problem, stderr = await left
             if loop.time() - started > STEADY_S:
                 delay_s = 0.0
             if problem:
                 self._mark_unavailable(problem)
                 if not delay_s:
-                    log.warning("mcp server down", server=self.name, problem=problem)
+                    # Its entry may be wrong if it has never been listed, which a person must see.
+                    report = log.warning if self._tools or self._refusal is not None else log.error
+                    report("mcp server down", server=self.name, problem=problem, stderr=stderr)
             else:
                 log.info("mcp session renewed", server=self.name)
             if not self._was_listed:
@@ -198,12 +200,13 @@ class McpServer:
                     await self._wanted.wait()
             self._wanted.clear()
 
-    async def _own_session(self, left: asyncio.Future[str]) -> None:
+    async def _own_session(self, left: asyncio.Future[tuple[str, str]]) -> None:
         """Own a session until it has ended and no caller waits for a response.
 
-        `left` is set as soon as another must be opened: to the reason, or "" if its server has only forgotten it.
+        `left` is set as soon as another must be opened: to the reason, or "" if its server has only forgotten it,
+        and to the end of what a process wrote to standard error if it did not start.
         """
-        problem, session = "internal error", None
+        problem, stderr, session = "internal error", "", None
         slow = asyncio.get_running_loop().call_later(SLOW_START_S, self._tell_slow_start)
         try:
             async with self._open_shared_session() as session:
@@ -213,10 +216,11 @@ class McpServer:
                     slow.cancel()
                     if not session.is_forgotten:
                         self._mark_unavailable(ENDED)  # immediately, because closing takes a process some time
-                left.set_result("" if session.is_forgotten else ENDED)
+                left.set_result(("" if session.is_forgotten else ENDED, ""))
                 await session.wait_until_unused()
         except ServerFailed as failure:
             problem = "" if session is not None and session.is_forgotten else str(failure)
+            stderr = failure.stderr
             if self.authorizer is not None and failure.is_refusal:
                 is_known = self._refusal is not None
                 self._refusal, self._tools = failure, []
@@ -229,7 +233,7 @@ class McpServer:
         finally:
             slow.cancel()
             if not left.done():
-                left.set_result(problem)
+                left.set_result((problem, stderr))
 
     def _tell_slow_start(self) -> None:
         if not self._was_listed:

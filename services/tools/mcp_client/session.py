@@ -14,6 +14,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import ToolListChangedNotification
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from services.runtime.telemetry.masking import mask_values
 from services.tools.mcp_client.http import SentRequest, follow_request
 from services.tools.mcp_client.opening import open_transport
 from services.tools.mcp_client.sdk_errors import (
@@ -23,8 +24,13 @@ from services.tools.mcp_client.sdk_errors import (
     make_failure,
     server_errors,
 )
-from services.tools.mcp_client.settings import Settings
+from services.tools.mcp_client.settings import Settings, Stdio
 from services.tools.mcp_client.tool_results import ResultRepair
+
+STDERR_CHARS_MAX = 500
+
+STDERR_BYTES_MAX = 8 * STDERR_CHARS_MAX
+"""More than the log gets, so that secrets are masked before the text is cut."""
 
 CHECK_S = 5.0
 """Wait for a sign of life."""
@@ -61,6 +67,7 @@ class McpSession:
         self.users = 0
         """Number of callers that have borrowed it."""
         self.results = ResultRepair()
+        self._stderr = b""
 
     @property
     def is_modern(self) -> bool:
@@ -78,6 +85,16 @@ class McpSession:
     def repair_result(self, result: dict[str, Any]) -> None:
         if self.version:
             self.results.repair(result, self.version)
+
+    def take_stderr(self, data: bytes) -> None:
+        """Keep the end of what the process writes before its first answer; later text may contain users' content."""
+        if not self.version:
+            self._stderr = (self._stderr + data)[-STDERR_BYTES_MAX:]
+
+    def describe_stderr(self, *secrets: str) -> str:
+        if self.version:
+            return ""
+        return mask_values(self._stderr.decode(errors="replace"), *secrets)[-STDERR_CHARS_MAX:].strip()
 
     @contextmanager
     def lend(self) -> Generator[McpSession]:
@@ -178,7 +195,7 @@ async def open_session(
     """Open a session for the block. Raises ServerFailed, even if the connection breaks inside it."""
     session = McpSession()
     session.client = Client(
-        open_transport(settings, env, authorization, session.close, session.repair_result),
+        open_transport(settings, env, authorization, session.close, session.repair_result, session.take_stderr),
         message_handler=session.on_message,
         cache=None,  # lists are asked for when they have changed, and kept by us
         client_info=Implementation(name="headrace", version="1"),
@@ -187,16 +204,21 @@ async def open_session(
         list_roots_callback=handlers.roots,
     )
     start_s = settings.start_timeout_ms / 1000
-    with server_errors():
-        async with AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(start_s):
-                    with follow_request(is_opening=True):
-                        await stack.enter_async_context(session.client)
-            except TimeoutError:
-                raise ServerFailed(f"it did not answer within {start_s:g} s") from None
-            session.version = session.client.protocol_version
-            try:
-                yield session
-            finally:
-                session.close()
+    try:
+        with server_errors():
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(start_s):
+                        with follow_request(is_opening=True):
+                            await stack.enter_async_context(session.client)
+                except TimeoutError:
+                    raise ServerFailed(f"it did not answer within {start_s:g} s") from None
+                session.version = session.client.protocol_version
+                try:
+                    yield session
+                finally:
+                    session.close()
+    except ServerFailed as failure:
+        if isinstance(settings, Stdio):
+            failure.stderr = session.describe_stderr(*settings.env.values())
+        raise

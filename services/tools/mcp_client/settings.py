@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 from yarl import URL
 
 from headrace.regular_files import read_regular_file
+from services.runtime.files.refused_files import describe_rule
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -164,7 +165,7 @@ class Http(Server):
 
 Settings = Stdio | Http
 
-_FORMS: dict[str, TypeAdapter[Any]] = {"command": TypeAdapter(Stdio), "url": TypeAdapter(Http)}
+_FORMS: dict[str, type[Stdio | Http]] = {"command": Stdio, "url": Http}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,10 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
             servers[name] = _parse_server(name, stated, path.parent, env)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
-            problems[name] = "\n".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in details)
+            form = _FORMS["command" if "command" in stated else "url"]
+            problems[name] = "\n".join(
+                f"{'.'.join(map(str, each['loc']))}: {describe_rule(each, form)}" for each in details
+            )
         except ValueError as error:
             problems[name] = str(error)
     return McpFile(servers, problems)
@@ -220,7 +224,7 @@ def _parse_server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) 
     kinds = [kind for kind in _FORMS if isinstance(stated, dict) and kind in stated]
     if len(kinds) != 1:
         raise ValueError("either command or url is expected")
-    settings = _FORMS[kinds[0]].validate_python(stated)
+    settings = _FORMS[kinds[0]].model_validate(stated)
     if isinstance(settings, Http):
         filled: dict[str, Any] = {"headers": _fill_from_environment("headers", settings.headers, env)}
         if settings.oauth is not None:

@@ -81,10 +81,47 @@ async def test_what_is_not_answered_is_exit_code_1(
         assert await run("ask", "hi", url=facade.url) == (1, out, complaint)
 
 
+async def test_a_run_that_waits_is_exit_code_4_and_shows_what_would_run(tmp_path: Path) -> None:
+    start = agent_pb2.ToolStart(tool_id="t", run_id=RUN, tool_name="order")
+    gate = agent_pb2.GateOpen(gate_id="approval_1", kind="approval", tool_id="t", tool_name="order", reason="it buys")
+    steps = [
+        delta(4, tool_start=start),
+        delta(5, tool_end=agent_pb2.ToolEnd(tool_id="t", tool_params='{"n": "3\u202e"}')),
+    ]
+    script = Script(query=[*opening(), *steps, delta(6, gate_open=gate), asyncio.Event()])
+    async with suite(tmp_path, script) as facade:
+        code, _, complaint = await run("ask", "hi", url=facade.url)
+    assert code == 4
+    assert complaint.decode().splitlines()[:2] == [
+        'approval of order({"n": "3\\u202e"}): it buys',
+        f"  answer it with: headrace gates answer {RUN} approval_1 approve (or reject)",
+    ]
+
+
+async def test_a_port_that_speaks_something_else_says_so_in_a_line() -> None:
+    """The gRPC port is the likeliest: its answer is no HTTP/1.1."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x00\x00*\x04\x00\x00\x00\x00\x00\x00\x01")
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        code, _, complaint = await run("ask", "hi", url=url)
+    assert (code, complaint.decode()) == (
+        3,
+        f"Error: no Headrace answers at {url} (it does not speak HTTP/1.1: is that the gRPC port?); "
+        "start one with `headrace up`, or set --url\n",
+    )
+
+
 async def test_no_server_is_exit_code_3_and_wrong_usage_2() -> None:
     code, _, complaint = await run("ask", "--url", "http://127.0.0.1:1", "hi")
     assert code == 3
-    assert b"no Headrace answers at http://127.0.0.1:1" in complaint
+    assert b"no Headrace answers at http://127.0.0.1:1 (Connection refused);" in complaint
     assert (await run("ask"))[0] == 2
 
 
@@ -93,13 +130,19 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: li
     again = delta(4, content_start=agent_pb2.ContentStart(content_id=f"{RUN}_c_1", run_id=RUN))
     script = Script(
         query=[*answering("Hel")[:-2], *cut],
-        attaches=[[Overloaded("starting")], [again, text(6, "Hello")], [text(7, " wor"), text(8, "ld"), complete(9)]],
+        attaches=[
+            [Overloaded("starting")],
+            [Overloaded("starting")],
+            [again, text(6, "Hello")],
+            [text(7, " wor"), text(8, "ld"), complete(9)],
+        ],
     )
     async with suite(tmp_path, script) as facade:
         code, out, _ = await run("ask", "hi", url=facade.url)
     shown = [line for line in out.splitlines() if not line.startswith(b"[notice]")]
     assert (code, b"".join(shown)) == (0, b"Hello world")
-    assert [request.last_seq for request in script.requests[1:]] == [5, 5, 6]
+    assert out.count(b"starting; attaching again") == 1
+    assert [request.last_seq for request in script.requests[1:]] == [5, 5, 5, 6]
 
 
 async def test_a_stream_that_is_cut_before_its_run_is_known_is_asked_for_again_by_the_same_id(tmp_path: Path) -> None:

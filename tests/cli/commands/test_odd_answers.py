@@ -32,7 +32,7 @@ async def answering_json(body: bytes, status: str = "200 OK") -> AsyncGenerator[
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{}", "200 OK"), (b'{"data": "x"}', "200 OK"), (b"sorry", "404 Not Found")]
 )
-@pytest.mark.parametrize("command", ["health", "agents", "chats list", f"chats show {CHAT}", f"context {CHAT}"])
+@pytest.mark.parametrize("command", ["health", "agents list", "chats list", f"chats show {CHAT}", f"context {CHAT}"])
 async def test_an_answer_of_another_form_is_said_to_be_no_headraces(command: str, body: bytes, status: str) -> None:
     async with answering_json(body, status) as url:
         code, out, complaint = await run(*command.split(), url=url)
@@ -48,7 +48,7 @@ async def test_space_around_a_credential_is_none_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("token", ["ab\ncd", "ab’cd"])
 async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: str) -> None:
-    code, _, complaint = await run("agents", url="http://127.0.0.1:1", HEADRACE_TOKEN=token)
+    code, _, complaint = await run("agents", "list", url="http://127.0.0.1:1", HEADRACE_TOKEN=token)
     assert code == 2
     assert b"cannot be part of a credential" in complaint
     assert b"ab" not in complaint.partition(b"Error: ")[2].replace(b"printable", b"")
@@ -62,7 +62,7 @@ async def test_a_credential_that_is_none_is_wrong_usage_and_is_not_shown(token: 
     ],
 )
 async def test_an_address_that_is_none_or_more_than_a_host_is_wrong_usage(url: str) -> None:
-    code, _, complaint = await run("agents", url=url)
+    code, _, complaint = await run("agents", "list", url=url)
     assert code == 2
     assert f"{url!r} is not an address such as http://127.0.0.1:8080" in complaint.decode()
 

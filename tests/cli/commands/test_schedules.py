@@ -34,6 +34,7 @@ async def test_schedules_are_made_shown_paused_and_deleted(tmp_path: Path) -> No
     assert rows[1][2].startswith("20")
     assert rows[1][-1] == "Later"
     assert b"paused" not in shown
+    assert b"\nmessage: any\nnews?\n" in shown
 
 
 async def test_what_has_no_time_is_told(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ async def test_it_shows_a_certificate_where_one_is_asked_for(files: Files) -> No
 
 
 async def test_files_that_cannot_be_used_are_wrong_usage(files: Files) -> None:
-    code, _, complaint = await run("agents", "--tls-ca", "nowhere.crt", url="https://127.0.0.1:1")
+    code, _, complaint = await run("agents", "list", "--tls-ca", "nowhere.crt", url="https://127.0.0.1:1")
     assert code == 2
     assert b"cannot use the certificates nowhere.crt" in complaint
-    code, _, complaint = await run("agents", "--tls-cert", files.cert, url="https://127.0.0.1:1")
+    code, _, complaint = await run("agents", "list", "--tls-cert", files.cert, url="https://127.0.0.1:1")
     assert code == 2
     assert b"both or neither" in complaint

@@ -31,14 +31,19 @@ async def test_runs_are_listed_shown_and_ended(tmp_path: Path) -> None:
         page_size=1,
     )
     head, row = listed[1].decode().splitlines()
-    assert head.split() == ["run", "began", "state", "user", "agent", "usd", "calls", "owner"]
+    assert head.split() == ["id", "began", "state", "user", "agent", "usd", "calls", "owner"]
     assert row.split()[0] == RUN
     assert row.split()[-6:] == ["waiting", "ada", "clerk", "0.001500", "2", "a:7001"]
     assert b"--count" in listed[2]
     assert (second.run_id, second.include_events) == (RUN, True)
     assert json.loads(shown[1])["run"]["user"] == "ada"
     assert [*third.run_ids] == [OTHER, RUN]
-    assert ended[:2] == (1, f"{OTHER}  cancelling\n{RUN}  failed (OVERLOADED)\n".encode())
+    assert ended[0] == 1
+    assert [line.split() for line in ended[1].decode().splitlines()] == [
+        ["id", "status", "reason"],
+        [OTHER, "cancelling", "-"],
+        [RUN, "failed", "OVERLOADED"],
+    ]
     assert fourth.filter == operator_pb2.OperatorListRunsRequest(user="ada", page_size=50)
     assert b"more" in swept[2]
     assert [result[0] for result in wrong] == [2, 2]
@@ -66,5 +71,6 @@ async def test_providers_and_replicas_are_shown(tmp_path: Path) -> None:
         "settings: HEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
     ]
     assert lines[3] == ["message_bytes", "-", "4194304", "bytes", "call", "free", "-", "fixed"]
+    assert lines[4][5] == "half-open", "a breaker has the words of headrace providers"
     assert limits[2].decode() == "did not answer: tools\n"
     assert len(full) == 2

@@ -48,7 +48,12 @@ def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None
     ("said", "words"),
     [
         ({"level": "warning"}, None),
+        ({"level": "warning", "event": "event loop busy", "problem": "97 % of its core"}, ": 97 % of its core"),
         ({"level": "error", "event": "provider file refused", "problems": ["a: b", "c: d"]}, ": a: b; c: d"),
+        (
+            {"level": "error", "event": "mcp server refused", "file": "mcp.json", "server": "a", "problem": "b\nc"},
+            ": mcp.json: a: b; c",
+        ),
         ({"level": "critical", "event": "rpc failed", "exception": [{"exc_type": "KeyError"}]}, ": KeyError"),
         ({"level": "error", "event": "no\nsandbox"}, ""),
     ],

@@ -109,7 +109,9 @@ export const exercises = {
     for await (const piece of run.text()) pieces.push(piece);
     const again = [];
     for await (const event of run) again.push(event);
-    return tell(run, { pieces, again });
+    const partial = new Client({ url }).attach(run.runId, { lastSeq: run.state.lastSeq - 2 }).text();
+    const refused = await partial.next().then(() => "", (error) => error.message);
+    return tell(run, { pieces, again, refused });
   },
 
   async gates(url) {

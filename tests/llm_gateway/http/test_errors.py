@@ -9,7 +9,11 @@ import httptools
 import pytest
 
 from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
-from services.llm_gateway.http.client import translating_connect_errors, translating_exchange_errors
+from services.llm_gateway.http.client import (
+    EXCHANGE_FAILURES,
+    translate_exchange_error,
+    translating_connect_errors,
+)
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.gateway import provider_entry
 
@@ -27,19 +31,26 @@ def of_the_system(cls: type[BaseException] = OSError) -> Iterator[type[BaseExcep
 OF_THE_PARSER = [cls for name, cls in vars(httptools).items() if name.startswith("HttpParser")]
 
 
+def fail_exchange(failure: BaseException) -> None:
+    try:
+        raise failure
+    except EXCHANGE_FAILURES as error:
+        raise translate_exchange_error(PROVIDER, error) from error
+
+
 @pytest.mark.parametrize("cls", sorted({*of_the_system(), *OF_THE_PARSER}, key=str), ids=lambda cls: cls.__name__)
 def test_every_exception_of_an_exchange_is_translated(cls: type[BaseException]) -> None:
-    with pytest.raises(HeadraceError) as caught, translating_exchange_errors(PROVIDER):
-        raise cls.__new__(cls)
+    with pytest.raises(HeadraceError) as caught:
+        fail_exchange(cls.__new__(cls))
     assert not isinstance(caught.value, BadFrame)
     assert caught.value.retriable
 
 
 def test_a_connection_that_the_system_gave_up_is_broken_not_silent() -> None:
-    with pytest.raises(ProviderUnavailable), translating_exchange_errors(PROVIDER):
-        raise OSError(errno.ETIMEDOUT, "timed out")
-    with pytest.raises(StreamStalled), translating_exchange_errors(PROVIDER):
-        raise TimeoutError
+    with pytest.raises(ProviderUnavailable):
+        fail_exchange(OSError(errno.ETIMEDOUT, "timed out"))
+    with pytest.raises(StreamStalled):
+        fail_exchange(TimeoutError())
 
 
 @pytest.mark.parametrize("cls", sorted({*of_the_system()}, key=str), ids=lambda cls: cls.__name__)

@@ -73,6 +73,20 @@ def test_one_probe_goes_after_the_pause_and_its_success_closes_it(breaker: Break
     assert breaker.state == "closed"
 
 
+def test_a_probe_that_has_begun_its_answer_lets_the_next_call_try(breaker: Breaker, clock: Clock) -> None:
+    """An answer may take minutes, and a model that answers is no reason to refuse calls."""
+    open_breaker(breaker)
+    clock.now_s += OPEN_S
+    probe = breaker.start_call("a")
+    clock.now_s += 1
+    breaker.note_delta()
+    assert breaker.measure_block_s("a") == 0
+    breaker.start_call("a")
+    assert breaker.measure_block_s("a") == PROBE_S
+    breaker.end_call(probe, succeeded=False)
+    assert (breaker.state, breaker.measure_block_s("a")) == ("open", 2 * OPEN_S)
+
+
 def test_each_failed_probe_doubles_the_pause_up_to_a_minute(breaker: Breaker, clock: Clock) -> None:
     open_breaker(breaker)
     pauses: list[float] = []
@@ -155,3 +169,15 @@ def test_models_that_leave_the_file_are_forgotten() -> None:
     breakers.keep_configured([Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))])
     assert breakers.get_breaker("sim", "sim-1") is kept
     assert breakers.get_breaker("gone", "sim-1") is not gone
+
+
+def test_a_provider_whose_entry_changes_starts_afresh() -> None:
+    """Its failures may be those of a wrong address, which somebody has just corrected."""
+    breakers = Breakers()
+    before, after = (Provider.model_validate(provider_entry(f"http://127.0.0.1:{port}/v1")) for port in (1, 2))
+    breakers.keep_configured([before])
+    failing = open_breaker(breakers.get_breaker("sim", "sim-1"))
+    breakers.keep_configured([before])
+    assert breakers.get_breaker("sim", "sim-1") is failing
+    breakers.keep_configured([after])
+    assert breakers.get_breaker("sim", "sim-1").state == "closed"

@@ -240,8 +240,8 @@ async def test_unpaired_messages_are_refused_by_name_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"provider_key": "nobody"}, "'nobody' is not configured; known: ['sim']"),
-        ({"model": "gpt-9"}, "'gpt-9' is not configured at 'sim'; known: ['sim-1', 'idle', 'bench']"),
+        ({"provider_key": "nobody"}, "'nobody' is not configured; known: sim"),
+        ({"model": "gpt-9"}, "'gpt-9' is not configured at 'sim'; known: sim-1, idle, bench"),
         ({"tools": [TOOL], "tool_choice": "g"}, "'g' is neither"),
     ],
 )

@@ -36,6 +36,9 @@ def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
     (tmp_path / "providers.json").write_bytes(orjson.dumps({"providers": entries}))
 
 
+UNKNOWN = "unknown, or not supported by this version"
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
@@ -46,8 +49,15 @@ def write(tmp_path: Path, *entries: dict[str, Any]) -> None:
         ),
         (provider_entry(URL, models=[]), "providers.0.models"),
         (provider_entry(URL, timeouts={"idleMs": 0}), "providers.0.timeouts.idleMs"),
-        (provider_entry(URL, timeout={}), "providers.0.timeout: Extra inputs are not permitted"),
-        (provider_entry(URL, apiKeys=["sk-a-real-key"]), "providers.0.apiKeys.0"),
+        (
+            provider_entry(URL, timeout={}),
+            f"providers.0.timeout: {UNKNOWN}; did you mean 'timeouts'?",
+        ),
+        (
+            provider_entry(URL, timeouts={"idle": 1}),
+            f"providers.0.timeouts.idle: {UNKNOWN}; did you mean 'idleMs'?",
+        ),
+        (provider_entry(URL, apiKeys=["sk-a-real-key"]), "providers.0.apiKeys.0: must be env:NAME or file:/path"),
         (provider_entry(URL, fallback=["siliconflow"]), "providers.0.fallback.0"),
         (provider_entry(URL, fallback=["nobody/sim-1"]), "provider 'sim': fallback 'nobody/sim-1'"),
         (provider_entry(URL, fallback=["sim/nothing"]), "provider 'sim': fallback 'sim/nothing'"),

@@ -6,6 +6,7 @@ The commands are processes, as a person runs them.
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 
@@ -73,7 +74,11 @@ async def test_keys_are_rotated_while_the_store_is_served(store: Store, env: dic
         again = await read_everything(memory, chat_id, "secret")
         assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}
         assert await store.read_lines(other) == others, "another tenant's chats are left alone"
-        assert "acme: version 2 of" in await run(env, "keys")
+        table = (await run(env, "keys")).splitlines()
+        assert table[0].split() == ["tenant", "version", "created", "kept"]
+        assert ["acme", "2"] in [line.split()[:2] for line in table]
+        [acme] = [line for line in (await run(env, "keys", "--json")).splitlines() if '"tenant": "acme"' in line]
+        assert json.loads(acme)["version"] == 2
     async with store.memory() as memory:
         again = await read_everything(memory, chat_id, "secret")
         assert again | {"chats": [], "hits": []} == shown | {"chats": [], "hits": []}

@@ -99,7 +99,13 @@ async def test_the_command_says_what_it_did_and_what_it_cannot_do(place: Place, 
     assert await run(place, "put", str(tmp_path / "1.tar"), place.url) == (0, "1.tar: 10240 bytes kept\n")
     said = await run(place, "put", str(tmp_path / "2.tar"), place.url, "--keep", "1")
     assert said == (0, "2.tar: 10240 bytes kept\n1.tar: deleted\n")
-    assert await run(place, "list", place.url) == (0, "2.tar: 10240 bytes\n")
+    listed = await run(place, "list", place.url)
+    assert [line.split() for line in listed[1].splitlines()] == [
+        ["name", "bytes", "state"],
+        ["2.tar", "10240", "complete"],
+    ]
+    in_json = await run(place, "list", place.url, "--json")
+    assert in_json == (0, '{"name": "2.tar", "bytes": 10240, "state": "complete"}\n')
     back = tmp_path / "back.tar"
     assert await run(place, "get", place.url, "2.tar", str(back)) == (0, f"{back}: 10240 bytes, as they were put\n")
     assert back.read_bytes() == CONTENT

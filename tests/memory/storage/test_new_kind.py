@@ -85,4 +85,4 @@ async def having_table(database_url: str) -> AsyncGenerator[None]:
 @needs_postgres
 async def test_a_kind_is_added_in_postgresql(notes: Any, tmp_path: Path, database_url: str) -> None:
     async with having_table(database_url), open_database(database_url, Limits(2, 5.0)) as database:
-        await try_kind(notes, PostgresSql(database), tmp_path)
+        await try_kind(notes, PostgresSql(database, lambda: None), tmp_path)

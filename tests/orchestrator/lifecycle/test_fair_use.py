@@ -21,9 +21,18 @@ async def within(seconds: float = 50.0) -> AsyncGenerator[asyncio.TaskGroup]:
         yield group
 
 
+@asynccontextmanager
+async def taking_turn(fair: FairUse, tenant: str) -> AsyncGenerator[None]:
+    await fair.wait_for_turn(tenant)
+    try:
+        yield
+    finally:
+        fair.end_turn(tenant)
+
+
 async def begin(fair: FairUse, tenant: str, begun: list[str], name: str = "") -> None:
     """Begin a run that goes on."""
-    async with fair.turn(tenant):
+    async with taking_turn(fair, tenant):
         begun.append(name or tenant)
         fair.take(tenant)
 
@@ -50,7 +59,7 @@ async def test_turns_go_round_the_tenants() -> None:
     fair, begun, hold = FairUse(100, 100), list[str](), asyncio.Event()
 
     async def slowly(tenant: str) -> None:
-        async with fair.turn(tenant):
+        async with taking_turn(fair, tenant):
             begun.append(tenant)
             await hold.wait()
 
@@ -90,10 +99,10 @@ async def test_nobody_waits_for_ever() -> None:
     fair = FairUse(1, 2, wait_s=0.02)
     fair.take("a")
     with pytest.raises(QueueFull, match=r"within 0\.02 s"):
-        async with fair.turn("a"):
+        async with taking_turn(fair, "a"):
             raise AssertionError("there is no place")
     fair.give_back("a")
-    async with fair.turn("a"):
+    async with taking_turn(fair, "a"):
         pass
 
 
@@ -109,7 +118,7 @@ async def test_who_leaves_while_waiting_takes_no_place_with_them() -> None:
         assert begun == ["a", "stays"]
         assert staying.done()
     fair.give_back("a")
-    async with asyncio.timeout(50), fair.turn("a"):
+    async with asyncio.timeout(50), taking_turn(fair, "a"):
         pass
 
 

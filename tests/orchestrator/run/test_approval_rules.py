@@ -143,7 +143,7 @@ async def test_a_pattern_that_would_take_others_for_ever_is_linear() -> None:
         ("tools: {x: [{pattern: a, then: maybe}]}", "tools.x.0.then: Input should be 'allow', 'ask' or 'deny'"),
         ("risks: {grave: [a]}", "risks.grave"),
         ("actions: {high: shrug}", "actions.high: Input should be 'allow', 'ask' or 'deny'"),
-        ("rules: {}", "rules: unknown; the fields are tools, risks"),
+        ("tool: {}", "tool: unknown, or not supported by this version; did you mean 'tools'?"),
         (
             'tools: {a: [{pattern: "", then: deny, onExpiry: approve}]}',
             "tools.a.0: onExpiry: only a rule with then: ask has it, and this one has deny",

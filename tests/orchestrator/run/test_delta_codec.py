@@ -44,10 +44,10 @@ def test_a_delta_written_by_hand_is_what_protobuf_writes(
         begun = Delta(reasoning_start=agent_pb2.ReasoningStart(reasoning_id=block_id))
         event = Delta(reasoning_delta=agent_pb2.ReasoningDelta(reasoning_id=block_id, delta=text))
     block = TextBlock(kind, scope(begun, subagent_id, task_id))
-    block.add(text.encode(), seq, timestamp)
+    encoded = block.add(text.encode(), seq, timestamp)
     event.seq, event.timestamp = seq, timestamp
     scope(event, subagent_id, task_id)
-    assert block.delta(text.encode()) == event.SerializeToString()
+    assert encoded == event.SerializeToString()
 
 
 @given(texts)

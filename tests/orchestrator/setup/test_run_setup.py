@@ -145,6 +145,15 @@ async def test_what_an_agent_lists_in_vain_is_told_to_the_user(serve: Serve) -> 
     ]
 
 
+async def test_a_tool_of_a_server_that_has_never_connected_is_told_as_that(serve: Serve) -> None:
+    async with serve(ANSWER, toolConfig={"backends": ["mill__grind", "grind"]}) as suite:
+        events = await ask(suite)
+    assert [text for _, text in list_notices(events)] == [
+        "there is no tool 'mill__grind', or its MCP server 'mill' is not connected; the agent goes on without it",
+        "there is no tool 'grind'; the agent goes on without it",
+    ]
+
+
 async def test_a_required_tool_that_is_not_there_is_a_clear_error(serve: Serve) -> None:
     async with serve(ANSWER, toolPolicy="REQUIRE", toolConfig={"backends": ["gone"]}) as suite:
         events = await ask(suite)

@@ -13,7 +13,9 @@ from headrace.errors import NotFound
 from headrace.streams import reading
 from services.runtime.auth import identity
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.process.metrics import measuring_loop_lag
+from services.runtime.clock import CLOCK
+from services.runtime.process.metrics import BUSY_PAUSE_S, measuring_loop_lag, measuring_loop_load
+from tests.support.logged import Logged
 from tests.support.scripted_llm import COUNT, REQUEST, SILENCE_S, serving_script
 from tests.support.timing import within
 
@@ -53,6 +55,49 @@ async def test_what_holds_the_loop_up_is_seen() -> None:
         time.sleep(0.1)  # noqa: ASYNC251 - this is what is measured
         await asyncio.sleep(0.02)
     assert value("headrace_event_loop_lag_seconds_sum") - before >= 0.08
+
+
+class LoadedClock:
+    """The thread's CPU time passes in a set ratio to the time of all."""
+
+    def __init__(self) -> None:
+        self.ratio, self.skipped_s = 0.0, 0.0
+        self._cpu_s, self._at_s = 0.0, self.monotonic()
+
+    def time_ns(self) -> int:
+        return int(self.monotonic() * 1e9)
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() + self.skipped_s
+
+    def thread_time(self) -> float:
+        now_s = self.monotonic()
+        self._cpu_s, self._at_s = self._cpu_s + self.ratio * (now_s - self._at_s), now_s
+        return self._cpu_s
+
+
+async def wait_for_load(ratio: float) -> None:
+    async with within(5):
+        while value("headrace_event_loop_busy_ratio") != pytest.approx(ratio, abs=0.004):
+            await asyncio.sleep(0.005)
+
+
+async def test_a_used_up_core_is_measured_and_reported_once_in_a_while(logged: Logged) -> None:
+    clock = LoadedClock()
+    CLOCK.set(clock)
+    async with measuring_loop_load(interval_s=0.01):
+        clock.ratio = 0.5
+        await wait_for_load(0.5)
+        assert not logged.named("event loop busy")
+        for ratio, reported in ((0.97, 1), (0.95, 1), (0.96, 1)):
+            clock.ratio = ratio
+            await wait_for_load(ratio)
+            assert len(logged.named("event loop busy")) == reported
+        clock.skipped_s = BUSY_PAUSE_S
+        clock.ratio = 0.98
+        await wait_for_load(0.98)
+        (_, line) = logged.named("event loop busy")
+    assert "--replicas or --split" in line["problem"]
 
 
 def test_so_many_tenants_are_named_and_the_others_are_one() -> None:

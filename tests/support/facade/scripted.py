@@ -638,6 +638,16 @@ LIMITS = [
         value=4_194_304,
         service="orchestrator",
     ),
+    limits_pb2.Limit(
+        name="model_breaker",
+        subject="prov/idle",
+        kind="breaker",
+        unit="calls",
+        per="tenant",
+        source="fixed",
+        breaker="half-open",
+        service="llm_gateway",
+    ),
 ]
 
 

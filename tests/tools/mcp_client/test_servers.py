@@ -17,6 +17,7 @@ from headrace.cli.supervisor.ports import reserve_port
 from headrace.streams import reading
 from headrace.v1 import tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
+from services.tools.mcp_client.session import STDERR_CHARS_MAX
 from tests.support.timing import within
 from tests.support.tools.mcp_http import PIXEL, Http, http_server
 from tests.support.tools.mcp_suite import Suite, request, serving, serving_folder, write
@@ -136,6 +137,25 @@ async def test_servers_that_cannot_be_used_harm_only_themselves(tmp_path: Path) 
     assert set(downs) == {"missing", "closed"}
     assert downs["missing"] == "[Errno 2] there is no program 'there-is-no-such-program'"
     assert len([entry for entry in logged if entry["event"] == "mcp server down"]) == 2
+
+
+async def test_a_server_that_cannot_start_is_an_error_with_what_it_printed(tmp_path: Path) -> None:
+    """Without its words, a missing file or package looks like any closed connection."""
+    program = "import os, sys; sys.stderr.write('x' * 200_000 + os.environ['A_TOKEN']); sys.exit('No module: mill')"
+    servers = {
+        "broken": {"command": sys.executable, "args": ["-c", program], "env": {"A_TOKEN": "wheel-and-stone"}},
+        "good": plain(tmp_path),
+    }
+    with structlog.testing.capture_logs() as logged:
+        async with serving(tmp_path, servers) as suite:
+            await suite.until("good__noise")
+            assert (await suite.result("good__die")).ok is False
+            assert (await suite.result("good__noise")).ok
+    downs = {entry["server"]: entry for entry in logged if entry["event"] == "mcp server down"}
+    assert (downs["broken"]["log_level"], downs["good"]["log_level"]) == ("error", "warning")
+    assert downs["broken"]["stderr"].endswith("x***No module: mill")
+    assert len(downs["broken"]["stderr"]) <= STDERR_CHARS_MAX
+    assert "nor this" not in repr(logged)
 
 
 @pytest.mark.parametrize("tool", ["grow"])

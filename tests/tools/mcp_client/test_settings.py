@@ -49,6 +49,9 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
     }
 
 
+UNKNOWN = "unknown, or not supported by this version"
+
+
 @pytest.mark.parametrize(
     ("name", "stated", "problem"),
     [
@@ -58,7 +61,13 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
         ("a", 7, "either command or url"),
         ("a", {"command": "x", "url": "https://x"}, "either command or url"),
         ("a", {"command": ""}, "command: "),
-        ("a", {"command": "x", "arguments": []}, "arguments: Extra inputs"),
+        ("a", {"command": "x", "arguments": []}, "arguments: unknown, or not supported by this version"),
+        ("a", {"command": "x", "arg": []}, f"arg: {UNKNOWN}; did you mean 'args'?"),
+        (
+            "a",
+            {"url": "https://x", "roots": [{"url": "x"}]},
+            f"roots.0.url: {UNKNOWN}; did you mean 'uri'?",
+        ),
         ("a", {"command": "x", "env": {"T": "env:MISSING"}}, "env.T: MISSING is not set"),
         ("a", {"url": "ftp://x"}, "url: "),
         ("a", {"url": "https://user:secret@x"}, "url: "),

@@ -1,4 +1,4 @@
-"""headrace chats: what is there, what it holds, and the folder that holds it."""
+"""headrace chats: list, show and change chats, and maintain the stored ones."""
 
 from headrace.cli.commands.chats.group import chats
 

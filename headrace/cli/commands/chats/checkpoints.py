@@ -1,4 +1,4 @@
-"""headrace chats checkpoints, revert, state, pin, pins and summary: where a chat can go back to, and what it keeps."""
+"""headrace chats checkpoints, revert, state, pin, pins, summary: a chat's states, pinned messages and summary."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.service_commands import make_service_command
+from headrace.cli.service_commands import JSON, make_service_command
 
 _PATH = click.Path(path_type=Path)
 
@@ -49,7 +49,7 @@ _COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {
         """List the data keys of tenants.
 
         Also says whether everything stored is encrypted with them. Services may be running.""",
-        [],
+        [JSON],
     ),
     "rotate-keys": (
         """Create new data keys for tenants.

@@ -1,4 +1,4 @@
-"""headrace chats: list chats, and show one."""
+"""headrace chats: list, search, show, rename and share chats."""
 
 from __future__ import annotations
 

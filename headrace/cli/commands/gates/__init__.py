@@ -1,4 +1,4 @@
-"""headrace gates: what waits for a person, answers to it, and what is approved ahead."""
+"""headrace gates: list, watch and answer gates, and manage grants."""
 
 from headrace.cli.commands.gates.group import gates
 

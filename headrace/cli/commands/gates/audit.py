@@ -1,4 +1,4 @@
-"""headrace gates export and verify: who has done what at gates, as lines that nobody changes unseen."""
+"""headrace gates export and verify: the steps of gates and grants, as a hash chain."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ grants = add_command(
     "grants",
     "GateService/ListGrants",
     list_rows(
-        *("chat_id", "grant_id", "tool_name:tool", "requester", "risk", "grounds", "made_by:by", "scope"),
-        "expires_at:until",
+        *("chat_id", "grant_id", "tool_name:tool", "requester", "risk", "grounds", "made_by:by", "scope", "expires_at"),
     ),
     make_flag("--tenant", "scope", "tenant", "List all grants of the tenant; needs the scope operate."),
 )

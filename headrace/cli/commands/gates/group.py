@@ -1,4 +1,4 @@
-"""headrace gates: what waits for a person, and answers to it."""
+"""headrace gates: list, show, claim and answer gates."""
 
 from __future__ import annotations
 

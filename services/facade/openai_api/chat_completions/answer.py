@@ -13,7 +13,7 @@ two request headers, for streams whose metadata has a chat_id:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,21 +71,9 @@ def build_error_chunk(failure: common_pb2.Failure) -> bytes:
     return _build_error(errors.build_failure_error(failure))
 
 
-async def stream_chunks(
-    request: AgentRequest, events: AsyncIterator[RunEvent], has_begun: Callable[[], bool]
-) -> AsyncGenerator[bytes]:
-    """Yield the answer's frames, none before the first piece, so that an earlier failure gets its own HTTP status.
-
-    Raises:
-        HeadraceError: The run failed before the answer started.
-    """
-    stream = ChunkStream(request, has_begun)
-    async for event in events:
-        for frame in stream.map_event(event):
-            yield frame
-
-
 class ChunkStream:
+    """The answer's frames, none before the first piece, so that an earlier failure gets its own HTTP status."""
+
     def __init__(self, request: AgentRequest, has_begun: Callable[[], bool]) -> None:
         self._request = request
         self._has_begun = has_begun
@@ -98,7 +86,8 @@ class ChunkStream:
         self._role: dict[str, Any] = {"role": "assistant"}
         self._around_text: dict[str, tuple[bytes, bytes]] = {}
 
-    def map_event(self, event: RunEvent) -> Iterator[bytes]:
+    def map_event(self, event: RunEvent) -> Sequence[bytes]:
+        """Return the frames of one event. Raises HeadraceError if the run failed before the answer started."""
         self._output.apply_event(event)
         match event:
             case RunStarted():
@@ -108,25 +97,25 @@ class ChunkStream:
                 block_id, field = event.block.id, FIELDS[get_kind(event.block)]
                 is_next = self._last_ids.setdefault(field, block_id) != block_id
                 self._last_ids[field] = block_id
-                yield self.build_text(field, BETWEEN + event.new if is_next else event.new)
+                return (self.build_text(field, BETWEEN + event.new if is_next else event.new),)
             case FunctionCall():
-                yield self._build_delta({"tool_calls": [{"index": self._calls} | _build_call(event, self._run_id)]})
                 self._calls += 1
+                call = {"index": self._calls - 1} | _build_call(event, self._run_id)
+                return (self._build_delta({"tool_calls": [call]}),)
             case RunEnded():
-                yield from self.end_stream(event)
+                return self.end_stream(event)
             case _:
                 pass
+        return ()
 
-    def end_stream(self, end: RunEnded) -> Iterator[bytes]:
+    def end_stream(self, end: RunEnded) -> Sequence[bytes]:
         if end.failure is not None and not self._has_begun():
             errors.raise_known_error(end.failure)
         if failure := errors.build_end_error(end):
-            yield _build_error(failure)
-            return
-        yield self._build_delta({}, map_finish_reason(end))
-        if self._request.include_usage:
-            yield self._build_chunk([], build_usage(end.usage))
-        yield DONE
+            return (_build_error(failure),)
+        last = self._build_delta({}, map_finish_reason(end))
+        usage = (self._build_chunk([], build_usage(end.usage)),) if self._request.include_usage else ()
+        return (last, *usage, DONE)
 
     def build_text(self, field: str, piece: str) -> bytes:
         if self._role:
@@ -219,20 +208,18 @@ class _FollowedAnswer(ChunkStream):
     def map_delta(self, delta: agent_pb2.AgentDelta) -> Iterator[bytes]:
         self._seq = delta.seq
         for event in map_delta(self._fold, delta):
-            for frame in self.map_event(event):
-                if frame:
-                    yield frame
+            yield from filter(None, self.map_event(event))
 
     def build_text(self, field: str, piece: str) -> bytes:
         missing = self._said[field] + len(piece) - self._known.told_chars.get(field, 0)
         self._said[field] += len(piece)
         return self._add_id(super().build_text(field, piece[-missing:])) if missing > 0 else b""
 
-    def end_stream(self, end: RunEnded) -> Iterator[bytes]:
-        if end.seq > self._known.seq:
-            for frame in super().end_stream(end):
-                if frame != DONE:  # there may be another run
-                    yield self._add_id(frame)
+    def end_stream(self, end: RunEnded) -> Sequence[bytes]:
+        if end.seq <= self._known.seq:
+            return ()
+        # Without DONE, because there may be another run.
+        return [self._add_id(frame) for frame in super().end_stream(end) if frame != DONE]
 
     def _add_id(self, frame: bytes) -> bytes:
         chars = ";".join(str(max(self._said[name], self._known.told_chars.get(name, 0))) for name in self._said)

@@ -9,7 +9,7 @@ The item of a lost block cannot be withdrawn: unless it has ended, it ends incom
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -33,16 +33,6 @@ ENDS = {"completed": "response.completed", "failed": "response.failed"}
 """All other statuses end in response.incomplete."""
 
 
-async def stream_events(
-    request: AgentRequest, events: AsyncIterator[RunEvent], starting_after: int = 0
-) -> AsyncGenerator[bytes]:
-    """Yield the frames of the events after `starting_after`."""
-    stream = _EventStream(request, starting_after)
-    async for event in events:
-        for frame in stream.map_event(event):
-            yield frame
-
-
 def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> bytes:
     form = errors.build_failure_error(failure)
     told = {name: form[name] for name in ("code", "message", "param")}
@@ -54,8 +44,10 @@ def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> byte
     return build_error_event(failure, starting_after) if is_final_failure(failure) else b""
 
 
-class _EventStream:
-    def __init__(self, request: AgentRequest, starting_after: int) -> None:
+class EventStream:
+    """The frames of the events after `starting_after`."""
+
+    def __init__(self, request: AgentRequest, starting_after: int = 0) -> None:
         self._request = request
         self._after = starting_after
         self._output = Output()

@@ -158,17 +158,17 @@ def _form_wish(reasoning: llm_pb2.Reasoning, provider: Provider) -> dict[str, An
 
 def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    if blocks := unpack_state(message.provider_state, provider.key, BLOCKS_KIND):
-        fields[BLOCKS_KIND] = blocks
-    if details := unpack_state(message.provider_state, provider.key, KIND):
-        fields[KIND] = details
+    if message.provider_state:
+        for kind in (BLOCKS_KIND, KIND):
+            if items := unpack_state(message.provider_state, provider.key, kind):
+                fields[kind] = items
     if message.HasField("reasoning_content"):
         match provider.reasoning:
             case "reasoning_effort":
                 # OpenAI itself does not have this field.
                 pass
             case "reasoning":
-                if not details:
+                if KIND not in fields:
                     fields["reasoning"] = message.reasoning_content
             case "chat_template_kwargs":
                 # vLLM read the second field until 0.11 and has read the first since.

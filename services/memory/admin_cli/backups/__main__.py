@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.cli.run_view.tables import print_records
 from headrace.errors import HeadraceError
 from services.memory.admin_cli.verify import print_line
 from services.memory.storage.s3 import backups
@@ -57,9 +58,15 @@ async def _get(bucket: Bucket, arguments: argparse.Namespace) -> None:
 
 
 async def _list(bucket: Bucket, arguments: argparse.Namespace) -> None:
-    for backup in await backups.list_backups(bucket):
-        size = "not complete" if backup.contents is None else f"{backup.contents.size_bytes} bytes"
-        print_line(f"{backup.name}: {size}")
+    rows = [
+        (
+            backup.name,
+            backup.contents.size_bytes if backup.contents else 0,
+            "complete" if backup.contents else "incomplete",
+        )
+        for backup in await backups.list_backups(bucket)
+    ]
+    print_records(("name", "bytes", "state"), rows, is_json=arguments.json)
 
 
 _COMMANDS = {"put": _put, "get": _get, "list": _list}
@@ -76,7 +83,9 @@ def _build_parser() -> argparse.ArgumentParser:
     get.add_argument("place", type=_parse_url)
     get.add_argument("name")
     get.add_argument("file", type=Path)
-    commands.add_parser("list", help="name those that there are").add_argument("place", type=_parse_url)
+    listing = commands.add_parser("list", help="list the backups")
+    listing.add_argument("place", type=_parse_url)
+    listing.add_argument("--json", action="store_true", help="print each as JSON")
     return parser
 
 

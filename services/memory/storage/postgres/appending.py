@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, Overloaded
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat_watch import has_news
 from services.memory.storage.engine import APPEND_COST_BYTES, WAITING_BYTES_MAX
-from services.memory.storage.postgres.statements import Append, StagedAppends, store_lines
+from services.memory.storage.postgres.statements import DELETE_TEXTS, Append, StagedAppends, store_lines
 from services.runtime.auth.identity import get_identity
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def _commit_locked(
 async def _store_staged(row: int, version: int, staged: StagedAppends, connection: Connection) -> bool:
     change = staged.make_change()
     if change.is_whole:
-        await connection.execute("DELETE FROM texts WHERE chat = $1", row)
+        await connection.execute(DELETE_TEXTS, row, change.chat.tenant)
         await connection.execute("DELETE FROM spend WHERE chat = $1", row)
     numbered = [(line.n, data) for line, data in zip(staged.lines, staged.data, strict=True)]
     deliveries = await store_lines(connection, (row, version), numbered, change, staged.list_writers(), staged.leases)

@@ -16,7 +16,7 @@ from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry, GrantEntry
 from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.postgres.blobs import ENCRYPTED, decode_blob, encode_blob
-from services.memory.storage.postgres.statements import store_lines
+from services.memory.storage.postgres.statements import DELETE_TEXTS, store_lines
 
 if TYPE_CHECKING:
     from services.memory.encryption.keyring import Keyring
@@ -114,7 +114,7 @@ class ChatRewriting:
             await connection.execute(_PUT_LINES, row, [line[0] for line in lines], log.split(b"\n")[:-1])
             await self._rewrite_gates(row, connection)
             chat = await asyncio.to_thread(read_chat, chat_id, log, self._keys)
-            await connection.execute("DELETE FROM texts WHERE chat = $1", row)
+            await connection.execute(DELETE_TEXTS, row, tenant)
             await connection.execute("DELETE FROM spend WHERE chat = $1", row)
             # Its events were told when they came; its gates have more than their log says.
             change = replace(make_full_change(chat, 0), events=NO_EVENTS)

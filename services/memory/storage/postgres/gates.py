@@ -65,7 +65,7 @@ def make_store(first: int) -> str:
         run_id text, gate_id text, others jsonb, state text, closed_at bigint, answered_by text, credential text,
         answerers text, voters text, is_restart boolean, claimed_by text, claimed_until bigint)
     WHERE gates.run_id = closing.run_id AND gates.gate_id = coalesce(closing.gate_id, gates.gate_id)
-        AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open'
+        AND NOT coalesce(closing.others ? gates.gate_id, false) AND gates.state = 'open' AND gates.tenant = $25
     RETURNING {_TELL}
 ), granted AS (
     INSERT INTO gate_grants (chat, {GRANT_COLUMNS})

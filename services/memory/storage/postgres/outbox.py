@@ -36,7 +36,7 @@ _STORE = f"""
 ), withdrawn AS (
     DELETE FROM deliveries USING chat, jsonb_to_recordset(%s::text::jsonb) AS closed(run_id text, gate_id text)
     WHERE deliveries.run_id = closed.run_id AND deliveries.gate_id = coalesce(closed.gate_id, deliveries.gate_id)
-        AND deliveries.state = 'scheduled'
+        AND deliveries.state = 'scheduled' AND deliveries.tenant = $25
 )
 """
 

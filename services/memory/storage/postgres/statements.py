@@ -65,6 +65,8 @@ WITH chat AS (
 """The update waits for the chat's row and then checks it again, so numbers are unique and former owners are fenced."""
 
 
+DELETE_TEXTS = "DELETE FROM texts WHERE chat = $1 AND tenant = $2"
+
 _FIRST_MARK = 40
 """The first mark after those of _STORE."""
 

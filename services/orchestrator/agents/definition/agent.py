@@ -274,7 +274,7 @@ class Definition(Part):
 
     def with_model(self, name: str) -> Definition | None:
         """Return the agent with one of its `models` in every stage, or None if it has no such model."""
-        model: ModelConfig | None = getattr(self.models, name) if name in Models.model_fields else None
+        model: ModelConfig | None = getattr(self.models, name) if name in MODEL_NAMES else None
         if model is None or model == ModelConfig():
             return None
         return self._replace_model(model)
@@ -304,7 +304,8 @@ class Definition(Part):
     @property
     def tenant(self) -> str:
         """The agent's tenant; empty for an agent of the operator's files, which all tenants share."""
-        return self._tenant
+        # Read directly, because pydantic finds a private attribute through two functions, and a run asks a dozen times.
+        return (self.__pydantic_private__ or {})["_tenant"]
 
     def take_tenant(self, tenant: str) -> Definition:
         """Set what `tenant` returns; only readers of the store call this."""
@@ -443,6 +444,8 @@ class Definition(Part):
         own: Section | None = getattr(self.plan_execute, stage)
         return own or self.plan_execute.execute
 
+
+MODEL_NAMES = frozenset(Models.model_fields)
 
 CACHED = tuple(name for name, value in vars(Definition).items() if isinstance(value, cached_property))
 """Values derived from the fields, cached because a run reads them some twenty times."""

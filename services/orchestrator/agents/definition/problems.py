@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from services.orchestrator.agents.definition.agent import Definition
 from services.orchestrator.agents.definition.reading import (
     DefinitionError,
-    describe_rule,
     find_ineffective,
     load_object,
 )
+from services.runtime.files.refused_files import describe_rule
 
 
 def list_tool_names(agent: Definition) -> Iterator[tuple[str, str]]:
@@ -111,7 +111,7 @@ def _collect(given: dict[str, Any], error: ValidationError) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for item in error.errors():
         at = _find_path(given, item["loc"], item["type"])
-        for line in describe_rule(item).split("\n"):
+        for line in describe_rule(item, Definition).split("\n"):
             field, rule = _split_line(at, line) if item["type"] == "value_error" else (at, line)
             found.setdefault(field, []).append(rule)
     # Of the alternatives that a field has, the one that the text comes closest to is looked at further down.

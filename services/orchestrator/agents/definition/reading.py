@@ -12,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from services.orchestrator.agents.definition.agent import Definition
+from services.runtime.files.refused_files import describe_rule
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 log = structlog.get_logger()
@@ -83,7 +84,7 @@ def read_definition(given: dict[str, Any], digest: str) -> Definition:
     try:
         agent = Definition.model_validate(given | {"hash": digest})
     except ValidationError as error:
-        problems = ((".".join(map(str, item["loc"])), describe_rule(item)) for item in error.errors())
+        problems = ((".".join(map(str, item["loc"])), describe_rule(item, Definition)) for item in error.errors())
         lines = (f"{field}: {rule}" if field else rule for field, rule in problems)
         raise DefinitionError("\n".join(lines)) from None
     # Chats need not know which share of them gets the file.
@@ -100,10 +101,3 @@ def find_ineffective(given: Any, at: str = "") -> Iterator[str]:
             if name in WITHOUT_EFFECT:
                 yield path
             yield from find_ineffective(value, path)
-
-
-def describe_rule(item: Any) -> str:
-    """Return the expectation that a pydantic error describes, one line per rule."""
-    if item["type"] == "extra_forbidden":
-        return "unknown, or not supported by this version"
-    return item["msg"].removeprefix("Value error, ")

@@ -10,7 +10,7 @@ from services.orchestrator.calls import results
 from services.orchestrator.ids import subagent_id
 from services.orchestrator.peers.stubs import Peers
 from services.orchestrator.run.answers.call import Call
-from services.orchestrator.run.scope import Scope, may_call_agent
+from services.orchestrator.run.scope import Scope, list_callable_agents
 from services.orchestrator.run.scope_parts import SubagentReturn, SubagentTask
 
 NAME = "call_subagent"
@@ -98,7 +98,8 @@ def _read_arguments(call: Call) -> _SubagentArguments:
 
 
 def _list_callable(scope: Scope) -> dict[str, Definition]:
-    others = (agent for agent in scope.run.services.agents.values() if may_call_agent(scope, agent))
-    existing = {agent.key.casefold(): agent for agent in others}
-    wanted = (key.casefold() for key in (*scope.agent.subagents, *scope.attention.agents))
+    wanted = {key.casefold(): None for key in (*scope.agent.subagents, *scope.attention.agents)}
+    if not wanted:
+        return {}
+    existing = {agent.key.casefold(): agent for agent in list_callable_agents(scope)}
     return {key: existing[key] for key in wanted if key in existing}

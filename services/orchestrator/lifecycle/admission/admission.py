@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, PermissionDenied, QueueFull, QuotaExceeded
 from headrace.v1 import agent_pb2
@@ -24,6 +24,8 @@ from services.runtime.auth.identity import Identity
 from services.runtime.auth.stored_keys import StoredKeys
 from services.runtime.capacity import RETRY_AFTER_S, Capacity
 from services.runtime.randomness import new_uuid
+
+T = TypeVar("T")
 
 PROGRESS_ROLES = ("assistant", "tool")
 
@@ -159,9 +161,8 @@ class Admission:
     def hand_over(self) -> None:
         self.is_handing_over = True
 
-    @asynccontextmanager
-    async def admit(self, request: agent_pb2.QueryRequest) -> AsyncGenerator[AdmittedQuery]:
-        """Enter the block when it is the tenant's turn; begin the query's run inside it.
+    async def admit(self, request: agent_pb2.QueryRequest, begin: Callable[[AdmittedQuery], Awaitable[T]]) -> T:
+        """Call `begin`, which begins the query's run, when it is the tenant's turn.
 
         Raises:
             NotFound, InvalidRequest: The agent does not exist, the output form is invalid, or a result has no call.
@@ -176,10 +177,11 @@ class Admission:
         # Not everybody may know of the runs that others have in the chat; the rest memory decides with the query.
         if any(run.state.is_stored and run.identity != caller for run in self._live.of_chat(request.chat_id)):
             await stored_runs.check_participant(self._peers, request.chat_id)
-        async with AsyncExitStack() as stack:
-            if not self._live.of_chat(request.chat_id):
-                self._check_capacity(request.chat_id)
-                await stack.enter_async_context(self._fair_use.turn(identity.require_identity().tenant))
+        has_turn = not self._live.of_chat(request.chat_id)
+        if has_turn:
+            self._check_capacity(request.chat_id)
+            await self._fair_use.wait_for_turn(caller.tenant)
+        try:
             routed = await choose(request, self._live.of_chat(request.chat_id), self._registry, self._peers)
             query = agent_pb2.QueryRequest()
             query.CopyFrom(request)
@@ -193,7 +195,10 @@ class Admission:
             self._check_capacity(query.chat_id)
             self._check_busy(query)
             self._key_limits.check(query.request_id)
-            yield AdmittedQuery(query, routed, chosen, opens_chat=not request.chat_id)
+            return await begin(AdmittedQuery(query, routed, chosen, opens_chat=not request.chat_id))
+        finally:
+            if has_turn:
+                self._fair_use.end_turn(caller.tenant)
 
     def _check_capacity(self, chat_id: str) -> None:
         # A chat that has a run here has no other place: its next one is handed over with it.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
@@ -54,19 +52,10 @@ class FairUse:
         decrement_count(self._taken, tenant)
         self._admit_waiting()
 
-    @asynccontextmanager
-    async def turn(self, tenant: str) -> AsyncGenerator[None]:
-        """Enter the block when it is the tenant's turn; begin a run inside it.
-
-        Raises:
-            QueueFull: Too many queries are waiting, or the turn did not come in time.
-        """
-        await self._wait_for_turn(tenant)
-        try:
-            yield
-        finally:
-            decrement_count(self._beginning, tenant)
-            self._admit_waiting()
+    def end_turn(self, tenant: str) -> None:
+        """Let the next query begin: the run of this turn has begun, or none has."""
+        decrement_count(self._beginning, tenant)
+        self._admit_waiting()
 
     def close(self, error: HeadraceError) -> None:
         for queue in self._waiting.values():
@@ -75,8 +64,12 @@ class FairUse:
                     waiting.set_exception(error)
         self._waiting.clear()
 
-    async def _wait_for_turn(self, tenant: str) -> None:
-        """Return when admitted; from then on the run counts as beginning."""
+    async def wait_for_turn(self, tenant: str) -> None:
+        """Return when it is the tenant's turn; the caller begins a run and then ends the turn.
+
+        Raises:
+            QueueFull: Too many queries are waiting, or the turn did not come in time.
+        """
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(place)
         self._admit_waiting()
@@ -136,6 +129,8 @@ class NoLimits(FairUse):
     def __init__(self) -> None:
         super().__init__(0, 0)
 
-    @asynccontextmanager
-    async def turn(self, tenant: str) -> AsyncGenerator[None]:
-        yield
+    async def wait_for_turn(self, tenant: str) -> None:
+        """Return at once."""
+
+    def end_turn(self, tenant: str) -> None:
+        """Do nothing."""

@@ -106,13 +106,11 @@ class TextBlock:
     def last_seq(self) -> int:
         return self._last[0]
 
-    def add(self, text: bytes, seq: int, timestamp: int) -> None:
+    def add(self, text: bytes, seq: int, timestamp: int) -> bytes:
+        """Append a text; return its event, encoded."""
         self._text += text
         self._last = (seq, timestamp)
-
-    def delta(self, text: bytes) -> bytes:
-        """Encode the event of the text that was added last."""
-        (seq, timestamp), block, size = self._last, self._payload, len(text)
+        block, size = self._payload, len(text)
         payload_size = len(block) + 2 + size  # with the text's key and a size of one byte
         if size > 0 and payload_size < 128 and seq < _TWO_DIGITS < timestamp:  # nearly all: a word or two
             low = (timestamp & 127 | 128, timestamp >> 7 & 127 | 128)

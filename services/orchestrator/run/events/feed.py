@@ -222,15 +222,14 @@ class Feed:
 
     def write(self, block: TextBlock, text: bytes) -> None:
         self.seq += 1
-        block.add(text, self.seq, now_ms())
+        event = block.add(text, self.seq, now_ms())
         if self.recorder is None and len(self._readers) == 1 and not self._held:
             # Nearly every run has one reader, which keeps up.
             (reader,) = self._readers
             if reader.flows:
-                reader.send(self.seq, block.delta(text))
+                reader.send(self.seq, event)
                 return
-        if self._readers or self.recorder is not None:
-            self._pass_on(block.delta(text))
+        self._pass_on(event)
 
     def _pass_on(self, event: bytes) -> None:
         if self.recorder is not None:

@@ -142,7 +142,7 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
         page = console.page
         models = page.get_by_role("region", name="Models").locator("tbody tr")
         await expect(models).to_have_text(
-            ["m-1goodhealthy1,2001.5%420 ms95 %: 1.9 s3 of 4217 of 600", "m-2badnot calledfor 5.0 s4100%–0000"]
+            ["m-1goodclosed1,2001.5%420 ms95 %: 1.9 s3 of 4217 of 600", "m-2badopenfor 5.0 s4100%–0000"]
         )
         replicas = page.get_by_role("region", name="Replicas").locator("tbody tr")
         await expect(replicas).to_have_text(["10.0.0.7:7001 (this one)alive3", "10.0.0.8:7001its leases have expired1"])
@@ -152,6 +152,7 @@ async def test_providers_and_replicas_are_shown(opening: Opening) -> None:
                 re.compile(r"budget moneydailyfulluntil .*\$2.50 of \$2.50userbudgets.yamldaily"),
                 "tenant runsfree3 chats of 20 chatstenantsettingsHEADRACE_ORCHESTRATOR_TENANT_RUNS_MAX",
                 "message bytesfree– of 4 MiBcallfixed",
+                "model breakerprov/idlehalf-open– of –tenantfixed",
             ]
         )
         await expect(page.get_by_text("No answer from: tools.")).to_be_visible()

@@ -1,4 +1,4 @@
-// Reads and changes the text of a definition, as the form beside it does.
+// Reads and changes the text of a definition, for the form next to it.
 
 /** The fields of the form, and where each is in the definition. */
 export const PATHS = {
@@ -28,7 +28,7 @@ export function parseDefinition(text) {
 
 export const formatDefinition = (definition) => JSON.stringify(definition, null, 2);
 
-/** Return where a field stands; null for the prompt of an agent that plans, whose stages have one each. */
+/** Return the path of a field; null for the prompt of an agent that plans, because each of its stages has its own. */
 export function findPath(id, definition) {
   if (id !== "prompt") return PATHS[id];
   const section = SECTIONS[definition.mode];

@@ -89,7 +89,7 @@ export class Editor {
     this.scratch.reset();
   }
 
-  /** Load the tools, skills, agents and models that there are, as the choices of the form. */
+  /** Load the available tools, skills, agents and models as the choices of the form. */
   async #loadChoices() {
     const list = (path, name) =>
       api.getData(path).then(
@@ -143,7 +143,7 @@ export class Editor {
     if (this.#problems) this.#showProblems(this.#problems);
   }
 
-  /** Add what a field may be; a name that is there and is not offered stays. */
+  /** Add a field's choices; a chosen name that is not offered stays. */
   #addChoices(id, property, chosen) {
     const offered = this.#choices[id] ?? [];
     if (property.items && offered.length) return { ...property, items: { ...property.items, enum: [...new Set([...offered, ...chosen])] } };

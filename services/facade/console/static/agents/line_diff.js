@@ -38,7 +38,7 @@ function diffMiddle(olds, news) {
   return found;
 }
 
-/** Create the element that shows what differs; lines that are the same are shown around it. */
+/** Create the element that shows the differing lines, with some equal lines around them. */
 export function createDiff(before, after) {
   const lines = diffLines(before, after);
   if (lines === null) return createElement("p", {}, "Too many differences to show.");

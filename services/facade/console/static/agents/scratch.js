@@ -10,7 +10,7 @@ export class Scratch {
   #abort = new AbortController();
   #chatId = null;
 
-  /** `read()` returns {agentKey, definition} of what is edited, and throws where that cannot be tried. */
+  /** `read()` returns the edited {agentKey, definition}; it throws if the definition cannot be tried. */
   constructor(read) {
     this.read = read;
     this.runs = createElement("div", { class: "scratch" });
@@ -41,7 +41,7 @@ export class Scratch {
     );
   }
 
-  /** Leave the chat; a run that goes on is followed no more. */
+  /** Leave the chat, and stop following its run. */
   reset() {
     this.#abort.abort();
     this.#abort = new AbortController();

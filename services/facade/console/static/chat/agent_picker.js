@@ -54,7 +54,7 @@ export class AgentPicker {
   }
 }
 
-/** Return the agent to begin with: chosen last, the default, or one whose author gave questions that it answers. */
+/** Return the first agent to show: the one chosen last, the default, or one with example questions. */
 const pickAgent = (agents) =>
   agents.find(({ key }) => key === localStorage.getItem(CHOSEN)) ??
   agents.find(({ isDefault }) => isDefault) ??

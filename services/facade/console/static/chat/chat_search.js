@@ -1,4 +1,4 @@
-// Searches chats while somebody types: each chat once, with the place that fits best.
+// Searches chats as the user types: each chat appears once, with its best match.
 
 import * as api from "../server/api.js";
 import { createElement } from "../elements/dom.js";

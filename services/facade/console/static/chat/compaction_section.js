@@ -8,7 +8,7 @@ const PINNED_CHARS_MAX = 120;
 const numberFormat = new Intl.NumberFormat();
 const percentFormat = new Intl.NumberFormat(undefined, { style: "percent" });
 
-/** Create the section about the compaction that a window stands behind. */
+/** Create the section about the compaction before a window. */
 export function createCompactionSection(compaction) {
   const { receipt, sections = [] } = compaction;
   const facts = [

@@ -1,4 +1,4 @@
-// Shows what fills the window of the chat's next request: a bar for each kind, and what has left it with why.
+// Shows the context window of the chat's next request: a bar for each kind of content, and what was left out, and why.
 
 import * as api from "../server/api.js";
 import { createActions, openDialog } from "../elements/dialog.js";
@@ -108,7 +108,7 @@ function createStateForm(chatId, { version, state }) {
   });
 }
 
-/** Create a form that `saveText` gets the changed text of; what it throws is shown. */
+/** Create a form that passes the changed text to `saveText`, and shows its errors. */
 function createTextForm(title, label, text, saveText) {
   const field = createElement("textarea", { rows: 8, "aria-label": label });
   field.value = text;

@@ -1,4 +1,4 @@
-// Shows one chat: replays its history, follows all that comes after it, whoever asks, and asks the next question.
+// Shows one chat: its history, every later run, whoever started it, and the composer for the next question.
 
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
@@ -45,7 +45,7 @@ export class Conversation {
     const { events, cursor, access } = await api.getChat(chatId);
     if (signal.aborted) return;
     this.access = access || "own";
-    // What is pinned in another's chat is its owner's to know and to change.
+    // Only the owner of a chat can see and change its pins.
     if (this.isOwn) await this.#pins.load(chatId).catch(this.hooks.onProblem);
     if (signal.aborted) return;
     this.#showHistory(splitByRun(events));
@@ -206,7 +206,7 @@ export class Conversation {
     this.#endLive(run);
   }
 
-  /** Show what the live run has spent; a facade that cannot say is asked again later. */
+  /** Show the cost of the live run so far; if the facade cannot tell, ask again later. */
   async #showProgress(run) {
     run.status.refresh();
     if (!run.runId || run.isOver || document.hidden) return;
@@ -227,7 +227,7 @@ export class Conversation {
     }
   }
 
-  /** Keep a run's question or answer word for word beside every summary of the chat, or no longer. */
+  /** Pin or unpin a run's question or answer; every summary includes pinned ones word for word. */
   async #togglePin({ runId }, role) {
     try {
       if (!(await this.#pins.toggle(this.chatId, runId, role))) throw new Error("There is no text to pin.");
@@ -270,5 +270,5 @@ function splitByRun(events) {
   return runs;
 }
 
-/** Tell whether an event, a compaction, is of no run: it has no number there. */
+/** Return whether an event is a compaction between runs, which has no sequence number. */
 const isBetweenRuns = ({ seq }) => seq === 0;

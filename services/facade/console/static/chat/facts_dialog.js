@@ -1,4 +1,4 @@
-// Shows what is kept about the user for all chats: a dialog to read, change, delete and export facts.
+// A dialog to read, change, delete and export the facts kept about the user for all chats.
 
 import * as api from "../server/api.js";
 import { createActions, openDialog } from "../elements/dialog.js";
@@ -9,7 +9,7 @@ import { formatHash } from "../navigation/address.js";
 
 const SCOPES = { user: "with every agent", tenant: "everyone here" };
 
-/** Save all facts as JSON lines, ended ones and what is left of deleted ones too. */
+/** Save all facts as JSON lines, including replaced ones and the remains of deleted ones. */
 async function exportFacts() {
   const lines = [];
   let page = "";

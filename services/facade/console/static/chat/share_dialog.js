@@ -1,4 +1,4 @@
-// Says with whom a chat is shared, and who of them may take part.
+// Shows who may read a chat, and which of them may take part.
 
 import * as api from "../server/api.js";
 import { createButton, createElement } from "../elements/dom.js";

@@ -1,4 +1,4 @@
-// Draws stacked bars with axes, and names the values below the pointer. A table along with it says the same in text.
+// Draws stacked bars with axes, and names the values below the pointer. A table next to it has the same values as text.
 
 import { createElement } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// Asks before something is done that changes a chat.
+// Asks for confirmation before an action.
 
 import { createButton, createElement } from "./dom.js";
 import { createActions, openDialog } from "./dialog.js";

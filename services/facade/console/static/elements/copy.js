@@ -5,7 +5,7 @@ import { createIcon } from "./icon.js";
 
 const SHOWN_MS = 1500;
 
-/** Create a button that copies what `getText()` returns, where the browser lets a page do that: over HTTPS, and locally. */
+/** Create a button that copies the text of `getText()`; browsers allow this only over HTTPS and for local pages. */
 export function createCopyButton(label, getText) {
   const button = createButton("", async () => {
     await navigator.clipboard.writeText(getText());

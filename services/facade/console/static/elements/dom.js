@@ -18,7 +18,7 @@ export const createHiddenText = (text) => createElement("span", { class: "hidden
 export const createButton = (label, onclick, attributes = {}) =>
   createElement("button", { type: "button", onclick, ...attributes }, label);
 
-/** Tell whether an address names a file in a chat's workspace. */
+/** Return whether an address names a file in a chat's workspace. */
 export const isWorkspaceFile = (address) => address.startsWith("/api/resource?");
 
 const SAFE_LINK = /^(https?:|mailto:)/i;

@@ -17,7 +17,7 @@ const monthFormat = new Intl.DateTimeFormat(undefined, { month: "long", year: "n
 const UNITS = ["B", "KiB", "MiB", "GiB"];
 
 export const formatCount = (number, word) => `${integerFormat.format(number)} ${word}${number === 1 ? "" : "s"}`;
-/** Format what a compaction made of its tokens, and the files whose content it kept. */
+/** Format a compaction's tokens before and after, and the files that it kept. */
 export const formatCompaction = ({ preTokens, postTokens, filesIncluded = [] }) =>
   `${formatCount(preTokens, "token")} → ${formatCount(postTokens, "token")} (${percentFormat.format(postTokens / preTokens)})` +
   (filesIncluded.length ? ` · files kept: ${filesIncluded.join(", ")}` : "");
@@ -28,7 +28,7 @@ export function formatDate(ms, timeZone) {
   const parts = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
   return new Intl.DateTimeFormat(undefined, { ...parts, timeZone, timeZoneName: "short" }).format(ms);
 }
-/** Format a day for a heading over what happened on it, or near it. */
+/** Format a day for a heading, with words for the days close to today. */
 export function formatDay(ms) {
   const days = (new Date().setHours(0, 0, 0, 0) - new Date(ms).setHours(0, 0, 0, 0)) / 86_400_000;
   if (days < 0.5) return "Today";
@@ -56,7 +56,7 @@ export function formatSize(bytes) {
   return `${integerFormat.format(Math.round((bytes / 1024 ** unit) * 10) / 10)} ${UNITS[unit]}`;
 }
 
-/** Format what a run has spent. */
+/** Format the usage of a run. */
 export function formatUsage(spent) {
   const parts = [
     `${integerFormat.format(spent.inputTokens)} tokens in`,
@@ -69,7 +69,7 @@ export function formatUsage(spent) {
   return parts.join(" · ") + (spent.estimated ? " (estimated)" : "");
 }
 
-/** Format what a live run may still spend. */
+/** Format the remaining budget of a live run. */
 export function formatBudget(left) {
   const parts = [
     formatCount(left.modelCalls, "model call"),

@@ -1,4 +1,4 @@
-// Creates what all pages have: a heading, tools, tables, a place for problems.
+// Creates the parts that all pages share: a heading, tools, tables, and a place for problems.
 
 import { createElement } from "./dom.js";
 
@@ -72,12 +72,12 @@ export function createFacts(facts) {
   return createElement("dl", {}, ...parts);
 }
 
-/** Create a field of a form with its label; `hint` says what it takes. */
+/** Create a field of a form with its label; `hint` describes its value. */
 export function createField(label, input, hint) {
   return createElement("label", {}, label, hint ? createElement("small", {}, hint) : null, input);
 }
 
-/** Put `items` into `list`; the focus stays on what has the same data-focus, or goes to `fallback`. */
+/** Put `items` into `list`; the focus stays on the element with the same data-focus, or moves to `fallback`. */
 export function replaceItems(list, items, fallback) {
   const focused = list.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
   list.replaceChildren(...items);

@@ -1,4 +1,4 @@
-// Draws growing text as one text node. Of a text that is too long to lay out it shows the end, and says what is missing.
+// Draws growing text as one text node. If the text is too long to lay out, it shows the end and states how much is missing.
 
 import { formatCount } from "./format.js";
 import { SHOWN_CHARS_MAX as CHARS_MAX } from "./shown_text.js";

@@ -1,8 +1,8 @@
-// Asks the server again and again: one request at a time, less often after failures, not while nobody looks.
+// Polls the server: one request at a time, less often after failures, and not while the tab is hidden.
 
 const PERIOD_MS_MAX = 60_000;
 
-const GIVEN_UP = new Set([401, 403, 404, 501]); // asking again would be answered alike
+const GIVEN_UP = new Set([401, 403, 404, 501]); // the next answer would be the same
 
 export class Polling {
   #isOn = false;
@@ -12,8 +12,8 @@ export class Polling {
   #timer;
 
   /**
-   * `load()` asks; `onProblem(error)` gets what it throws, and null when it went well. `isNeeded()` tells whether to go
-   * on while the tab is hidden.
+   * `load()` sends a request; `onProblem(error)` receives its error, or null on success. `isNeeded()` returns whether to
+   * continue while the tab is hidden.
    */
   constructor(load, { periodMs, onProblem = () => {}, isNeeded = () => false }) {
     this.load = load;
@@ -23,7 +23,7 @@ export class Polling {
     document.addEventListener("visibilitychange", () => this.#isOn && !document.hidden && this.refresh());
   }
 
-  /** Ask now, and from now on. */
+  /** Load now, and regularly from now on. */
   start() {
     this.#isOn = true;
     return this.refresh();
@@ -34,7 +34,7 @@ export class Polling {
     clearTimeout(this.#timer);
   }
 
-  /** Ask now; while a request is under way, once more after it. */
+  /** Load now, or once more after the request that is under way. */
   async refresh() {
     if (this.#isUnderWay) {
       this.#isDue = true;

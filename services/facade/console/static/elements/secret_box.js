@@ -1,4 +1,4 @@
-// Shows secrets the one time that the server tells them.
+// Shows secrets, which the server returns only once.
 
 import { createButton, createElement } from "./dom.js";
 

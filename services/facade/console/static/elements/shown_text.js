@@ -1,5 +1,5 @@
-// Shows what others have written as it is: what would hide or reorder text becomes a visible escape. The package's
-// headrace/shown_text.py does the same; tests/shown_text_cases.json holds both.
+// Shows text by other people unchanged, except that characters which hide or reorder text become visible escapes.
+// headrace/shown_text.py does the same; tests/shown_text_cases.json tests both.
 
 import { formatCount } from "./format.js";
 

@@ -1,4 +1,4 @@
-// Follows a run to its end, or a chat for as long as somebody looks: a lost connection is resumed after the last event.
+// Follows a run to its end, or a chat while it is shown. A lost connection is resumed after the last event.
 
 import { RunStream } from "../client/run_stream.js";
 import { followChat as followEvents } from "../client/watches.js";

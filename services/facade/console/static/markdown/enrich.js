@@ -19,7 +19,7 @@ const LANGUAGES = new Set(
 const find = (element, selector) =>
   element.matches(selector) ? [element] : [...element.querySelectorAll(selector)];
 
-/** Add to a finished block what may come later: colours, formulas, buttons that copy code. */
+/** Add to a finished block the parts that may come later: colours, formulas, and buttons that copy code. */
 export async function enrich(element) {
   await null; // the block is shown first
   if (!element.isConnected) return;

@@ -1,4 +1,4 @@
-// Splits Markdown into tokens: marked's lexer, within bounds. What is beyond them is shown as it is.
+// Splits Markdown into tokens: marked's lexer, within bounds. Text beyond them is shown as it is.
 
 import { Lexer } from "../vendor/marked.js";
 import { MATH } from "./math.js";

@@ -1,11 +1,11 @@
-// Finds formulas in Markdown: $…$, $$…$$ and \(…\) in a line, $$…$$ and \[…\] as a block. What is no formula stays text.
+// Finds formulas in Markdown: $…$, $$…$$ and \(…\) in a line, $$…$$ and \[…\] as a block. Everything else stays text.
 
 const CHARS_MAX = 2000;
 const BLANK = /\n[ \t]*\n/; // no formula goes on after it
 
 const MARKS = { $$: "$$", "\\[": "\\]", "\\(": "\\)", $: "$" };
 
-/** Return the token of the formula that `text` begins with; undefined when there is none. */
+/** Return the token of the formula at the beginning of `text`, or undefined. */
 function lexFormula(text, opens) {
   const open = opens.find((mark) => text.startsWith(mark));
   const begin = open?.length;

@@ -6,7 +6,7 @@ import { decodeEntities } from "./entities.js";
 
 const ALIGNMENTS = { left: "start", right: "end", center: "center" };
 
-/** Return the element of a block; null for what shows nothing. */
+/** Return the element of a block; null if it shows nothing. */
 export function renderBlock(token) {
   switch (token.type) {
     case "heading":
@@ -112,7 +112,7 @@ function renderToken(token) {
   }
 }
 
-/** Show our own files; a picture from elsewhere becomes a link, since loading it would tell its server who looks. */
+/** Show our own files; a picture from elsewhere becomes a link, because loading it would reveal the reader to its server. */
 function renderImage(address, alt) {
   const isOurs = isWorkspaceFile(address);
   return isOurs ? createElement("img", { src: address, alt, loading: "lazy" }) : createLink(address, alt || address);

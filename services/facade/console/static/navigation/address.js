@@ -1,4 +1,4 @@
-// Keeps what is shown in the address after #, where it survives a reload and can be bookmarked: #chat=… or #page=….
+// Keeps the current view in the address after #, so that it survives a reload and can be bookmarked: #chat=… or #page=….
 
 let chatAddress = { chatId: null };
 

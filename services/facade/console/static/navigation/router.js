@@ -37,7 +37,7 @@ export class Router {
     watchAddress(() => this.open());
   }
 
-  /** Show what the address says. */
+  /** Show the page of the address. */
   async open() {
     const { page, parameters } = readAddress();
     const name = Object.hasOwn(this.catalogue, page) ? page : "";
@@ -54,7 +54,7 @@ export class Router {
     return opened.show(parameters);
   }
 
-  /** Show a count behind a page's name in the list; an empty text shows none. */
+  /** Show a count after a page's name in the list; an empty text shows none. */
   setCount(page, count) {
     const link = this.navigation.querySelector(`[data-page="${page}"]`);
     link.querySelector(".count")?.remove();

@@ -1,4 +1,4 @@
-// The pages beside the chats, in the order of the navigation: those for daily work, and those to operate the suite.
+// The pages other than chats, in the order of the navigation: those for daily work, then those for operating the suite.
 
 export const PAGES = {
   inbox: { name: "Inbox", isWork: true, load: () => import("./inbox.js") },

@@ -1,12 +1,12 @@
-// Shows the values of an item's fields by what their names say.
+// Shows the values of an item's fields according to their names.
 
 import { createElement } from "../elements/dom.js";
 import { formatDate, formatMs, formatUsd } from "../elements/format.js";
 import { createMark } from "../elements/page.js";
 
-/** What a state means, so that a list can be read by its colours. */
+/** Colours of states. */
 const KINDS = {
-  ...{ active: "good", running: "good", delivered: "good", done: "good", started: "good", closed: "good" },
+  ...{ active: "good", running: "good", delivered: "good", done: "good", started: "good", closed: "good", free: "good" },
   ...{ waiting: "warn", unconfirmed: "warn", disabled: "warn", paused: "warn", going: "warn", "half-open": "warn" },
   ...{ failed: "bad", dead: "bad", revoked: "bad", expired: "bad", missed: "bad", open: "bad", held: "bad", full: "bad" },
 };

@@ -1,4 +1,4 @@
-// Lists what a field may be set to.
+// Lists the possible values of fields.
 
 import * as api from "../server/api.js";
 

@@ -1,4 +1,4 @@
-// The page Data: what is kept of people, given to them, erased with a receipt, or held for a matter.
+// The page Data: export of users' data, erasures with their receipts, and legal holds.
 
 import { saveData } from "../elements/download.js";
 import * as api from "../server/api.js";

@@ -1,4 +1,4 @@
-// The page Recordings: a cassette as a film, read from a file of this computer and sent to nobody.
+// The page Recordings: plays a cassette from a local file, which is not sent anywhere.
 
 import { announceText } from "../elements/announcer.js";
 import { createButton, createElement } from "../elements/dom.js";
@@ -85,7 +85,7 @@ export function createPage() {
   function showPosition({ atMs, count, type }) {
     slider.value = atMs;
     time.textContent = `${formatSeconds(atMs)} of ${formatSeconds(film.durationMs)}`;
-    // Whole seconds while it plays: a reader of the screen that stands here is not to hear each tenth.
+    // Whole seconds while it plays, so that a screen reader does not announce each tenth.
     const shown = film.isPlaying ? Math.floor(atMs / 1000) * 1000 : atMs;
     const text = `${formatSeconds(shown)} of ${formatSeconds(film.durationMs)}, event ${count}: ${type}`;
     if (!film.isPlaying || slider.dataset.shown !== String(shown)) slider.setAttribute("aria-valuetext", text);

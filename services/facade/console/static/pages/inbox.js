@@ -7,11 +7,10 @@ import { showText } from "../elements/shown_text.js";
 import { formatPageHash, updatePageAddress } from "../navigation/address.js";
 import { GateWatch, getGateKey } from "../people/gate_watch.js";
 import { GateView } from "../people/gate_view.js";
-import { createAuthorizationList } from "../people/authorization_list.js";
-import { createGrantList } from "../people/grant_list.js";
 import { KINDS } from "../people/waiting_gates.js";
 import * as api from "../server/api.js";
 import { hasScope } from "./choices.js";
+import { createRevocableLists } from "./revocable_lists.js";
 
 const LISTED_MAX = 200;
 
@@ -48,8 +47,10 @@ class InboxPage {
     this.list = createElement("ul", { class: "gates", "aria-label": "Gates" });
     this.count = createElement("p", { role: "status", class: "about" });
     this.details = createElement("div", { class: "details" });
-    this.grants = createGrantList();
-    this.authorizations = createAuthorizationList();
+    this.granted = createRevocableLists({
+      showProblem: (problem) => showProblem(problem),
+      getHeading: () => this.element.querySelector("h2"),
+    });
     this.back = createButton("Back to the list", () => this.#leaveGate(), { class: "back" });
     const tools = Object.values(this.#choices).map(({ element }) => element);
     const { element, showProblem } = createFrame(
@@ -57,7 +58,7 @@ class InboxPage {
       createElement(
         "div",
         { class: "panes" },
-        createElement("div", {}, this.count, this.list, this.grants.element, this.authorizations.element),
+        createElement("div", {}, this.count, this.list, this.granted.element),
         createElement("div", {}, this.back, this.details),
       ),
     );
@@ -76,7 +77,7 @@ class InboxPage {
     if (!parameters.gate) this.#closeGate();
     const opened = parameters.gate && this.#openGate({ runId: parameters.run, gateId: parameters.gate });
     this.#ageing = setInterval(() => this.#showList(), MINUTE_MS);
-    await Promise.all([this.#watch.start(), this.grants.refresh(), this.authorizations.refresh(), opened]);
+    await Promise.all([this.#watch.start(), this.granted.refresh(), opened]);
   }
 
   hide() {
@@ -197,7 +198,7 @@ class InboxPage {
 
   #handleAnswer() {
     this.waitingGates.refresh();
-    this.grants.refresh();
+    this.granted.refresh();
   }
 
   #leaveGate() {

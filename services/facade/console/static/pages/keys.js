@@ -1,4 +1,4 @@
-// The page Keys: the tenant's API keys, whose texts are shown once.
+// The page Keys: the tenant's API keys, with secrets that are shown only once.
 
 import { createResourcePage } from "./resource_page.js";
 
@@ -22,7 +22,7 @@ const LIST = {
   columns: ["name", "user", "state", "scopes", "roles", "expiresAt"],
   hidden: ["keyId", "updatedAt"],
   empty: "No keys. Create one for each program and person, so that each can be limited and revoked on its own.",
-  properties: { scopes: { items: { type: "string", enum: Object.keys(SCOPES) }, labels: SCOPES } },
+  properties: { scopes: { labels: SCOPES } },
   creates: [
     { label: "New key", rpc: "KeyService.CreateKey", fields: FIELDS, values: { kind: "person", scopes: ["ask", "answer"] } },
   ],

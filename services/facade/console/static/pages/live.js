@@ -1,4 +1,4 @@
-// The page Live: the runs of the tenant, over all chats and users, with what stops one or many of them.
+// The page Live: the runs of the tenant in all chats and of all users, with actions to stop one or many.
 
 import { createBarChart } from "../elements/bar_chart.js";
 import { createElement } from "../elements/dom.js";
@@ -83,7 +83,7 @@ const makeList = (agentKey, caller) => {
   };
 };
 
-/** Create what draws the listed runs by when they began, as long as they are the same. */
+/** Create a function that returns the chart of the listed runs by start time; it is redrawn only if they change. */
 function createActivity() {
   let drawn = "";
   let chart = null;

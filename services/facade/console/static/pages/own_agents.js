@@ -1,4 +1,4 @@
-// The page Own agents: those that the tenant keeps itself, with their editor.
+// The page Own agents: the tenant's own agents, with their editor.
 
 import { Editor } from "../agents/editor.js";
 import { formatDefinition } from "../agents/definition.js";

@@ -4,10 +4,8 @@ import { createElement } from "../elements/dom.js";
 import { formatDate, formatMs, formatSeconds, formatSize, formatUsd } from "../elements/format.js";
 import { createMark } from "../elements/page.js";
 import { listRpc } from "../server/contract.js";
-import { createPair, spell } from "./cells.js";
+import { createPair, createState, spell } from "./cells.js";
 import { createResourcePage } from "./resource_page.js";
-
-const BREAKERS = { closed: ["healthy", "good"], "half-open": ["recovering", "warn"], open: ["not called", "bad"] };
 
 const countFormat = new Intl.NumberFormat();
 const percentFormat = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
@@ -15,7 +13,7 @@ const percentFormat = new Intl.NumberFormat(undefined, { style: "percent", maxim
 const formatUse = (number = 0, limit = undefined) =>
   countFormat.format(number) + (limit === undefined ? "" : ` of ${countFormat.format(limit)}`);
 
-/** Models are one list, each with its provider: what is slow or fails is found at a glance. */
+/** All models are in one list, each with its provider, so that slow and failing ones are easy to find. */
 const MODELS = {
   key: "id",
   noun: "model",
@@ -33,7 +31,7 @@ const MODELS = {
   },
   columns: [
     ["Model", ({ model, providerKey }) => createPair(model, providerKey), "model"],
-    ["State", createHealth, "breaker"],
+    ["Breaker", createHealth, "breaker"],
     ["Attempts", ({ attempts = 0 }) => attempts, "attempts"],
     ["Failed", ({ errorRatio }) => (errorRatio === undefined ? "–" : percentFormat.format(errorRatio)), "errorRatio"],
     ["First token", createFirstToken, "firstDeltaMs"],
@@ -46,8 +44,7 @@ const MODELS = {
 };
 
 function createHealth({ breaker, blockedMs }) {
-  const [text, kind] = BREAKERS[breaker] ?? ["–", ""];
-  return createPair(createMark(text, kind), blockedMs && `for ${formatSeconds(blockedMs)}`);
+  return breaker ? createPair(createState(breaker), blockedMs && `for ${formatSeconds(blockedMs)}`) : "–";
 }
 
 function createFirstToken({ firstDeltaMs: usual, firstDeltaMsP95: slow }) {
@@ -95,8 +92,8 @@ const LIMITS = {
   empty: "No limits.",
 };
 
-function createFill({ isFull, opensAt }) {
-  return isFull ? createPair(createMark("full", "bad"), opensAt && `until ${formatDate(opensAt)}`) : createMark("free", "good");
+function createFill({ breaker, isFull, opensAt }) {
+  return createPair(createState(breaker || (isFull ? "full" : "free")), isFull && opensAt && `until ${formatDate(opensAt)}`);
 }
 
 function createUse({ used, value, unit }) {

@@ -14,7 +14,7 @@ import { formatField } from "./cells.js";
 const PAGING = ["pageSize", "pageToken"];
 const EMPTY = { array: "[]", boolean: "false", integer: "0", string: '""' }; // what an absent value of an item is, as JSON
 
-/** Tell whether a value says something: it is no single message, and not empty. */
+/** Return whether a value can be shown: it is not empty, and not a single message. */
 const isShown = (value) => (Array.isArray(value) ? value.length > 0 : Boolean(value) && typeof value !== "object");
 
 export class ResourceList {
@@ -127,6 +127,7 @@ export class ResourceList {
     replaceItems(this.table.querySelector("tbody"), rows, this.context.getHeading());
     this.table.hidden = !this.#items.length;
     this.empty.hidden = this.#items.length > 0;
+    this.element.hidden = Boolean(this.resource.isOptional) && !this.#items.length;
     if (!this.bulk) return;
     this.bulk.disabled = !this.#chosen.size;
     this.bulk.textContent = `${this.resource.bulk.label}${this.#chosen.size ? ` (${this.#chosen.size})` : ""}`;
@@ -174,7 +175,7 @@ export class ResourceList {
     return this.context.attempt(() => this.#opened.delete(id) || this.#opened.set(id, this.#createDetails(item)));
   }
 
-  /** Create what is unfolded below a row: the fields that are no columns, the actions, what the resource has of its own. */
+  /** Create the details below a row: fields that are not columns, actions, and the resource's own elements. */
   #createDetails(item) {
     const { labels } = this.rpcs[this.resource.list];
     const shown = new Set(this.columns.map(([, , field]) => field));
@@ -203,11 +204,12 @@ export class ResourceList {
   }
 
   #act(action, item) {
-    const { key } = this.resource;
+    const { key, keys = [key] } = this.resource;
     if (action.edit) return this.#openEditor(action, item);
     const run = () =>
       this.context.attempt(async () => {
-        const answer = action.rpc && (await callRpc(action.rpc, { [key]: item[key], ...action.body }));
+        const values = Object.fromEntries(keys.map((name) => [name, item[name]]));
+        const answer = action.rpc && (await callRpc(action.rpc, { ...values, ...action.body }));
         await this.#finish(action, answer ?? item);
       });
     if (!action.confirm) return run();
@@ -216,7 +218,7 @@ export class ResourceList {
     return openConfirmation({ ...asked, ...(action.confirm === true && { text: this.rpcs[action.rpc].about }), attributes, act: run });
   }
 
-  /** Do what is left after a creation or an action; a secret in its answer is shown, this once. */
+  /** Finish a creation or an action; a secret in the answer is shown once. */
   async #finish(act, answer) {
     if (act.done) return act.done(answer, this.context);
     const { secret, ...others } = answer ?? {};

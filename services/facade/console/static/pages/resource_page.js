@@ -9,7 +9,7 @@ import { ResourceList } from "./resource_list.js";
 
 const PERIOD_MS = 5000;
 
-/** Create the page of `name` in pages/resources.js: a title, what it is about, and its lists. */
+/** Create a page: its title, a line about it, and its lists. */
 export async function createResourcePage({ name, title, about, lists, prepare }) {
   const [{ rpcs, events }] = await Promise.all([loadContract(), prepare?.()]);
   const secret = createSecretBox(() => element.querySelector("h2"));

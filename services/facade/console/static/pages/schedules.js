@@ -1,4 +1,4 @@
-// The page Schedules: the user's schedules with their last results; makes, pauses, triggers and deletes them.
+// The page Schedules: the user's schedules with their latest results, and actions to create, pause, trigger and delete them.
 
 import { createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
@@ -79,7 +79,7 @@ function describeNext({ nextAt, triggeredAt, paused, onWebhook, postsWaiting, ti
   return nextAt ? formatDate(nextAt, timeZone || undefined) : onWebhook ? "waiting for a post" : "no more runs";
 }
 
-/** Describe a firing as nodes: what became of its time, with a link to the chat. */
+/** Describe a firing as nodes: its outcome, with a link to the chat. */
 function describeFiring(firing) {
   if (!firing) return ["–"];
   const { dueAt, outcome, chatId, failure, passed, webhookId } = firing;

@@ -1,4 +1,4 @@
-// The page Spend: what model calls have cost, a stacked bar for each day, and the same in tables.
+// The page Spend: the cost of model calls as a stacked bar for each day, and as tables.
 
 import * as api from "../server/api.js";
 import { createBarChart } from "../elements/bar_chart.js";

@@ -1,4 +1,4 @@
-// The page Webhooks: where the tenant's events are sent, what became of deliveries, and dead letters to replay.
+// The page Webhooks: the receivers of the tenant's events, their deliveries, and dead letters to replay.
 
 import { createButton, createElement } from "../elements/dom.js";
 import { formatDate } from "../elements/format.js";
@@ -39,7 +39,7 @@ const makeList = (agentKeys) => ({
   details: createDeliveries,
 });
 
-/** Create the list of a webhook's deliveries, dead letters first of all, with what delivers them again. */
+/** Create the list of a webhook's deliveries, with buttons to replay them. */
 function createDeliveries({ webhookId, name }, { attempt }) {
   const shown = createElement("div");
   const state = createSelect("Deliveries", STATES, "", () => attempt(load));

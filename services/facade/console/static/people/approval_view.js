@@ -11,7 +11,7 @@ function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
   return `Can be answered by ${count > 1 ? `${count} of ` : ""}${anyOf.join(" or ")}${notRequester ? ", except the requester" : ""}`;
 }
 
-/** Create what shows all of a call's arguments, however long they are. */
+/** Create an element that shows all of a call's arguments, whatever their length. */
 export function createArguments(label, value) {
   const text = value === undefined ? "None." : showText(formatJson(value));
   return createElement("pre", { class: "arguments", tabindex: 0, role: "group", "aria-label": label }, text);
@@ -73,7 +73,7 @@ export class ApprovalView {
     return this.element.dataset.decision !== undefined;
   }
 
-  /** Show the arguments of a vote to edit, `args`, which are what is approved from now on. */
+  /** Show the edited arguments of a vote, `args`; from now on, these are approved. */
   showEdit(args) {
     if (this.isAnswered) return;
     const text = formatJson(args);
@@ -135,7 +135,7 @@ export class ApprovalView {
     this.submitDecision({ decision: "approve", ...granted, ...(sha256 && { argumentsSha256: sha256 }) });
   }
 
-  /** Create what shows arguments that are too long for the page; until then nothing approves them. */
+  /** Create a button that shows arguments too long for the page; they cannot be approved before that. */
   #createOpening(chars) {
     for (const button of [this.approving, ...this.granting]) button.disabled = true;
     const what = `The arguments have ${formatCount(chars, "character")}, some of which are not shown.`;

@@ -1,4 +1,4 @@
-// Creates the form by which a person answers what the server of a tool asks: its fields, or an address to visit.
+// Creates the form for a question by a tool's server: its fields, or an address to visit.
 
 import { createButton, createElement } from "../elements/dom.js";
 import { showText } from "../elements/shown_text.js";

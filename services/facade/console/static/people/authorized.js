@@ -1,4 +1,4 @@
-// Takes what an authorization server has sent the browser back with: the user has authorized Headrace at an MCP server.
+// Handles the browser's return from an authorization server, after the user has authorized Headrace at an MCP server.
 
 import { completeAuthorization } from "../server/api.js";
 import { setUpSignIn } from "../server/credential.js";

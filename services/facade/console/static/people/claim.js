@@ -1,6 +1,6 @@
 // Claims a form for this tab while somebody fills it in, and shows in other tabs who does, and until when.
 //
-// The claim is renewed while the form has the focus of a window that is looked at; else it is given up, or ends.
+// The claim is renewed while the form has the focus in a visible window; otherwise it is released, or expires.
 
 import { createButton, createElement } from "../elements/dom.js";
 import { formatTime } from "../elements/format.js";
@@ -28,7 +28,7 @@ export class Claim {
     this.#form = form;
     form.addEventListener("focusin", () => this.#claim());
     form.addEventListener("focusout", (event) => form.contains(event.relatedTarget) || this.#leave());
-    // A frame that gets the focus tells its page nothing but that the page has lost it.
+    // When a frame gets the focus, its page only learns that it has lost it.
     const watchFrame = () => {
       if (this.#isClosed) removeEventListener("blur", watchFrame);
       else if (form.contains(document.activeElement)) this.#claim();
@@ -37,7 +37,7 @@ export class Claim {
     this.#showOthers();
   }
 
-  /** Take what the run tells of the gate, an event gate.step. */
+  /** Apply an event gate.step of the gate. */
   applyStep({ step, by, holder, until }) {
     const isOthers = step === "claimed" && holder !== this.gate.holder;
     if (step === "claimed" || step === "released") this.#setOthers(isOthers ? { by, until } : null);

@@ -1,4 +1,4 @@
-// Creates the form that supplies a credential: what is missing, where to get it, and a field that shows nothing.
+// Creates the form for a missing credential: its name, where to get it, and a field that hides its text.
 
 import { createButton, createElement } from "../elements/dom.js";
 import { createField } from "../elements/page.js";

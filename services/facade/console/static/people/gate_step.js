@@ -1,9 +1,9 @@
-// Shows what has happened to a gate while it was open.
+// Shows the steps of a gate while it was open.
 
 import { createElement } from "../elements/dom.js";
 import { showText } from "../elements/shown_text.js";
 
-/** Create the line of a `gate.step`: what was done, by whom, and what was said with it. */
+/** Create the line of a `gate.step`: the action, its user, and their note. */
 export const createStepLine = (step) => createElement("p", { class: "line gate-step" }, showText(describeStep(step)));
 
 function describeStep({ step, decision, by, credential, to = [], note }) {

@@ -1,4 +1,4 @@
-// Shows one gate: what is asked, with its arguments, and where to answer it.
+// Shows one gate: its request, with arguments, and the form to answer it.
 
 import { createElement } from "../elements/dom.js";
 import { formatAge, formatDate } from "../elements/format.js";
@@ -25,7 +25,7 @@ const STATES = {
 export class GateView {
   #isOpen;
 
-  /** `onAnswered()` runs when an answer was sent; `isOwn` tells whether the gate's chat is the user's own. */
+  /** `onAnswered()` runs when an answer was sent; `isOwn` is whether the gate's chat is the user's own. */
   constructor(gate, { onAnswered, isOwn }) {
     this.gate = gate;
     this.onAnswered = onAnswered;

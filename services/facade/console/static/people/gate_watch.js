@@ -1,5 +1,5 @@
-// Watches the gates that wait: a stream that begins with all of them, and is opened again where it ends. Not while nobody
-// looks: a browser has six connections to a server for all its tabs.
+// Watches the open gates: a stream that begins with all of them, and is reopened when it ends. It is closed while the tab
+// is hidden, because a browser has six connections to a server for all its tabs.
 
 import { readFrames } from "../client/sse.js";
 import * as api from "../server/api.js";
@@ -9,7 +9,7 @@ const RETRY_MS = 1000;
 const RETRY_MS_MAX = 60_000;
 const GATHER_MS = 50; // changes that come together are shown together
 
-const GIVEN_UP = new Set([400, 401, 403, 404, 501]); // asking again would be answered alike
+const GIVEN_UP = new Set([400, 401, 403, 404, 501]); // the next answer would be the same
 
 /** Return an id of a gate that is unique in the tenant. */
 export const getGateKey = ({ runId, gateId }) => `${runId}/${gateId}`;
@@ -24,7 +24,7 @@ export class GateWatch {
 
   /**
    * `getFilters()` gives the parameters of each new stream. `onGates(gates)` gets all gates that wait, the oldest first,
-   * whenever one has changed; `onProblem(error)` why there is no stream, and null when there is one.
+   * whenever one has changed; `onProblem(error)` gets the stream's error, or null once it is open.
    */
   constructor(getFilters, { onGates, onProblem = () => {} }) {
     this.getFilters = getFilters;
@@ -33,7 +33,7 @@ export class GateWatch {
     document.addEventListener("visibilitychange", () => this.#isOn && this.restart());
   }
 
-  /** Watch from now on; the promise is kept when the first list, or a problem, is shown. */
+  /** Start watching; resolves when the first list, or a problem, is shown. */
   start() {
     this.#isOn = true;
     return this.restart();
@@ -45,7 +45,7 @@ export class GateWatch {
     clearTimeout(this.#telling);
   }
 
-  /** Open a new stream in place of the one that is open. */
+  /** Replace the open stream with a new one. */
   restart() {
     this.#open?.abort();
     clearTimeout(this.#telling);

@@ -1,4 +1,4 @@
-// Knows which gates wait for the user, on whichever page: for the tab's title, the list of chats, and notifications.
+// Keeps track of the gates that wait for the user, for the tab's title, the list of chats, and notifications.
 
 import { Polling } from "../elements/polling.js";
 import { showText } from "../elements/shown_text.js";
@@ -50,7 +50,7 @@ export class WaitingGates {
   #setAnswerable(gates, isCut = false) {
     const keys = new Set(gates.map(getGateKey));
     if (this.#known) for (const gate of gates) if (!this.#known.has(getGateKey(gate))) notify(gate);
-    // What is gone from the user's own may be told by either: it waits no more.
+    // Either list may report that one of the user's own gates is closed.
     this.#own = this.#own.filter((gate) => keys.has(getGateKey(gate)) || !this.#known?.has(getGateKey(gate)));
     this.#known = keys;
     this.#answerable = gates;
@@ -67,7 +67,7 @@ export class WaitingGates {
   }
 }
 
-/** Tell who does not look at the page that a gate has opened; the notification leads to it. */
+/** Notify a user who is not looking at the page that a gate has opened; a click opens the gate. */
 function notify(gate) {
   if (!canNotify() || document.hasFocus()) return;
   const { runId, gateId, agentKey, kind, toolName, risk } = gate;

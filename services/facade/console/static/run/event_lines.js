@@ -23,7 +23,7 @@ function createNotice({ message, code }, { askAgain, isRecorded }) {
   return line;
 }
 
-/** Functions that create the line, by event type, of the event and what a reader may do with its run. */
+/** Functions that create an event's line, by event type; arguments are the event and the actions on its run. */
 export const LINE_BUILDERS = {
   "run.notice": createNotice,
   "source.snapshot": (event) =>

@@ -1,4 +1,4 @@
-// Plays the events of a recorded run by their times. Going back draws the run anew up to there.
+// Plays the events of a recorded run at their times. Going back draws the run again up to that point.
 
 import { RunView } from "./run_view.js";
 

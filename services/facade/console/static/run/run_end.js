@@ -14,7 +14,7 @@ const REASONS = {
   stuck: "The model repeated itself; the answer uses what was known so far.",
 };
 
-/** Tell whether a message asks for a compaction: no model is shown it, and no answer follows. */
+/** Return whether a message requests a compaction; no model sees it, and no answer follows. */
 const isCommand = (message) => /^\s*\/compact(\s|$)/.test(message ?? "");
 
 export class RunEnd {
@@ -32,7 +32,7 @@ export class RunEnd {
     );
   }
 
-  /** Show what the live run has spent so far. */
+  /** Show the usage of the live run so far. */
   showProgress({ usage, budgetLeft }) {
     const parts = [usage && formatUsage(usage), budgetLeft && formatBudget(budgetLeft)];
     this.#usage.textContent = parts.filter(Boolean).join(" · ");

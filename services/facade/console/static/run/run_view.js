@@ -26,7 +26,7 @@ import { getHolder } from "../server/holder.js";
 const PLANNER = "plan"; // the stage whose text is no part of an answer
 const TASK_STATUS = { start: "in_progress", complete: "completed", cancel: "canceled", fail: "failed" };
 
-/** Tell whether an event is of a claim, which its form shows while it holds. */
+/** Return whether an event is about a claim, which its form shows while it is in force. */
 const isClaim = ({ type, step }) => type === "gate.step" && (step === "claimed" || step === "released");
 
 export class RunView {
@@ -39,7 +39,7 @@ export class RunView {
   #prompts = new Map(); // what calls want of a person, by their gates
   #compaction = null;
 
-  /** `actions` has what a reader may do with the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
+  /** `actions` are the reader's actions on the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */
   constructor(actions) {
     this.actions = actions;
     this.trace = new Trace((id) => this.#fold.getBlock(id), () => this.#loadMessages());
@@ -58,7 +58,7 @@ export class RunView {
     this.scopes = new Scopes(this.flow);
   }
 
-  /** What the run has answered, as Markdown. */
+  /** The answer of the run, as Markdown. */
   get answer() {
     return this.#fold.answer;
   }
@@ -167,7 +167,7 @@ export class RunView {
     else this.#getClaim(event.gateId);
   }
 
-  /** Show what a call that is on its way wants of a person: `createPrompt(what, submit)`. */
+  /** Show the request of an active call to a person: `createPrompt(what, submit)`. */
   #ask(event, createPrompt, what) {
     const tool = this.#views.get(event.toolId);
     const submit = (payload) => this.actions.submit({ runId: this.runId, toolId: event.gateId, payload });
@@ -200,7 +200,7 @@ export class RunView {
     this.element.setAttribute("aria-label", `Answer of ${event.agentKey}`);
   }
 
-  /** Tell whether an event belongs to the live run's own answer, and not to that of a task or sub-agent. */
+  /** Return whether an event belongs to the run's own answer, not to a task or sub-agent. */
   #isAnnounced({ subagentId, taskId }) {
     return this.isLive && !subagentId && !taskId;
   }

@@ -1,4 +1,4 @@
-// Says what a live run is doing while none of its text arrives: a sign of life, with the time it has taken.
+// Shows what a live run is doing, and for how long, while no text arrives.
 
 import { createElement } from "../elements/dom.js";
 import { formatSeconds } from "../elements/format.js";
@@ -7,7 +7,7 @@ import { shortenLine, showText } from "../elements/shown_text.js";
 const SHOWN_FROM_MS = 2000; // a time that is shorter is not shown
 const WAITING = "Waiting for the model";
 
-/** What a run does after an event, by its type; nothing where text says it, or the run is over. */
+/** The activity of a run after an event, by event type; none if text shows it, or the run is over. */
 const STEPS = {
   "request.query": () => "Queued",
   "run.start": () => WAITING,
@@ -33,7 +33,7 @@ export class StatusLine {
   #running = new Set(); // ids of calls
   #since = 0;
 
-  /** Show what the run does after an event. */
+  /** Show the run's activity after an event. */
   apply(event) {
     if (event.type === "tool.end" || event.type === "tool.snapshot") this.#running.add(event.toolId);
     if (event.type === "tool.result") this.#running.delete(event.toolId);

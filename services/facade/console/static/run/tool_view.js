@@ -99,7 +99,7 @@ export class ToolView {
     if (!this.#output || !this.#repeatsOutput()) this.#getSection("Result").draw(formatJsonText(this.result));
   }
 
-  /** Tell whether the result is the output and no more. */
+  /** Return whether the result is equal to the output. */
   #repeatsOutput() {
     return this.result.trim() === this.#output.trim();
   }

@@ -1,4 +1,4 @@
-// Calls the facade's routes by the package @headrace/client: returns `data` of the envelope or throws what the package does.
+// Calls the facade's routes by the package @headrace/client: returns `data` of the envelope, or throws the package's errors.
 
 import { ConnectionLost, HeadraceError, throwNetworkError } from "../client/errors.js";
 import { Transport, buildPath, buildPost, createId } from "../client/transport.js";
@@ -17,11 +17,11 @@ async function fetchAndReport(path, init) {
   return response;
 }
 
-/** Return the whole envelope, for routes that answer more than `data`. */
+/** Return the whole envelope, for routes that return more than `data`. */
 export const fetchEnvelope = (path, init) => transport.request(path, init);
 export const getEnvelope = (path, parameters) => fetchEnvelope(buildGet(path, parameters));
 
-/** Return an address with parameters, those left out that say nothing. */
+/** Return an address with its parameters, without the empty ones. */
 function buildGet(path, parameters = {}) {
   return buildPath(path, Object.fromEntries(Object.entries(parameters).filter(([, value]) => value)));
 }
@@ -34,7 +34,7 @@ export const callRoute = (verb, path, values) =>
 export const deleteData = (path, parameters) => fetchEnvelope(buildPath(path, parameters), { method: "DELETE" });
 
 let identity;
-/** Return who the user is, and the scopes of the credential; asked for until it is answered once. */
+/** Return the user and the credential's scopes, from the first successful answer. */
 export function getIdentity() {
   identity ??= getData("/api/identity").catch((error) => {
     identity = undefined;
@@ -114,9 +114,9 @@ export const updateFact = async (factId, text) =>
   (await fetchEnvelope("/api/fact", buildPost({ factId, text }))).data.fact;
 export const deleteFact = (factId) => deleteData("/api/fact", { factId });
 
-/** List gates that wait: an envelope with `data` and perhaps nextPageToken. */
+/** List open gates: an envelope with `data`, and nextPageToken if there are more. */
 export const listGates = (parameters) => getEnvelope("/api/gates", parameters);
-/** Open the stream of gates that wait, and of their changes. */
+/** Open the stream of open gates and their changes. */
 export const watchGates = (parameters, signal) =>
   transport.send(buildGet("/api/gates/watch", parameters), { signal });
 export const getGate = async (runId, gateId) => (await getEnvelope("/api/gate", { runId, gateId })).data;
@@ -133,19 +133,14 @@ export const completeAuthorization = ({ state, code, issuer, error }) =>
     ...(issuer && { issuer }),
     ...(error && { error }),
   });
-export const listAuthorizations = () => getData("/api/mcp/authorizations");
-export const revokeAuthorization = (server) => deleteData("/api/mcp/authorization", { server });
-/** List the approvals in force that hold for later calls. */
-export const listGrants = async (parameters) => (await getEnvelope("/api/grants", parameters)).data;
-export const revokeGrant = (body) => fetchEnvelope("/api/grant/revoke", buildPost(body));
 
-/** Sum up what was spent; `groupBy` is a list. */
+/** Return the sums of usage; `groupBy` is a list. */
 export const getUsage = async (parameters) => (await fetchEnvelope(buildPath("/api/usage", parameters))).data;
 
 /** Fetch a workspace file by its address. */
 export const fetchFile = async (address) => (await transport.send(address)).blob().catch(throwNetworkError);
 
-/** Fetch the archive of what is kept of a user; empty: the caller. */
+/** Fetch the archive of a user's data; empty: the caller's. */
 export const exportData = (user) => fetchFile(buildGet("/api/data/export", { user }));
 
 /** Store a file and return the reference to pass in a query. */

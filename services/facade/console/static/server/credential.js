@@ -5,7 +5,7 @@ import { loadSession, refreshSession, restorePlace, signIn, signOut } from "./se
 
 const NAME = "headrace.credential";
 
-/** Return the credential; null where there is none. */
+/** Return the credential, or null. */
 export const getCredential = () => sessionStorage.getItem(NAME);
 
 export const hasCredential = () => getCredential() !== null;
@@ -57,5 +57,5 @@ export async function setUpSignOut(button) {
 export const renewCredential = async (code) =>
   code === "CREDENTIAL_ENDED" && !hasCredential() && (await refreshSession());
 
-/** Notify the page that a request had no credential or a wrong one, and what the facade says of it. */
+/** Notify the page that a request had no valid credential, with the facade's message. */
 export const reportUnauthenticated = (detail) => document.dispatchEvent(new CustomEvent("unauthenticated", { detail }));

@@ -1,4 +1,4 @@
-// The id by which this tab claims gates. It survives a reload, so that the tab takes its own claim back.
+// The id by which this tab claims gates. It survives a reload, so that the tab regains its own claim.
 
 import { createId } from "./api.js";
 

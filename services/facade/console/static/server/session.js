@@ -1,4 +1,4 @@
-// The session of a person who has signed in at the provider. Its cookie is for no script; /auth/ tells what it is.
+// The session of a user who has signed in with the provider. No script can read its cookie; /auth/ describes it.
 
 const PLACE = "headrace.place";
 const LOCK = "headrace-session";
@@ -24,13 +24,13 @@ async function refreshOnce() {
   return Boolean(response?.ok);
 }
 
-/** Go to the provider, to come back to what is shown now. */
+/** Go to the provider, and return to the current view afterwards. */
 export function signIn() {
   sessionStorage.setItem(PLACE, location.hash);
   location.assign("/auth/sign-in");
 }
 
-/** Show what was shown before the person went to sign in. */
+/** Restore the view from before the sign-in. */
 export function restorePlace() {
   const place = sessionStorage.getItem(PLACE);
   sessionStorage.removeItem(PLACE);
