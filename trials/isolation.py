@@ -1,4 +1,4 @@
-"""Measure another tenant's first delta while PostgreSQL does each kind of work that is not a run: [CHATS, from 8,000].
+"""Measure another tenant's first delta beside work that is not a run, on PostgreSQL: [CHATS, 8,000 or more].
 
 The quiet tenant asks one question after another, first alone and then while the loud one searches, exports, erases or
 opens 2,000 runs. It must not be refused, and its p99 may be 1.5 times that of the idle suite plus 50 ms. Nothing else
