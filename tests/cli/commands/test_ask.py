@@ -188,9 +188,9 @@ async def test_agents_chats_and_health_are_listed(tmp_path: Path) -> None:
         facade.memory.chat.events.extend(
             step for step in answering("it works") if isinstance(step, agent_pb2.AgentDelta)
         )
-        _, row = (await run("agents", url=facade.url))[1].decode().splitlines()
+        _, row = (await run("agents", "list", url=facade.url))[1].decode().splitlines()
         assert row.split() == ["helper", "REACT", "-", "weather", "-"]
-        _, refused = (await run("agents", "--problems", url=facade.url))[1].decode().splitlines()
+        _, refused = (await run("agents", "problems", url=facade.url))[1].decode().splitlines()
         assert re.split("  +", refused) == ["clerk.json", "clerk", "last good version", "mode: is required"]
         listed = (await run("agents", "versions", "helper", url=facade.url))[1].decode().splitlines()
         assert (listed[0].split(), listed[1].split()[:2]) == (["version", "hash", "first", "run"], ["3", "ab" * 6])
