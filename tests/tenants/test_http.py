@@ -187,7 +187,7 @@ async def test_tasks_over_grpc_are_their_tenants_alone_and_nobodys_without_a_cre
 
 async def test_the_command_line_shows_its_token(suite: TenantSuite) -> None:
     async def agents(**environment: str) -> tuple[int | None, str]:
-        command = (sys.executable, "-m", "headrace.cli", "agents", "--url", suite.url)
+        command = (sys.executable, "-m", "headrace.cli", "agents", "list", "--url", suite.url)
         given = {name: value for name, value in os.environ.items() if name != "HEADRACE_TOKEN"} | environment
         process = await asyncio.create_subprocess_exec(
             *command, env=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT

@@ -28,6 +28,7 @@ FOR_THE_READER = {"192.0.2.10": HOST}
 NOT_FOLLOWED = {
     ("install.md", "On one machine"): "there is no Docker here: tests/deploy/test_compose.py reads what it starts",
     ("backup.md", "On one machine"): "tests/deploy/test_backup.py and test_backup_of_live_runs.py do it",
+    ("scale.md", "Partitions"): "tests/memory/storage/postgres/test_partitions.py does it",
 }
 """Sections with commands that no check runs on the cluster, and the tests that cover them."""
 

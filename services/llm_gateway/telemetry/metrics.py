@@ -21,7 +21,8 @@ _GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_mode
 _FIRST_DELTA_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 
 OPEN_STREAMS = InFlightCounter()
-Gauge("headrace_llm_open_streams", "Streams of callers that are open.").set_function(lambda: OPEN_STREAMS.count)
+_OPEN_STREAMS = Gauge("headrace_llm_open_streams", "Streams of callers that are open.")
+_OPEN_STREAMS.set_function(lambda: OPEN_STREAMS.count)
 
 RETRIES = Counter("headrace_llm_retries", "Further attempts at the same provider.", (*_MODEL, "reason"))
 FAILOVERS = Counter("headrace_llm_failovers", "Calls given on by this model to the next.", (*_MODEL, "reason"))

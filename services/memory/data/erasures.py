@@ -197,7 +197,7 @@ class ErasureStore:
 
     async def claim(self, owner: str, ttl_ms: int, working_on: Collection[str] = ()) -> list[StoredErasure]:
         """Assign `owner` unclaimed erasures, and those it already has, oldest first."""
-        now, claimed = self._clock(), list[StoredErasure]()
+        now, claimed, has_changed = self._clock(), list[StoredErasure](), False
         going = [found for found in self._refusals.going if found.erasure_id not in working_on]
         for found in sorted(going, key=lambda found: found.requested_at):
             # Its earlier owner of the same name has ended.
@@ -205,6 +205,10 @@ class ErasureStore:
                 change = replace(found, version=make_version(), owner=owner, claimed_until=now + _limit_ttl(ttl_ms))
                 if await self._engine.records.erasures.put(change, found.version):
                     claimed.append(change)
+                # Claimed here or, since the last look, elsewhere.
+                has_changed = True
+        if has_changed:
+            await self._refusals.look()
         return claimed
 
     async def check_lease(self, erasure_id: str, owner: str) -> StoredErasure:

@@ -51,7 +51,8 @@ RPCS = Histogram(
 OPEN_STREAMS = InFlightCounter()
 """Streaming RPCs of all servers of the process that are open."""
 
-Gauge("headrace_rpc_open_streams", "Streaming RPCs that are open.").set_function(lambda: OPEN_STREAMS.count)
+_OPEN_STREAMS = Gauge("headrace_rpc_open_streams", "Streaming RPCs that are open.")
+_OPEN_STREAMS.set_function(lambda: OPEN_STREAMS.count)
 
 IS_INNER: ContextVar[bool] = ContextVar("is_inner", default=False)
 """Whether a service of the suite makes the call of this task."""

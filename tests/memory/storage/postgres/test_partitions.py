@@ -77,10 +77,12 @@ async def run_command(url: str) -> list[str]:
     return printed.decode().splitlines()
 
 
-async def kill_in_the_middle(url: str) -> None:
-    """Kill the command when it has copied some lines, and waits for one that is locked."""
+async def kill_in_the_middle(url: str, last: int | None) -> None:
+    """Kill the command when it has copied some lines, and waits for the last line of this and earlier chats."""
     async with connected(url) as locking, locking.transaction(), connected(url) as connection:
-        await locking.execute("SELECT FROM lines WHERE ctid = (SELECT max(ctid) FROM lines) FOR UPDATE")
+        await locking.execute(
+            "SELECT FROM lines WHERE ctid = (SELECT max(ctid) FROM lines WHERE chat <= $1) FOR UPDATE", last
+        )
         async with commanding(url), asyncio.timeout(100):
             while not await connection.fetchval("SELECT to_regclass('lines_twin')"):
                 await asyncio.sleep(0.01)
@@ -137,7 +139,7 @@ async def test_tables_are_partitioned_while_services_write_and_the_command_is_ki
         with acting_as(OWNER):
             spent = await total(memory)
             async with writers.writing():
-                await kill_in_the_middle(url)
+                await kill_in_the_middle(url, last)
                 assert not await connection.fetch(PARTITIONS, "lines")
                 assert await run_command(url) == [f"{name}: partitioned" for name in NAMES]
             assert await total(memory) == spent + 2 * len(writers.kept + writers.deleted)
@@ -172,7 +174,7 @@ async def test_a_copy_begins_again_if_its_table_is_altered_or_rewritten(postgres
     async with memory_in(url) as memory, connected(url) as connection:
         await write_sources(memory)
         await fill(connection, 400, 2)
-        await kill_in_the_middle(url)
+        await kill_in_the_middle(url, await connection.fetchval("SELECT max(id) FROM chats"))
         await connection.execute(change)
         digest = DIGEST.format("lines", "")
         before = await connection.fetchval(digest)
