@@ -1,4 +1,7 @@
-"""Draws the guides' pictures: `python -m docs.generate.pictures` takes screenshots of a demonstration's console."""
+"""Draws the guides' pictures: `python -m docs.generate.pictures` takes screenshots of a demonstration's console.
+
+It needs a font with emoji, for agents' icons: `apt-get install fonts-noto-color-emoji`.
+"""
 
 from __future__ import annotations
 
