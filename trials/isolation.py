@@ -158,13 +158,16 @@ async def _export(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
     return await _get(http, "/api/gates/export")
 
 
-_users = itertools.count(1)
+_erasures = itertools.count()
 
 
 async def _erase(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
-    """Erase users of the tenant, and wait until nothing of them is left."""
-    for _ in range(ERASED_USERS):
-        async with http.post("/api/data/erase", json={"user": f"u-{next(_users) * TENANTS}"}) as response:
+    """Erase users of the tenant, once, and wait until nothing of them is left."""
+    if next(_erasures):
+        await asyncio.sleep(1)
+        return "rested"
+    for n in range(1, ERASED_USERS + 1):
+        async with http.post("/api/data/erase", json={"user": f"u-{n * TENANTS}"}) as response:
             assert response.status == 200, await response.text()
     while True:
         async with http.get("/api/data/erasures") as response:
