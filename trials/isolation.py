@@ -8,12 +8,9 @@ may run on the machine.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
-import json
 import logging
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -30,6 +27,7 @@ from benchmarks.processes import RunningSuite, simulating, starting_suite
 from headrace.client import Client
 from services.runtime.auth.identity import ALL_SCOPES
 from services.runtime.randomness import new_uuid
+from tests.support.issuing import keys_file
 from tests.support.memory.filling import CHATS_EACH, fill
 from tests.support.memory.questions import write_sources
 from tests.support.memory.serving import memory_in
@@ -83,15 +81,10 @@ async def _measure_all(url: str, chats: int) -> int:
 async def _serving(url: str) -> AsyncGenerator[RunningSuite]:
     with tempfile.TemporaryDirectory(prefix="isolation-") as name:
         folder = Path(name)
-        users = {"user": "u-0", "scopes": sorted(ALL_SCOPES)}
-        keys = [
-            {"sha256": hashlib.sha256(key.encode()).hexdigest(), "tenant": tenant} | users
-            for tenant, key in KEYS.items()
-        ]
-        (folder / "api_keys.json").write_text(json.dumps({"keys": keys}))
+        users = {key: f"{tenant}/u-0 staff {','.join(sorted(ALL_SCOPES))}" for tenant, key in KEYS.items()}
         environment = {
             "HEADRACE_AUTH": "api_key",
-            "HEADRACE_AUTH_API_KEYS_FILE": str(folder / "api_keys.json"),
+            "HEADRACE_AUTH_API_KEYS_FILE": str(keys_file(folder, **users)),
             "HEADRACE_DATABASE_URL": url,
         }
         starting = simulating(folder)
@@ -195,7 +188,3 @@ LOADS: dict[str, tuple[Work, int]] = {
     f"an erasure of {ERASED_USERS * CHATS_EACH} chats": (_erase, 1),
     f"{RUNS} runs at once": (_open_runs, RUNS),
 }
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

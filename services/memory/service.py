@@ -196,7 +196,7 @@ async def _keeping_place(
 ) -> AsyncGenerator[None]:
     """Reserve one of the key's runs for the new run, if the caller's key has a limit. Raises QuotaExceeded."""
     who, most = identity.get_identity(), request.key_runs_max
-    if not (most and isinstance(lines[0], Query) and who is not None and who.credential):
+    if not (isinstance(lines[0], Query) and who is not None and who.credential):
         yield
         return
     chat = await access.load_chat_or_empty(request.chat_id)

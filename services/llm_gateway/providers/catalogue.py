@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.files.refused_files import REFUSED_FILES, describe_rule, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -36,10 +36,7 @@ class Catalogue:
         except (OSError, ValidationError) as error:
             problems = [str(error)]
             if isinstance(error, ValidationError):
-                details = error.errors(include_input=False)
-                texts = [describe_rule(detail, Providers) for detail in details]
-                places = [".".join(map(str, detail["loc"])) for detail in details]
-                problems = [f"{place}: {text}" if place else text for place, text in zip(places, texts, strict=True)]
+                problems = describe_problems(error, Providers)
             REFUSED_FILES.labels("providers").set(1)
             report_refusal("provider file refused", file=str(self._path), problem="\n".join(problems))
             return

@@ -278,11 +278,11 @@ async def _resolve_mentions(run: Run, existing: ToolCatalogue, offered: list[too
     unknown: list[str] = []
     tools = find_nameable(run.agent, existing)
     agents = {key.casefold() for key in (*run.agent.subagents, *run.agent.mentionable)}
-    there_are = {agent.key.casefold(): agent.key for agent in list_callable_agents(run.main)}
+    callable_keys = {agent.key.casefold(): agent.key for agent in list_callable_agents(run.main)}
     for name in names:
         tool = existing.find_mentioned(name)
         skill = next((skill for skill in offered if is_named(skill, [name.casefold()])), None)
-        agent = there_are.get(name.casefold())
+        agent = callable_keys.get(name.casefold())
         if tool is not None and name.casefold() in tools:
             attention.tools.append(tool.name)
         elif skill is not None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from headrace.errors import PermissionDenied, Unauthenticated
-from headrace.v1 import common_pb2, keys_pb2
+from headrace.v1 import keys_pb2
 from services.runtime.auth import identity
+from services.runtime.formats.json_form import rules_of
 
 TENANT, USER, CREDENTIAL = "x-headrace-tenant", "x-headrace-user", "x-headrace-credential"
 ROLES, SCOPES = "x-headrace-roles", "x-headrace-scopes"
@@ -24,7 +25,7 @@ MAKERS = "x-headrace-makers"
 
 _GRANTED = keys_pb2.CreateKeyRequest.DESCRIPTOR.fields_by_name["scopes"]
 
-ALL_SCOPES = frozenset(_GRANTED.GetOptions().Extensions[common_pb2.rules].words)
+ALL_SCOPES = frozenset(rules_of(_GRANTED).words)
 """Scopes of a credential: ask agents, answer gates, see and end other users' runs, read their content, publish agents,
 manage keys and budgets."""
 

@@ -72,7 +72,7 @@ class DialingChannel(grpc.aio.Channel):
                 headers.insert(0, (TIMEOUT, to_timeout(timeout)))
             made = kind(method, headers, timeout)
             if kind.is_repeatable:
-                made.request = request if method.serialize is None else method.serialize(request)
+                made.request = made.encode_request(request)
             made.waits_for_ready = bool(wait_for_ready)
             self._calls[made] = None
             made.add_done_callback(self._calls.pop)

@@ -18,7 +18,7 @@ from prometheus_client import Gauge
 from headrace.yaml_loading import load_yaml
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
 
 
 REFUSED_FILES = Gauge(
@@ -74,11 +74,16 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
         content = load_yaml(data)
         return model.model_validate({} if content is None else content)
     except ValidationError as error:
-        found = error.errors(include_input=False)
-        lines = [
-            f"{'.'.join(map(str, problem['loc'])) or 'file'}: {describe_rule(problem, model)}" for problem in found
-        ]
-        raise ValueError("\n".join(lines)) from error
+        raise ValueError("\n".join(describe_problems(error, model, "file"))) from error
+
+
+def describe_problems(error: ValidationError, model: type[BaseModel], whole: str = "") -> list[str]:
+    """Return each refused field of a `model` with the rule that it violates; `whole` is the name for all of it."""
+    lines: list[str] = []
+    for problem in error.errors(include_input=False):
+        field, rule = ".".join(map(str, problem["loc"])) or whole, describe_rule(problem, model)
+        lines.append(f"{field}: {rule}" if field else rule)
+    return lines
 
 
 def describe_rule(problem: Any, model: type[BaseModel]) -> str:

@@ -177,6 +177,7 @@ class Stream(Inbox):
         if self.is_local_open:
             state.outbound_flow_control_window -= length
             out.h2.outbound_flow_control_window -= length
+            # As encode_message_head does, without the call, because every delta comes here.
             out.write(
                 frames.pack_message_head(length >> 16, length & 0xFFFF, frames.DATA, 0, self.id, 0, size), message
             )

@@ -6,16 +6,16 @@ The HTTP server is imported on demand, as that takes 0.1 s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import REGISTRY, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
 from services.runtime.clock import monotonic_s, thread_time_s
-from services.runtime.ending import guard_task
+from services.runtime.ending import guarding
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -79,27 +79,13 @@ LOAD = Gauge(
 )
 
 
-@asynccontextmanager
-async def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AsyncGenerator[None]:
-    async with _working(_measure_lag(interval_s)):
-        yield
+def measuring_loop_lag(interval_s: float = INTERVAL_S) -> AbstractAsyncContextManager[None]:
+    return guarding(_measure_lag(interval_s))
 
 
-@asynccontextmanager
-async def measuring_loop_load(interval_s: float = LOAD_INTERVAL_S) -> AsyncGenerator[None]:
+def measuring_loop_load(interval_s: float = LOAD_INTERVAL_S) -> AbstractAsyncContextManager[None]:
     """Measure the load of this thread's event loop inside the block, and log when its core is used up."""
-    async with _working(_measure_load(interval_s)):
-        yield
-
-
-@asynccontextmanager
-async def _working(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    task = guard_task(asyncio.create_task(work))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    return guarding(_measure_load(interval_s))
 
 
 async def _measure_lag(interval_s: float) -> None:

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from yarl import URL
 
 from headrace.regular_files import read_regular_file
-from services.runtime.files.refused_files import describe_rule
+from services.runtime.files.refused_files import describe_problems
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -189,11 +189,8 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
         try:
             servers[name] = _parse_server(name, stated, path.parent, env)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_input=False)
             form = _FORMS["command" if "command" in stated else "url"]
-            problems[name] = "\n".join(
-                f"{'.'.join(map(str, each['loc']))}: {describe_rule(each, form)}" for each in details
-            )
+            problems[name] = "\n".join(describe_problems(error, form))
         except ValueError as error:
             problems[name] = str(error)
     return McpFile(servers, problems)

@@ -26,7 +26,7 @@ DRAIN_S = 5.0
 """Twice the time in which every service sees a new record (LOOK_S of data/erasures.py, and HEARTBEAT_S)."""
 
 RECEIPT_AFTER_S = 120.0
-"""Worst case for a service cut off from the database: it trusts its last known state for KNOWN_S (data/refusals.py), a
+"""Worst case for a service cut off from the database: it trusts its last known state for KNOWN_S (data/erasures.py), a
 call waits PATIENCE_S for the database, as long for a connection, and then for its statements; an append may wait as
 long for an earlier one of its chat."""
 

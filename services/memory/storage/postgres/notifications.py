@@ -24,7 +24,6 @@ from services.memory.storage.postgres.connection.session import read_start_time
 from services.memory.storage.postgres.gates import CHANNEL as GATE_CHANNEL
 from services.memory.storage.records.agents import AGENTS
 from services.memory.storage.records.erasures import ERASURES
-from services.memory.storage.records.keys import KEYS
 from services.memory.storage.sql import NEVER, StoreState
 from services.runtime.clock import monotonic_s
 
@@ -57,7 +56,8 @@ NEWS_CHARS_MAX = 1_000
 
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
-_COUNTERS = (KEYS.counter, AGENTS.counter)
+_COUNTERS = (AGENTS.counter,)
+"""Of the records that are polled with `may_lag`."""
 
 _STATE = f"""
 SELECT {", ".join(f"(SELECT last FROM {counter})" for counter in _COUNTERS)},

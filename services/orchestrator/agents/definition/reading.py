@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from services.orchestrator.agents.definition.agent import Definition
-from services.runtime.files.refused_files import describe_rule
+from services.runtime.files.refused_files import describe_problems
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 log = structlog.get_logger()
@@ -84,9 +84,7 @@ def read_definition(given: dict[str, Any], digest: str) -> Definition:
     try:
         agent = Definition.model_validate(given | {"hash": digest})
     except ValidationError as error:
-        problems = ((".".join(map(str, item["loc"])), describe_rule(item, Definition)) for item in error.errors())
-        lines = (f"{field}: {rule}" if field else rule for field, rule in problems)
-        raise DefinitionError("\n".join(lines)) from None
+        raise DefinitionError("\n".join(describe_problems(error, Definition))) from None
     # Chats need not know which share of them gets the file.
     kept = {name: value for name, value in given.items() if name != "canary"}
     agent.take_source(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))

@@ -19,7 +19,7 @@ from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from headrace.yaml_loading import load_yaml
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.files.refused_files import REFUSED_FILES, describe_rule, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, report_refusal
 
 log = structlog.get_logger()
 
@@ -229,7 +229,7 @@ def parse(source: bytes) -> Rules:
     try:
         file = _File.model_validate(given)
     except ValidationError as error:
-        raise RulesError("\n".join(map(_describe_problem, error.errors()))) from None
+        raise RulesError("\n".join(describe_problems(error, _File))) from None
     return _make_rules(file)
 
 
@@ -249,12 +249,6 @@ def _make_tool_rule(rule: _ToolRule) -> ToolRule:
     answerers = rule.answerers.make_answerers() if rule.answerers is not None else None
     pattern = None if rule.pattern is None else _compile_pattern(rule.pattern)
     return ToolRule(pattern, rule.then, rule.argument, answerers, rule.on_expiry)
-
-
-def _describe_problem(item: Any) -> str:
-    name = ".".join(str(part) for part in item["loc"])
-    rule = describe_rule(item, _File)
-    return f"{name}: {rule}" if name else rule
 
 
 FILE_BYTES_MAX = 256 * 1024

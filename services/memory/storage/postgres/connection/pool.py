@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -170,12 +169,12 @@ class Database:
             Overloaded: The database is unavailable for too long, or refuses, or is too slow for this kind of work.
             QueueFull: Other work of this kind uses all of its connections.
         """
-        note_wait = partial(_note_wait, WORK.get().value, monotonic_s())
+        wait = WAITS.labels(WORK.get().value), monotonic_s()
         async with self._shares.using_one() as timeout_s:
-            return await self._run_repeatedly(do, timeout_s, note_wait)
+            return await self._run_repeatedly(do, timeout_s, wait)
 
     async def _run_repeatedly(
-        self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None, note_wait: Callable[[], None]
+        self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None, wait: tuple[Histogram, float]
     ) -> T:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
@@ -183,7 +182,7 @@ class Database:
             while True:
                 try:
                     with _keeping_cancellation():
-                        done = await self._run_once(do, timeout_s, note_wait)
+                        done = await self._run_once(do, timeout_s, wait)
                 except AWAY as error:
                     if isinstance(error, asyncpg.DataError):
                         raise
@@ -196,10 +195,11 @@ class Database:
                     return done
 
     async def _run_once(
-        self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None, note_wait: Callable[[], None]
+        self, do: Callable[[Connection], Awaitable[T]], timeout_s: float | None, wait: tuple[Histogram, float]
     ) -> T:
         connection = await self._pool.acquire(timeout=self._patience_s)
-        note_wait()
+        waits, began_s = wait
+        waits.observe(monotonic_s() - began_s, current_exemplar())
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
@@ -221,10 +221,6 @@ class Database:
         """Return a connection to the pool; one that cannot be reset is closed, without effect on completed work."""
         with suppress(*AWAY, asyncpg.PostgresError):
             await self._pool.release(connection, timeout=RELEASE_TIMEOUT_S)
-
-
-def _note_wait(work: str, began_s: float) -> None:
-    WAITS.labels(work).observe(monotonic_s() - began_s, current_exemplar())
 
 
 @asynccontextmanager
