@@ -76,19 +76,18 @@ METHOD = """\
 * Each stream asks again in a new chat as soon as its answer has ended, so the figures include beginnings and ends of
   runs. The provider stamps each delta; "late" is the time from the stamp to the reader, including waits in these two
   processes' own loops. The first delta is measured from the question and includes the provider's own time.
-* **gRPC**, **SSE**, **OpenAI face** and **Go gateway** are entrances of one suite in its default form, one process;
+* **gRPC**, **SSE**, **OpenAI adapter** and **Go gateway** are entrances of one suite in its default form, one process;
   the Go gateway is an additional process. **split** has one process per service. **FastAPI + httpx** is a
   hand-written server (`benchmarks/peers/programs`): for short runs and streams it forwards the provider's stream, and
   its REACT runs are a loop with one tool in the process. **LangGraph** is its ready-made agent behind FastAPI.
-  **LiteLLM** is its proxy in its fastest configuration. None of the peers stores anything; the suite has each query
-  on disk before it calls the model.
-* A dash means that no run began, or none ended, in the window. Reader and provider share the same cores. If a way
-  delivers fewer than 33 deltas/s per stream, a core is full.
+  **LiteLLM** is its proxy in its fastest configuration. **Bifrost core** is its Go library behind net/http. None of
+  the peers stores anything; the suite has each query on disk before it calls the model.
+* A dash means that no run began, or none ended, in the window. Reader and provider share the same cores. A way keeps
+  up if it delivers at least 32.5 deltas/s for each stream; otherwise a core is full, and its times say little.
 * Chats are copies of a short one. The first start with them has no index: it serves as soon as the index has the most
-  recently changed chats, and adds the others in the background.
+  recently changed chats, and adds the others in the background. Its other figures are taken once all are indexed.
 * "The first delta by step": the provider stamps its first delta as soon as it is called, which ends the first step.
   The p50 and p99 of a step and of the whole come from different runs.
-* Bifrost is not among the peers: the module proxy did not have its Go module.
 """
 
 
