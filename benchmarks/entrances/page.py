@@ -48,13 +48,11 @@ LEFT = """\
   other streams, and takes some milliseconds of Python in callbacks of less than one each. If several coincide, all
   streams wait for them. The longest single stalls, garbage collections, are gone since ended runs leave no garbage.
   With `--split`, a run that begins uses another core, at more CPU per delta: use it for many streams on one machine.
-* **The Go gateway** is a separate process that each delta wakes up. Its own code and JSON take 3 % of its time,
-  receiving in grpc-go 11 %, writing to sockets 15 %; Go's scheduler takes 23 %, and its monitor thread, woken each
-  time, 22 % (perf, 40 streams, 2026-11). The aim, half of the embedded facade's cost, is what a relay in C needs that
-  only reads and writes (docs/decisions/0009: 16 µs at 40 streams).
-* **1,000 silent streams**: each has some 650 Python objects in 60 KB, with the largest piece 4 KB (tracemalloc): four
-  tasks with 36 coroutines below them, ten context managers, three calls with their headers, and a run with its parts.
-  SSE has fewer calls on sockets. A smaller footprint needs fewer layers.
+* **The Go gateway** is a separate process in front of the embedded facade, and each delta wakes it up, so its CPU comes
+  on top. Take it for what grpc-gateway's users have around it, not for speed.
+* **1,000 silent streams**: each has some 570 Python objects in 51 KB, with the largest piece 1.4 KB (tracemalloc): four
+  tasks with 36 coroutines below them, three calls with their headers, and a run with its parts. SSE has fewer calls on
+  sockets. A smaller footprint needs fewer layers.
 * **Replicas**: `python -m benchmarks.replicated` pins each process to a core. On two cores the reader, the provider
   and memory share them, so runs/s grow less than each replica's own CPU suggests.
 * **At rest**, modules take most of the memory: a Python process with only the imports has 89 MB for the services and
