@@ -14,7 +14,7 @@ from headrace.errors import KeyUnavailable, LogDamaged, NotFound
 from services.memory.data.holds import find_participants_hold, read_runs
 from services.memory.data.redaction import Redaction
 from services.memory.log.lines import ERASED_PREFIX
-from services.memory.storage.paging import PAGE_MAX, Page, get_chat_place, read_pages
+from services.memory.storage.paging import PAGE_MAX, Page, read_pages
 from services.memory.storage.records.erasures import Kept
 from services.memory.storage.run_query import RunQuery
 from services.runtime.auth.identity import Identity
@@ -119,7 +119,7 @@ class RemainingParts:
 
     async def _find_chats(self, who: Identity) -> AsyncGenerator[Part]:
         list_rows = partial(self._engine.index.list_rows, who)
-        async for entry in read_pages(list_rows, Page(PAGE_MAX, None), get_chat_place):
+        async for entry in read_pages(list_rows, Page(PAGE_MAX)):
             if not await self._find_hold(who, entry.chat_id):
                 yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
 

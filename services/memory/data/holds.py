@@ -129,7 +129,7 @@ class HoldStore:
 
 def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:
     """Yield the runs of all pages, newest first."""
-    return read_pages(engine.index.list_runs, query, RunEntry.get_place)
+    return read_pages(engine.index.list_runs, query)
 
 
 async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: str, chat_id: str) -> StoredHold | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from services.memory.storage.records.kind import Kind, Records
+from services.memory.storage.where import Place, Where, split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -147,14 +148,23 @@ class DeliveryQuery:
     webhook_id: str
     state: str
     size: int
-    after: tuple[int, str, str] | None
+    after: tuple[int, str, str] | None = None
     """Time, event and webhook of the last delivery before the page."""
 
-    def split(self, found: Sequence[Delivery]) -> tuple[list[Delivery], str]:
-        """Return the page and the next page's token; `found` has one more than the page if there are more."""
-        page = list(found[: self.size])
-        last = page[-1] if len(found) > self.size else None
-        return page, "" if last is None else f"{last.occurred_at}.{last.event_id}.{last.webhook_id}"
+    def render(self) -> tuple[str, list[Any]]:
+        """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
+        where = Where()
+        where.add("tenant = {} AND webhook_id = {}", self.tenant, self.webhook_id)
+        where.add_filter("state <> 'scheduled'")
+        where.add_filters({"state = {}": self.state or None})
+        if self.after is not None:
+            where.add("(occurred_at, event_id, webhook_id) < ({}, {}, {})", *self.after)
+        order = "occurred_at DESC, event_id DESC, webhook_id DESC"
+        return where.render_page(COLUMNS, "deliveries", order, self.size), where.values
+
+    def split(self, rows: Sequence[Sequence[Any]]) -> tuple[list[Delivery], Place | None]:
+        """Return the page, and the place of the next one."""
+        return split_rows(rows, self.size, Delivery, lambda it: (it.occurred_at, it.event_id, it.webhook_id))
 
 
 IS_OF_RUN = f"substr(agents, 1, {len(RUN_WORD) + 1}) = ',{RUN_WORD}'"
