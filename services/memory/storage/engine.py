@@ -87,6 +87,11 @@ class ChatLogs(Protocol):
         """
         ...
 
+    async def delete_together(self, chat_ids: Collection[str]) -> Collection[str]:
+        """Delete chats with their blobs, as many as the store can delete in a few steps; return their ids. The others
+        may be busy, or not exist."""
+        ...
+
 
 class ChatIndex(Protocol):
     """A view of the logs. While it is being built, lists return what is known so far, and queries that need everything

@@ -62,14 +62,14 @@ class RunQuery:
     began_after: int | None = None
     cost_min: int | None = None
     run_ids: Sequence[str] = ()
-    chat_id: str = ""
+    chat_ids: Sequence[str] = ()
     credential: str = ""
 
-    def render(self, joins: str, of_chat: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
+    def render(self, joins: str, of_chats: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has.
 
-        `joins` adds the leases and chats of runs, with the columns `chat_id` and `chat_owner`; `of_chat` is the
-        condition for the runs of a chat.
+        `joins` adds the leases and chats of runs, with the columns `chat_id` and `chat_owner`; `of_chats` is the
+        condition for the runs of chats.
         """
         where = Where()
         where.add("of_tenant = {}", self.tenant)
@@ -78,19 +78,19 @@ class RunQuery:
             where.add("(started_at, run_id) < ({}, {})", *self.after)
         elif self.began_before is not None:
             where.add("started_at <= {}", self.began_before)
-        if self.run_ids:
-            where.add(f"run_id IN ({', '.join('{}' for _ in self.run_ids)})", *self.run_ids)
+        for condition, ids in (("run_id IN ({})", self.run_ids), (of_chats, self.chat_ids)):
+            if ids:
+                where.add(condition.format(", ".join("{}" for _ in ids)), *ids)
         if is_live := self.state in _LIVE:
             where.add("NOT is_ended")
             if self.state != "live":
                 where.add_filter(f"{'NOT ' if self.state == 'running' else ''}{_WAITS}")
         keys = {
-            of_chat: self.chat_id or None,
             "of_user = {}": self.user or None,
             "agent_key = {}": self.agent_key or None,
             "state = {}": None if is_live else self.state or None,
         }
-        where.add_filters(keys, 0 if is_live else 1)
+        where.add_filters(keys, 0 if is_live or self.chat_ids else 1)
         where.add_filters({"credential = {}": self.credential or None, "cost_nano_usd >= {}": self.cost_min})
         columns = f"{_render_columns(chat_id)}, {chat_owner}"
         return where.render_page(columns, "runs", "started_at DESC, run_id DESC", self.size, joins), where.values

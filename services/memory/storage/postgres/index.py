@@ -132,7 +132,7 @@ class PostgresIndex:
     async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
         statement, given = query.render(
             "JOIN chats ON chats.id = page.chat",
-            "chat = (SELECT id FROM chats WHERE chat_id = {})",
+            "chat IN (SELECT id FROM chats WHERE chat_id IN ({}))",
             "chats.chat_id",
             "chats.user_name",
         )

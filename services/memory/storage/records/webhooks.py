@@ -11,7 +11,7 @@ from services.memory.storage.records.kind import Kind, Records
 from services.memory.storage.where import Place, Where, split_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.sql import Statement, StatementRunner
@@ -243,8 +243,8 @@ class WebhookRecords(Records[Webhook]):
         tables = ("webhooks", "deliveries")
         await self._sql.run(*((f"DELETE FROM {table} WHERE webhook_id = $1", (record_id,)) for table in tables))
 
-    async def delete_of_run(self, tenant: str, run_id: str) -> None:
-        """Delete the webhooks of one run of the tenant; no key is needed."""
-        words = _join_words((make_run_word(run_id),))
-        for (webhook_id,) in await self.fetch("webhook_id", "tenant = $1 AND agents = $2", tenant, words):
-            await self.delete(webhook_id)
+    async def delete_of_runs(self, tenant: str, run_ids: Collection[str]) -> None:
+        """Delete the webhooks of runs of the tenant; no key is needed."""
+        for webhook_id, run_id in await self.list_ids(tenant):
+            if run_id in run_ids:
+                await self.delete(webhook_id)

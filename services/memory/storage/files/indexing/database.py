@@ -225,7 +225,7 @@ class IndexDatabase:
 
     def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
         joins = "JOIN chats ON chats.chat_id = page.chat_id LEFT JOIN leases USING (run_id)"
-        statement, values = query.render(joins, "chat_id = {}", "page.chat_id", "chats.user")
+        statement, values = query.render(joins, "chat_id IN ({})", "page.chat_id", "chats.user")
         return query.split(self._db.execute(statement.replace("$", "?"), values).fetchall())
 
     def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
