@@ -130,7 +130,7 @@ def _copy_row(row: dict[str, Any], n: int, tenants: int) -> dict[str, Any]:
     tenant, user = f"t-{n // CHATS_EACH % tenants}", f"u-{n // CHATS_EACH}"
     named = dict.fromkeys(("tenant", "of_tenant"), tenant) | dict.fromkeys(("user", "of_user", "user_name"), user)
     named |= {"requester": user, "answerers": f"\nuser:{user}\n"}
-    copy = {name: named.get(name, value) for name, value in row.items() if name != "id"}
+    copy: dict[str, Any] = {name: named.get(name, value) for name, value in row.items() if name != "id"}
     for name in {"chat_id", "run_id"} & copy.keys():
         copy[name] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{row[name]} {n}"))
     return copy | {name: copy[name] - n * 1000 for name in _TIMES & copy.keys()}

@@ -46,15 +46,19 @@ async def write_sources(memory: Memory) -> None:
 async def write_waiting_sources(memory: Memory) -> dict[str, str]:
     """Others: shared, with parked runs that wait for a person. Returns the ids that questions need."""
     with acting_as(OWNER):
-        for _ in range(4):
-            chat_id, run_id = await memory.begin("May I?")
-            await memory.append(chat_id, run_id, approval("t_1", "high"), granting("g_1", expires_at=AT))
-            generation = await memory.acquire(chat_id, run_id, "a")
-            await memory.release(run_id, generation, due_at=now_ms() + HELD_MS)
-            await memory.begin_and_end("And then?", chat_id)
-            await memory.call("ShareChat", chat_id=chat_id, shared_with=["user:somebody"])
+        chat_id, run_id = [await _write_waiting_source(memory) for _ in range(4)][-1]
         webhook_id = (await memory.call("ListWebhooks")).webhooks[0].webhook_id
     return {"chat_id": chat_id, "run_id": run_id, "webhook_id": webhook_id}
+
+
+async def _write_waiting_source(memory: Memory) -> tuple[str, str]:
+    chat_id, run_id = await memory.begin("May I?")
+    await memory.append(chat_id, run_id, approval("t_1", "high"), granting("g_1", expires_at=AT))
+    generation = await memory.acquire(chat_id, run_id, "a")
+    await memory.release(run_id, generation, due_at=now_ms() + HELD_MS)
+    await memory.begin_and_end("And then?", chat_id)
+    await memory.call("ShareChat", chat_id=chat_id, shared_with=["user:somebody"])
+    return chat_id, run_id
 
 
 def list_questions(ids: dict[str, str]) -> tuple[tuple[str, dict[str, Any]], ...]:
@@ -104,9 +108,10 @@ def list_questions(ids: dict[str, str]) -> tuple[tuple[str, dict[str, Any]], ...
                 {"agent_key": "writer", "model": "m"},
             )
         ),
-        *(("ListDeliveries", {"webhook_id": ids["webhook_id"]} | fields) for fields in (
-            {}, *({"state": state} for state in ("waiting", "delivered", "dead"))
-        )),
+        *(
+            ("ListDeliveries", {"webhook_id": ids["webhook_id"]} | fields)
+            for fields in ({}, *({"state": state} for state in ("waiting", "delivered", "dead")))
+        ),
         ("ListWebhooks", {}),
         ("ListRunWebhooks", {"run_id": ids["run_id"]}),
         ("ListKeys", {"user": "nobody", "state": "active"}),

@@ -66,6 +66,7 @@ WHERE texts.id < $1 AND kind = ANY($2) AND texts.tenant = $3 AND texts.user_name
 ORDER BY texts.id DESC LIMIT $5
 """
 
+
 class PostgresIndex:
     def __init__(
         self,

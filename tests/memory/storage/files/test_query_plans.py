@@ -33,7 +33,13 @@ STEPS_MAX = 200 * SCANNED_MAX
 NAMES = re.compile(r"(List|Search|Recall|Find|Export|GetUsage)")
 
 OTHERS = {
-    *("ExportAudit", "ExportChat", "ExportGates", "ListHoldsInForce", "ListErasedRuns"),  # for other callers, or streams
+    *(
+        "ExportAudit",
+        "ExportChat",
+        "ExportGates",
+        "ListHoldsInForce",
+        "ListErasedRuns",
+    ),  # for other callers, or streams
 }
 
 PLAIN_FIELDS = {"page_size", "page_token", "limit", "may_lag", "is_shared", "request_id"}
@@ -111,7 +117,7 @@ async def test_a_page_takes_few_steps_however_much_is_stored(folder: Path) -> No
 
 
 def test_each_filter_is_tried() -> None:
-    ids = dict.fromkeys(("chat_id", "run_id", "webhook_id"), "")
+    ids = {"chat_id": "", "run_id": "", "webhook_id": ""}
     tried = {(rpc, field) for rpc, fields in list_questions(ids) for field in fields}
     wanted = {
         (rpc, field.name)

@@ -378,4 +378,3 @@ _run_columns = attrgetter(
     *("agent_key", "started_at", "generation", "last_seq", "is_ended", "state", "reason", "updated_at", "model_calls"),
     *("input_tokens", "output_tokens", "cost_nano_usd", "credential"),
 )
-
