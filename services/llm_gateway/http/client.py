@@ -16,6 +16,7 @@ from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.http.request import encode_post, split_url
 from services.llm_gateway.provider_errors.refusal import (
     NEVER_STREAMS,
+    find_address,
     find_coding,
     find_media_type,
     make_error,
@@ -199,7 +200,7 @@ async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connectio
             # further repeats.
             if response.last_read_s is not None or loop.time() - sent_s > STALE_S:
                 raise
-    with translating_connect_errors(request.provider, request.route.proxy):
+    with translating_connect_errors(request.provider, find_address(request.url), request.route.proxy):
         async with asyncio.timeout(request.provider.timeouts.connect_ms / 1000):
             fresh = await pool.open_connection(origin)
     return await _read_head(fresh, fresh.send_request(message))
@@ -223,13 +224,15 @@ async def _read_refusal_body(response: Response, request: ProviderRequest) -> He
 
     await response.push_body(take)
     unpacked = unpack_body(response.headers, bytes(body), ERROR_BODY_BYTES_MAX)
-    refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, unpacked)
+    refusal = read_refusal(
+        request.provider.key, request.model, response.status, response.headers, unpacked, request.url
+    )
     return make_error(refusal, *request.secrets)
 
 
 @contextmanager
-def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Generator[None]:
-    through = "" if proxy is None else f" through the proxy {proxy.authority}"
+def translating_connect_errors(provider: Provider, address: str, proxy: Proxy | None) -> Generator[None]:
+    through = f" at {address}" if proxy is None else f" at {address} through the proxy {proxy.authority}"
     try:
         yield
     except TimeoutError as error:
