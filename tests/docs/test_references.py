@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from services.facade.proto_routes import load_routes
+from services.runtime.formats.json_form import rules_of
 from tests.support.pages import BLOCK, PAGES, ROOT, list_anchors, to_anchor
 
 CODE = [
@@ -87,6 +89,21 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 def test_no_two_sections_of_a_page_have_the_same_anchor(page: Path) -> None:
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     assert [anchor for anchor, count in Counter(map(to_anchor, headings)).items() if count > 1] == []
+
+
+ALIASES = {
+    route.path: rules_of(field).alias
+    for route in load_routes()
+    for field in route.rpc.input_type.fields
+    if rules_of(field).alias
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_body_names_each_field_as_the_reference_does(page: Path) -> None:
+    paragraphs = page.read_text().split("\n\n")
+    for path, alias in ALIASES.items():
+        assert [text for text in paragraphs if path in text and re.search(rf"\"{alias}\\?\"\s*:", text)] == []
 
 
 def test_every_page_of_the_reference_stands_in_its_list() -> None:

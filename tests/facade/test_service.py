@@ -166,10 +166,11 @@ async def test_a_published_agent_whose_file_was_refused_is_told_from_a_missing_o
     tmp_path: Path, adapter: str, refused_file: dict[str, str], is_told: bool
 ) -> None:
     path, body = CALLS[adapter]
-    async with suite(tmp_path, Script(publish=[adapter], refused_file=refused_file)) as facade:
-        async with facade.http.post(
-            path, json=body, headers={"Accept": "application/json, text/event-stream"}
-        ) as response:
-            said = (await response.read()).decode()
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with (
+        suite(tmp_path, Script(publish=[adapter], refused_file=refused_file)) as facade,
+        facade.http.post(path, json=body, headers=accept) as response,
+    ):
+        said = (await response.read()).decode()
     assert ("no agent 'broken' is published here" in said) is not is_told
     assert ("no agent 'broken'" in said) is True

@@ -229,7 +229,7 @@ async def test_what_came_instead_of_a_stream_is_said(asking: Asking, answer: byt
     heard = await hear(asking, answer)
     assert heard.kinds == ["started"]
     status, _, rest = what.partition(" ")
-    place, _, rest = rest.rpartition("ELSEWHERE ")
+    *_, rest = rest.rpartition("ELSEWHERE ")
     said = re.sub(r" at http://127\.0\.0\.1:\d+/v1/chat/completions \(check its baseUrl\)", "", heard.failure.message)
     assert (said != heard.failure.message) is (what != f"{status} {rest}")
     assert (heard.reason, said) == ("PROVIDER_UNAVAILABLE", ANSWERED.format(status=status, what=rest))

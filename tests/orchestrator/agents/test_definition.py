@@ -314,7 +314,7 @@ def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) 
     assert not registry.is_loaded
     for choice in ("", "a"):
         with pytest.raises(
-            Overloaded, match="no agent file has been valid.*: a.json was refused: line 1, column 2: not valid JSON"
+            Overloaded, match=r"no agent file has been valid.*: a.json was refused: line 1, column 2: not valid JSON"
         ):
             registry.choose(choice)
     write(tmp_path, "b.json")
