@@ -33,7 +33,7 @@ FILE_BYTES_MAX = 1024 * 1024
 VIEWS_MAX = 1000
 """Maximum number of tenants whose views are cached."""
 
-PROBLEM_CHARS_MAX = 400
+PROBLEM_CHARS_MAX = 250
 """How much of a refused file's problems an error repeats."""
 
 log = structlog.get_logger()

@@ -179,6 +179,7 @@ async def test_an_address_where_nobody_listens_is_unavailable(asking: Asking, ba
     [
         (b"", "STREAM_STALLED"),
         (b"SSH-2.0-OpenSSH\r\n", "PROVIDER_UNAVAILABLE"),
+        (http_answer(200), "PROVIDER_UNAVAILABLE"),
         (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n", "STREAM_STALLED"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 35\r\n\r\n"
@@ -186,13 +187,15 @@ async def test_an_address_where_nobody_listens_is_unavailable(asking: Asking, ba
             "RATE_LIMITED",
         ),
     ],
-    ids=["silence", "not HTTP", "body missing", "error in a 200"],
+    ids=["silence", "not HTTP", "no body", "body missing", "error in a 200"],
 )
 async def test_an_answer_that_is_no_stream_is_typed(asking: Asking, answer: bytes, reason: str) -> None:
     async with raw_provider(answer) as (base_url, _), asking(baseUrl=base_url, **SHORT) as gateway:
         heard = await gateway.hear()
     assert heard.kinds == ["started"]
     assert heard.reason == reason
+    is_shown = f" at {base_url}/chat/completions (check its baseUrl) " in heard.failure.message
+    assert is_shown is (reason == "PROVIDER_UNAVAILABLE")
 
 
 STREAM = HELLO.partition(b"\r\n\r\n")[2]

@@ -179,7 +179,7 @@ class AnswerReader:
             raise self._make_refusal(self._passed_over)
         if reason is None:
             raise ProviderUnavailable(
-                f"provider {self._provider!r} ended the stream before the answer was complete",
+                f"{self._describe_provider()} ended the stream before the answer was complete",
                 provider=self._provider,
                 model=self._model,
             )
@@ -291,15 +291,19 @@ class AnswerReader:
     def _make_provider_error(self, error: ErrorObject | str) -> HeadraceError:
         return make_error(read_stream_error(self._provider, self._model, error), *self._secrets)
 
+    def _describe_provider(self) -> str:
+        """Return the provider's key, with its address if nothing of an answer has come from there."""
+        if self.deltas:
+            return f"provider {self._provider!r}"
+        address = mask_secrets(find_address(self._url), *self._secrets)
+        return f"provider {self._provider!r} at {address} (check its baseUrl)"
+
     def _make_refusal(self, body: bytes) -> HeadraceError:
         return make_error(read_refusal(self._provider, self._model, 200, {}, body, self._url), *self._secrets)
 
     def _make_bad_frame(self, data: bytes) -> BadFrame:
-        place = (
-            "" if self.deltas else f" at {mask_secrets(find_address(self._url), *self._secrets)} (check its baseUrl)"
-        )
         return BadFrame(
-            f"provider {self._provider!r}{place} sent a frame of {len(data)} bytes that is not in its protocol's form",
+            f"{self._describe_provider()} sent a frame of {len(data)} bytes that is not in its protocol's form",
             provider=self._provider,
             model=self._model,
             frameSizeBytes=len(data),
