@@ -25,12 +25,7 @@ function createGrantButton(scope, view) {
   return createButton(label, () => view.approve({ grant: scope }), { title });
 }
 
-export const DECISION_TEXTS = {
-  approve: "Approved",
-  edit: "Approved with other arguments",
-  reject: "Rejected",
-  supply: "Supplied",
-};
+export const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected", supply: "Supplied" };
 
 export class ApprovalView {
   /** `ask` is an event approval.ask, or a gate with its steps. `submit(payload)` sends the decision and returns a

@@ -100,8 +100,8 @@ function createFacts({ agentKey, requester, openedAt, expiresAt, chatId, runId }
   const facts = [
     ["Agent", agentKey],
     ["Requested by", requester],
-    ["Waiting since", `${formatDate(openedAt)} (${formatAge(openedAt)})`],
-    ["Until", formatDate(expiresAt)],
+    ["Asked", `${formatDate(openedAt)} (${formatAge(openedAt)} ago)`],
+    ["Answer by", formatDate(expiresAt)],
   ];
   if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId }) }, "Open")]);
   return createElement(
