@@ -55,7 +55,9 @@ async def fork_program(
         streams = [Path(folder, name) for name in ("input", "output", "complaints")]
         for stream in streams:
             stream.write_bytes(given if stream.name == "input" else b"")
-        settled = (module, arguments, {**env}, Path.cwd(), streams)
+        # Plain strings: what belongs to a class brings its module, and the services that this imports, into the fork.
+        plain = {name: str(value) for name, value in env.items()}
+        settled = (module, [*map(str, arguments)], plain, Path.cwd(), streams)
         fork = PROCESSES.Process(target=become_program, args=settled, daemon=True)
         fork.start()
         try:
