@@ -145,6 +145,14 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
             assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
 
 
+async def test_a_header_that_is_no_event_is_refused_by_its_name(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path) as facade,
+        facade.http.get(f"/api/attach?runId={RUN}&lastSeq=3", headers={"Last-Event-ID": "abc"}) as response,
+    ):
+        assert (await response.json())["msg"].startswith("Last-Event-ID: must be a whole number")
+
+
 CALLS = {
     "a2a": ("/a2a/broken", {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": RUN}}),
     "ag-ui": ("/agui/broken", {}),

@@ -363,7 +363,7 @@ def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
         ("messages", "shown", "", 9, 1_200, 30, 52),
         ("results", "shortened", "too long for its place", 2, 3_000, 33, 50),
         ("reminder", "shown", "", 1, 100, 0, 0),
-        ("messages", "summarised", "a summary stands for it", 24, 8_800, 1, 29),
+        ("messages", "summarised", "a summary replaces it", 24, 8_800, 1, 29),
         ("results", "left_out", "does not fit the model's window", 1, 40_000, 31, 31),
     ]
     return agent_pb2.GetContextResponse(
