@@ -7,6 +7,7 @@ import re
 import subprocess
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,12 @@ def to_snake(word: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
 
 
-FOUND = {(path, word) for path in list_files() for word in {*list_names(path)} - KEPT_NAMES}
+@cache  # not at the import, which each worker does
+def list_words() -> list[tuple[Path, str]]:
+    return sorted((path, word) for path in list_files() for word in {*list_names(path)} - KEPT_NAMES)
 
 
 @pytest.mark.parametrize("replaced", REPLACED)
 def test_a_name_that_the_glossary_replaces_is_not_used(replaced: str) -> None:
     part = re.compile(rf"(?:^|_){replaced}(?:_|$)")
-    assert [f"{path}: {word}" for path, word in sorted(FOUND) if part.search(to_snake(word))] == []
+    assert [f"{path}: {word}" for path, word in list_words() if part.search(to_snake(word))] == []

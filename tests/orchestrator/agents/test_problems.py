@@ -14,6 +14,7 @@ from services.orchestrator.agents.definition.problems import Problem, find_probl
 from services.orchestrator.agents.definition.reading import DefinitionError, parse_agent
 from services.orchestrator.agents.grants import find_ungranted, parse_grants
 from tests.support.orchestrator.definitions import BASE, GONE, MISTAKES, put
+from tests.support.tiers import examples
 
 BELOW = {
     "modelConfig.reasoning": "modelConfig.reasoning.effort",
@@ -52,7 +53,7 @@ def test_a_definition_without_mistakes_has_none(changes: dict[str, Any]) -> None
     assert problems == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=12), st.sets(st.sampled_from(sorted(WHOLE))))
 def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[str], whole: set[str]) -> None:
     definition = copy.deepcopy(BASE)
@@ -70,7 +71,7 @@ def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[st
     assert set(fields(definition)) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -89,8 +90,10 @@ def test_a_cut_in_a_run_is_worth_two_tokens_at_most(name: EncodingName, runs: li
     assert abs(count_text(text, name) - whole) <= CUT_TOKENS_MAX * cuts
 
 
-BEFORE = [chr(code) for code in range(0x110000) if count.CUT.match("a" + chr(code))]
-"""Before these a cut may be made."""
+@cache  # not at the import, which each worker does
+def list_next_characters() -> list[str]:
+    """Return the characters before which a cut may be made."""
+    return [chr(code) for code in range(0x110000) if count.CUT.match("a" + chr(code))]
 
 
 ANY_TEXT = st.text(max_size=40) | st.text("aZſ's7 \n\t.水\u0301/", max_size=20)
@@ -101,7 +104,7 @@ ANY_TEXT = st.text(max_size=40) | st.text("aZſ's7 \n\t.水\u0301/", max_size=20
 @example("o200k_base", "do", "n", "t")  # one token with its apostrophe, and so no place to cut
 def test_a_cut_where_the_encodings_cut_changes_nothing(name: EncodingName, left: str, last: str, right: str) -> None:
     bpe = count.encoding(name)
-    for first in BEFORE:
+    for first in list_next_characters():
         whole = left + last + first + right
         assert plainly(bpe, left + last) + plainly(bpe, first + right) == plainly(bpe, whole), whole
 

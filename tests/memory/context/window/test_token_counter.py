@@ -22,6 +22,7 @@ from tests.support.memory.log_editing import edit_log
 from tests.support.memory.messages import call, content, image, reasoning, result, user
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import Memory, new_id, run_line, step_line
+from tests.support.tiers import examples
 
 pytestmark = pytest.mark.engines
 
@@ -114,7 +115,7 @@ async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Ser
         assert (await load(memory, chat_id, run_id)).tokens == loaded.tokens
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(st.lists(log_messages | st.builds(reasoning, st.just(" so")), min_size=1, max_size=5), max_size=5))
 async def test_sums_of_stored_counts_are_the_counts_of_requests(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
