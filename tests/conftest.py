@@ -32,8 +32,8 @@ from tests.support.authority import Authority
 from tests.support.jumping_loop import JumpingLoop, install_clock
 
 # No test is timed: on a busy machine a deadline says nothing.
-settings.register_profile("check", deadline=None, max_examples=30)
-settings.register_profile("nightly", deadline=None, max_examples=100)
+settings.register_profile("check", deadline=None, max_examples=20)
+settings.register_profile("nightly", deadline=None, max_examples=200)
 settings.load_profile("check")
 
 # Tests log 100 lines each, and few are read: the console's columns and colours would be a twentieth of all their time.

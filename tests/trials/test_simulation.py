@@ -24,3 +24,12 @@ def test_no_world_breaks_a_promise_and_a_seed_gives_the_same_bytes(seeds: str) -
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 broke a promise" in done.stdout
+
+
+@pytest.mark.nightly
+def test_the_judges_see_bugs_that_are_put_around_the_services() -> None:
+    bugs = ("lost result", "unasked call", "old state", "left task")
+    command = [sys.executable, "-m", "trials.simulation.planted.find_bugs", *bugs, "--seeds", "10", "--search"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" seed ") == len(bugs)

@@ -35,7 +35,6 @@ def openai_form(messages: list[llm_pb2.Message]) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=examples(50))
 @given(st.lists(st.lists(events, max_size=8), min_size=1, max_size=3))
 async def test_any_order_of_events_leaves_valid_requests(lives: list[list[Any]]) -> None:
     """Each inner list is what happens between two starts of the service."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
@@ -15,7 +15,6 @@ from services.memory.log.media import BYTES_MAX, PARTS_MAX, SCHEME, Blob, read_m
 from tests.support.memory.messages import call, content, result, user
 from tests.support.memory.summarising import LIMITS
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
-from tests.support.tiers import examples
 
 AGENT = "subagent-0a0b0c0d"
 
@@ -235,7 +234,6 @@ def test_the_media_of_a_line_are_bounded_together() -> None:
     assert [part.image.data[0] for part in shown] == [1, 2], "the newest"
 
 
-@settings(max_examples=examples(50))
 @given(st.text(max_size=300), st.integers(1, 100))
 def test_a_cut_text_keeps_its_beginning_and_its_end(text: str, chars_max: int) -> None:
     cut = cut_middle(text, chars_max)

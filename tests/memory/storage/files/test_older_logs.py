@@ -27,7 +27,6 @@ from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.messages import content
 from tests.support.memory.serving import memory_over
 from tests.support.memory.writing import Memory, events, query_line, run_line, step_line
-from tests.support.tiers import examples
 
 CHAT, RUN = "8cdb2094-9dbf-47d1-a17f-bc989a236a5c", "8ad0081d-191b-4990-9432-664ea0c38c3e"
 
@@ -264,11 +263,7 @@ def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
     return {**members, "_type": kind, "chatId": CHAT}
 
 
-@settings(
-    max_examples=examples(60),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.builds(make_line, KINDS, LINES), min_size=1, max_size=6))
 @example([make_line("event", {"runId": RUN, "event": {"type": "run.notice"}})])
 @example(
