@@ -180,7 +180,7 @@ async def test_malformed_definitions_are_refused_and_leave_nothing(serve: Serve)
         lambda name: make(toolConfig={"backends": [name]})
     )
 
-    @settings(database=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
     @given(wrong | anything | cut | rest | barred)
     def collect(definition: str) -> None:
         asked.append(definition)
