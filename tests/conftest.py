@@ -32,8 +32,9 @@ from tests.support.authority import Authority
 from tests.support.jumping_loop import JumpingLoop, install_clock
 
 # No test is timed: on a busy machine a deadline says nothing.
-settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")
+settings.register_profile("check", deadline=None, max_examples=20)
+settings.register_profile("nightly", deadline=None, max_examples=200)
+settings.load_profile("check")
 
 # Tests log 100 lines each, and few are read: the console's columns and colours would be a twentieth of all their time.
 lines = [
@@ -107,6 +108,6 @@ def stranger(tmp_path: Path) -> Authority:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How hard the OpenAPI document, and each RPC, is tried; `python -m trials fuzz` tries harder."""
-    parser.addoption("--http-examples", type=int, default=2)
+    parser.addoption("--http-examples", type=int, default=1)
     parser.addoption("--http-phases", default="fuzzing")
     parser.addoption("--bad-requests", type=int, default=200)

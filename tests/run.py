@@ -23,8 +23,8 @@ LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 TEST_S_MAX = 1000
 """More than any test's own limit; one that waits for ever fails by its name, and the others go on in another worker."""
 
-SHARED = ["-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal"]
-"""One worker more than cores, since tests wait; who is done takes from what another has left."""
+SHARED = ["-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
+"""Two workers more than cores, since tests wait; who is done takes from what another has left."""
 
 LIMIT = [f"-ofaulthandler_timeout={TEST_S_MAX}", "-ofaulthandler_exit_on_timeout=true"]
 PYTEST = [sys.executable, "-m", "pytest", *LIMIT]

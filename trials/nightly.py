@@ -15,12 +15,15 @@ BUILD = Path("build")
 STEP_MINUTES_MAX = 180.0
 """Three times the duration of the longest step, the tests, on two idle cores."""
 
+NIGHTLY_TESTS = ("-m", "nightly or hypothesis", "--hypothesis-profile", "nightly")
+"""Tests that draw their cases try more of them than in the check."""
+
 
 def list_steps() -> list[Step]:
     """Return the steps, to be run one after another because some of them measure."""
     trials = [trial for trial in find_trials().values() if trial.nightly is not None]
     return [
-        Step("tests", python("tests.run", "-m", "nightly"), cores=2, minutes_max=STEP_MINUTES_MAX),
+        Step("tests", python("tests.run", *NIGHTLY_TESTS), cores=2, minutes_max=STEP_MINUTES_MAX),
         *(
             Step(item.name, python("trials", item.name, *item.nightly), cores=2, minutes_max=STEP_MINUTES_MAX)
             for item in trials

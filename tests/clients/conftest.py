@@ -12,7 +12,7 @@ from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.support.clients.programs import Served
 from tests.support.clients.script import SCRIPT
-from tests.support.suite import Running, up
+from tests.support.suite import Running, up, up_simulated
 
 CONFIG = Path(__file__).with_name("config")
 
@@ -33,8 +33,8 @@ async def shared_suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerat
 async def examples(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     """The agents of examples/ before a simulated model, all of them published."""
     data_dir = str(tmp_path_factory.mktemp("examples"))
-    options = ("--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", data_dir)
-    async with up(*options, HEADRACE_FACADE_PUBLISH="a2a,ag-ui,mcp", HEADRACE_DRAIN_S="0.2") as suite:
+    options = ("--config-dir", "examples", "--data-dir", data_dir)
+    async with up_simulated(*options, HEADRACE_FACADE_PUBLISH="a2a,ag-ui,mcp", HEADRACE_DRAIN_S="0.2") as suite:
         yield suite
 
 

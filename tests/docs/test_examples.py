@@ -33,7 +33,7 @@ from services.tools.mcp_client.settings import read_servers
 from services.tools.skills.skill_folder import read_skill
 from tests.support.catalogue import read_catalogue
 from tests.support.pages import BLOCK, REFERENCE, read_curl
-from tests.support.suite import Running, up
+from tests.support.suite import Running, up_simulated
 
 
 class Block(NamedTuple):
@@ -198,9 +198,7 @@ def test_every_example_is_tried() -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     data_dir = tmp_path_factory.mktemp("reference")
-    async with up(
-        "--simulate", "--simulate-port", "0", "--config-dir", "examples", "--data-dir", str(data_dir)
-    ) as suite:
+    async with up_simulated("--config-dir", "examples", "--data-dir", str(data_dir)) as suite:
         yield suite
 
 

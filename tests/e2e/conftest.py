@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from services.simulator.script import parse_script
 from services.simulator.server import simulator
-from tests.support.suite import Running, Suite, running, up
+from tests.support.suite import Running, Suite, running, up_simulated
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -29,7 +29,7 @@ async def suite(shared_suite: Suite) -> Suite:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
-    """The suite that `make demo` and `make up` start, on other ports: simulated model, simulated web."""
+    """What `make demo` and `make up` start, on other ports: simulated model, simulated web."""
     folders = ("--config-dir", "examples", "--data-dir", str(tmp_path_factory.mktemp("demo")))
-    async with up("--simulate", "--simulate-port", "0", *folders) as suite:
+    async with up_simulated(*folders) as suite:
         yield suite

@@ -7,6 +7,7 @@ import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 def become_program(
@@ -19,9 +20,13 @@ def become_program(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    # `headrace chats` executes Python with another module, which this process can run as well.
-    os.execv = lambda _, command: _run_module(command[2], command[3:])
+    os.execv = _execute
     _run_module(module, arguments)
+
+
+def _execute(_python: Any, command: Any) -> Any:
+    """Run what a command such as `headrace chats` executes, Python with another module, in this process."""
+    _run_module(command[2], command[3:])
 
 
 def _run_module(module: str, arguments: Sequence[str]) -> None:

@@ -215,6 +215,16 @@ async def up(*options: str, command: Sequence[str] = COMMAND, form: str = FORM, 
 
 
 @asynccontextmanager
+async def up_simulated(*options: str, **env: str) -> AsyncGenerator[Running]:
+    """As `headrace up --simulate`, with a simulator in this process that sends a delta each millisecond."""
+    async with simulator(pace_ms=1) as sim:
+        host = sim.base_url.removeprefix("http://").removesuffix("/v1")
+        web = {"HEADRACE_TOOLS_SEARCH_URL": f"http://{host}/search", "HEADRACE_TOOLS_FETCH_ALLOW": host}
+        async with up(*options, SIMULATOR_URL=sim.base_url, **web, **env) as suite:
+            yield suite
+
+
+@asynccontextmanager
 async def fresh_suite(folder: Path, *, form: str = FORM, **env: str) -> AsyncGenerator[Suite]:
     """A suite of its own, for tests that break it."""
     async with simulator() as sim, running(folder / "config", folder / "data", sim, form=form, **env) as suite:

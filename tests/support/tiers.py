@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import settings
 
 PLACES_MAX = 3
 
@@ -26,6 +27,11 @@ def take_all(series: Sequence[int], seed: str | int) -> list[int]:
 at_places = pytest.mark.parametrize(
     "take", [take_some, pytest.param(take_all, marks=pytest.mark.nightly)], ids=["some", "all"]
 )
+
+
+def examples(nightly: int) -> int:
+    """Return how many examples of seconds each are tried now: `nightly` in the nightly, and three in the check."""
+    return nightly if settings.get_current_profile_name() == "nightly" else 3
 
 
 def check_each(cases: Iterable[Any], each: int) -> list[Any]:

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tests.judges.mcp.tool_client import open_tool_client
 from tests.judges.schemas.schemas import load_schemas, make_parameters
-from tests.support.suite import Running, up
+from tests.support.suite import Running, up_simulated
 from tests.support.timing import within
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,7 +29,7 @@ FUNCTIONS_OF_A_REQUEST = 32
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def suite(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Running]:
     folders = ("--config-dir", "examples", "--data-dir", str(tmp_path_factory.mktemp("data")))
-    async with up("--simulate", "--simulate-port", "0", *folders, HEADRACE_DRAIN_S="0.2") as running:
+    async with up_simulated(*folders, HEADRACE_DRAIN_S="0.2") as running:
         yield running
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import QueueFull
@@ -169,7 +169,6 @@ async def test_a_full_line_of_one_tenant_refuses_no_other() -> None:
         assert caller.running["b"] == 1
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     places=st.integers(1, 5),
     steps=st.lists(st.tuples(st.sampled_from(("call", "end")), st.sampled_from("abcd")), max_size=60),

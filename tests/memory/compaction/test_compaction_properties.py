@@ -19,6 +19,7 @@ from tests.support.memory.messages import call, content, result
 from tests.support.memory.summarising import SUMMARY, Summariser, compact, summarising
 from tests.support.memory.writing import Memory, new_id, step_line
 from tests.support.pairing import assert_paired
+from tests.support.tiers import examples
 
 LONG = (content("word " * 200, msg_id="m_long"), call("t_last", msg_id="m_last"), result("t_last", "long " * 200))
 
@@ -34,7 +35,6 @@ def openai_form(messages: list[llm_pb2.Message]) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(events, max_size=8), min_size=1, max_size=3))
 async def test_any_order_of_events_leaves_valid_requests(lives: list[list[Any]]) -> None:
     """Each inner list is what happens between two starts of the service."""
@@ -67,7 +67,7 @@ async def grow(memory: Memory, chat_id: str, run_id: str, steps: list[list[memor
     await memory.append(chat_id, run_id, step_line(*LONG))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12))
 @given(st.lists(st.lists(log_messages, min_size=1, max_size=4), min_size=10, max_size=20), st.integers(1, 2))
 async def test_after_a_crash_between_the_two_lines_it_is_as_if_nobody_had_compacted(
     steps: list[list[memory_pb2.LogMessage]], times: int
@@ -97,7 +97,7 @@ async def test_after_a_crash_between_the_two_lines_it_is_as_if_nobody_had_compac
                 assert await memory.context(chat_id, run_id) == after
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(st.data())
 async def test_any_prefix_of_a_compacted_log_and_a_user_message_make_a_valid_request(data: st.DataObject) -> None:
     summariser = Summariser(SUMMARY)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
@@ -332,7 +332,6 @@ any_appends = st.lists(
 """The events of up to three runs of a chat: messages in any order, or (None) its end."""
 
 
-@settings(max_examples=60, deadline=None)
 @given(any_appends)
 async def test_any_log_and_a_user_message_make_a_valid_request(appends: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -367,7 +366,6 @@ turns = st.lists(
 """Turns of a run: does it reason, what does it say, how many calls, are all answered."""
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(turns, min_size=1, max_size=3), st.sampled_from([0, 10]))
 async def test_a_turns_request_begins_with_the_bytes_of_the_turn_before(runs: list[Any], messages_max: int) -> None:
     with tempfile.TemporaryDirectory() as name:

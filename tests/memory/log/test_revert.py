@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -202,7 +202,6 @@ def model_of(log: Lines) -> tuple[Lines, Lines]:
 STAMP: dict[str, Any] = {"chat_id": "c", "updated_at": 1, "tenant": "", "user": "", "generation": 0}
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["query", "step", "end", "all", "model", "state"]), st.integers(0, 7))))
 def test_any_sequence_of_reverts_shows_what_the_rule_says(moves: list[tuple[str, int]]) -> None:
     chat = Chat.from_lines("c", [], 0, is_damaged=False)

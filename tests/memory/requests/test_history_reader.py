@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest, NotFound
@@ -234,7 +234,6 @@ def test_the_media_of_a_line_are_bounded_together() -> None:
     assert [part.image.data[0] for part in shown] == [1, 2], "the newest"
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=300), st.integers(1, 100))
 def test_a_cut_text_keeps_its_beginning_and_its_end(text: str, chars_max: int) -> None:
     cut = cut_middle(text, chars_max)

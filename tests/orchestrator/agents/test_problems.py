@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.orchestrator.agents.definition.problems import Problem, find_problems
@@ -52,7 +52,6 @@ def test_a_definition_without_mistakes_has_none(changes: dict[str, Any]) -> None
     assert problems == []
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1, max_size=12), st.sets(st.sampled_from(sorted(WHOLE))))
 def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[str], whole: set[str]) -> None:
     definition = copy.deepcopy(BASE)
@@ -70,7 +69,6 @@ def test_every_mistake_is_named_with_its_field_and_nothing_else(mistakes: set[st
     assert set(fields(definition)) == expected
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),

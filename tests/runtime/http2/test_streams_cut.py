@@ -9,14 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.http2.server.server import Server
 from tests.support.http2.ends import BYTES_MAX, TEST_TIMEOUT_S, Caller, Stack, channel, handlers, serving
 from tests.support.http2.wire import PREFACE, SETTINGS, headers_of, message, opening, window
-
-EXAMPLES = 300
 
 BODIES = st.lists(st.binary(max_size=300) | st.sampled_from([b"", b"x" * 16_379, b"y" * 20_000]), max_size=6)
 CUTS = st.lists(st.integers(1, 200) | st.sampled_from([1, 5, 9, 14, 24, 1000, 16_384]), min_size=1, max_size=30)
@@ -44,7 +42,6 @@ async def accepted(server: Server) -> AsyncGenerator[Any]:
         yield connection
 
 
-@settings(max_examples=EXAMPLES)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=4), cuts=CUTS)
 def test_a_server_gets_the_same_messages_for_any_cut(bodies: list[list[bytes]], cuts: list[int]) -> None:
     asyncio.run(_server_gets(bodies, cuts))

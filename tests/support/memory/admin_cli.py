@@ -22,10 +22,7 @@ async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> t
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
     """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
     env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
-    code, printed, errors = await fork_program("headrace.cli", "chats", *arguments, env=env)
-    assert code == exit_code, errors
-    assert b"Traceback" not in errors
-    return (printed + errors if exit_code else printed).decode()
+    return await run_command(env, *arguments, status=exit_code)
 
 
 async def load_next_context(memory: Memory, chat_id: str) -> list[str]:
@@ -59,4 +56,5 @@ async def run_command(env: Mapping[str, str], *arguments: str, status: int = 0) 
     """Run the command, which ends with this status, and return what it prints."""
     ended, printed = await run_program("headrace.cli", "chats", *arguments, env=env)
     assert ended == status, printed
+    assert "Traceback" not in printed
     return printed

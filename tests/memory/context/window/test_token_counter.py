@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.v1 import common_pb2
@@ -114,7 +114,6 @@ async def test_a_picture_costs_what_its_size_says_wherever_it_is_kept(serve: Ser
         assert (await load(memory, chat_id, run_id)).tokens == loaded.tokens
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(log_messages | st.builds(reasoning, st.just(" so")), min_size=1, max_size=5), max_size=5))
 async def test_sums_of_stored_counts_are_the_counts_of_requests(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -263,9 +263,7 @@ def make_line(kind: str, members: dict[str, Any]) -> dict[str, Any]:
     return {**members, "_type": kind, "chatId": CHAT}
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.builds(make_line, KINDS, LINES), min_size=1, max_size=6))
 @example([make_line("event", {"runId": RUN, "event": {"type": "run.notice"}})])
 @example(

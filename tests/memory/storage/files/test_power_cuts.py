@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFound
@@ -95,7 +95,6 @@ async def test_a_power_cut_at_each_step_of_a_deletion_leaves_all_facts_or_all_bu
         await _check_cut(recording, place, seed)
 
 
-@settings(max_examples=40, deadline=None)
 @given(place=st.floats(0, 1), seed=st.integers(0, 2**32))
 async def test_whatever_a_power_cut_leaves_everything_acknowledged_is_there(
     recording: Recording, place: float, seed: int

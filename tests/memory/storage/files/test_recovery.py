@@ -45,7 +45,7 @@ async def written_log() -> AsyncGenerator[tuple[str, Path, list[int]]]:
         yield chat_id, Path(folder) / f"{chat_id}.json", ends
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_whatever_byte_a_log_is_cut_at_whole_appends_stay_and_the_next_one_works(data: st.DataObject) -> None:
     async with written_log() as (chat_id, path, ends):
@@ -116,7 +116,7 @@ async def test_a_log_without_a_readable_line_is_damage_and_no_new_chat(serve: Se
     assert path.read_bytes() == log
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 async def test_a_flipped_bit_never_changes_what_is_read(data: st.DataObject) -> None:
     async with written_log() as (chat_id, path, _):

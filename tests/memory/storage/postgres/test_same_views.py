@@ -24,6 +24,7 @@ from tests.support.memory.serving import memory_in, memory_over
 from tests.support.memory.summarising import Summariser
 from tests.support.memory.writing import Memory, run_line, step_line
 from tests.support.postgresql import empty
+from tests.support.tiers import examples
 
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="qwen3-max", context_window_tokens=4_000, output_tokens=100)
 WORDS = ("hi", "long", "水", "you", "e")
@@ -65,7 +66,7 @@ async def brought(source: Engine, target: Engine, chat_id: str) -> None:
     await target.chats.import_log(chat_id, log)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, min_size=1, max_size=12))
 async def test_both_engines_show_the_same(database_url: str, happened: list[Any]) -> None:
     await empty(database_url)
