@@ -94,12 +94,12 @@ async def _measure_all(url: str, chats: int) -> int:
             failures += await _measure(name, suite, quiet, most_s)
     async with connected(url) as connection:
         await connection.execute(_MUCH_SPENDING.format(rows=SPEND_ROWS, tenant=QUIET))
-        old = await connection.fetchval(_OLD_CHATS)
+        old = await connection.fetchval(_OLD_CHATS) or 0
     serving = _serving(url, BUDGETS, HEADRACE_MEMORY_CHAT_RETENTION_DAYS="1")
     async with serving as suite, Client(suite.grpc, token=KEYS[QUIET]) as quiet:
         failures += await _measure("retention", suite, quiet, most_s, (_rest, 1))
     async with connected(url) as connection:
-        left, lost = await connection.fetchrow(_COUNT, began_at) or (0, 0)
+        [(left, lost)] = await connection.fetch(_COUNT, began_at)
     print(f"retention deleted {old - left:,} chats and left {left:,} old ones; {lost} leases lost", flush=True)
     return min(failures + lost + (left in (0, old)), 1)
 
