@@ -177,7 +177,7 @@ class GateIndex(Protocol):
         ...
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
-        """List chats that have had gates, and with a last line that is not older. Raises IndexIncomplete."""
+        """List chats that have had gates and a line since `since` (Unix ms). Raises IndexIncomplete."""
         ...
 
     async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], Place | None]:
