@@ -1,8 +1,9 @@
 """Measure another tenant's first delta beside work that is not a run, on PostgreSQL: [CHATS, 8,000 or more].
 
 The quiet tenant asks one question after another, first alone and then while the loud one searches, exports, erases or
-opens 2,000 runs. It must not be refused, and its p99 may be 1.5 times that of the idle suite plus 50 ms. Nothing else
-may run on the machine.
+opens 2,000 runs, and at last during retention, with budgets over a million rows of its spending. It must not be
+refused, no run may lose its lease, and its p99 may be 1.5 times that of the idle suite plus 50 ms. Nothing else may run
+on the machine.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import aiohttp
 import structlog
 
 from benchmarks import postgresql
-from benchmarks.processes import RunningSuite, simulating, starting_suite
+from benchmarks.processes import RunningSuite, configure, simulating, starting_suite
 from headrace.client import Client
 from services.runtime.auth.identity import ALL_SCOPES
+from services.runtime.clock import now_ms
 from services.runtime.randomness import new_uuid
 from tests.support.issuing import keys_file
 from tests.support.memory.filling import CHATS_EACH, fill
@@ -45,6 +47,27 @@ ERASED_USERS = 3
 LOUD, QUIET = "t-0", "calm"
 KEYS = {tenant: f"a-key-of-tenant-{tenant}-in-this-trial" for tenant in (LOUD, QUIET)}
 
+SPEND_ROWS = 1_000_000
+
+BUDGETS = f"""
+budgets:
+  - {{id: all, period: month, tenant: {QUIET}, usd: 1000000}}
+  - {{id: each, period: month, user: "*", usd: 1000000}}
+"""
+
+_MUCH_SPENDING = """
+UPDATE chats SET updated_at = updated_at - 2 * 86400000 WHERE id % 2 = 0;
+INSERT INTO spend SELECT 10000000 + n, extract(epoch FROM now())::bigint / 86400, '{tenant}', 'u-' || n % 1000,
+    'writer', 'm', '', 1, 1, 0, 1, 1 FROM generate_series(1, {rows}) AS n;
+ANALYZE
+"""
+"""Also makes half of all chats old."""
+
+_OLD_CHATS = "SELECT count(*) FROM chats WHERE updated_at < (extract(epoch FROM now()) - 86400) * 1000"
+
+_COUNT = f"SELECT ({_OLD_CHATS}), count(*) FROM runs WHERE started_at >= $1 AND lease_generation > 1"
+"""Old chats, and runs that others took over since a time."""
+
 Work = Callable[[RunningSuite, aiohttp.ClientSession], Awaitable[str]]
 """One piece of work of the loud tenant; returns how it ended."""
 
@@ -61,24 +84,40 @@ async def _measure_all(url: str, chats: int) -> int:
         await write_sources(memory)
     async with connected(url) as connection:
         await fill(connection, chats, TENANTS)
-    failures = 0
+    failures, began_at = 0, now_ms()
     async with _serving(url) as suite, Client(suite.grpc, token=KEYS[QUIET]) as quiet:
         await _ask(quiet, 30)
         idle_s, _ = await _ask(quiet, QUESTIONS)
         most_s = FACTOR * idle_s + EXTRA_S
         print(f"{chats:,} chats; alone: p99 {idle_s * 1000:.0f} ms, so at most {most_s * 1000:.0f} ms", flush=True)
-        for name, (work, at_once) in LOADS.items():
-            loud = asyncio.create_task(_keep_working(suite, work, at_once))
-            p99_s, refused = await _ask(quiet, None, until=loud)
-            is_bad = p99_s > most_s or bool(refused)
-            failures += is_bad
-            ended = ", ".join(f"{count} {how}" for how, count in sorted((await loud).items()))
-            print(f"{name}: p99 {p99_s * 1000:.0f} ms, {len(refused)} refused{' <-- ' * is_bad}; {ended}", flush=True)
-    return min(failures, 1)
+        for name in LOADS:
+            failures += await _measure(name, suite, quiet, most_s)
+    async with connected(url) as connection:
+        await connection.execute(_MUCH_SPENDING.format(rows=SPEND_ROWS, tenant=QUIET))
+        old = await connection.fetchval(_OLD_CHATS) or 0
+    serving = _serving(url, BUDGETS, HEADRACE_MEMORY_CHAT_RETENTION_DAYS="1")
+    async with serving as suite, Client(suite.grpc, token=KEYS[QUIET]) as quiet:
+        failures += await _measure("retention", suite, quiet, most_s, (_rest, 1))
+    async with connected(url) as connection:
+        [(left, lost)] = await connection.fetch(_COUNT, began_at)
+    print(f"retention deleted {old - left:,} chats and left {left:,} old ones; {lost} leases lost", flush=True)
+    return min(failures + lost + (left in (0, old)), 1)
+
+
+async def _measure(
+    name: str, suite: RunningSuite, quiet: Client, most_s: float, load: tuple[Work, int] | None = None
+) -> bool:
+    """Measure during one load; return whether it is too much."""
+    loud = asyncio.create_task(_keep_working(suite, *(load or LOADS[name])))
+    p99_s, refused = await _ask(quiet, None, until=loud)
+    is_bad = p99_s > most_s or bool(refused)
+    ended = ", ".join(f"{count} {how}" for how, count in sorted((await loud).items()))
+    print(f"{name}: p99 {p99_s * 1000:.0f} ms, {len(refused)} refused{' <-- ' * is_bad}; {ended}", flush=True)
+    return is_bad
 
 
 @asynccontextmanager
-async def _serving(url: str) -> AsyncGenerator[RunningSuite]:
+async def _serving(url: str, budgets: str = "", **settings: str) -> AsyncGenerator[RunningSuite]:
     with tempfile.TemporaryDirectory(prefix="isolation-") as name:
         folder = Path(name)
         users = {key: f"{tenant}/u-0 staff {','.join(sorted(ALL_SCOPES))}" for tenant, key in KEYS.items()}
@@ -87,12 +126,14 @@ async def _serving(url: str) -> AsyncGenerator[RunningSuite]:
             "HEADRACE_AUTH_API_KEYS_FILE": str(keys_file(folder, **users)),
             "HEADRACE_DATABASE_URL": url,
         }
-        starting = simulating(folder)
-        async with (
-            starting as (base_url, _),
-            starting_suite(folder, base_url, [MODEL], form="--one-process", environment=environment) as suite,
-        ):
-            yield suite
+        async with simulating(folder) as (base_url, _):
+            configure(folder / "config", base_url, [MODEL])
+            if budgets:
+                (folder / "config" / "budgets.yaml").write_text(budgets)
+            environment |= settings
+            starting = starting_suite(folder, base_url, [MODEL], form="--one-process", environment=environment)
+            async with starting as suite:
+                yield suite
 
 
 async def _ask(
@@ -157,8 +198,7 @@ _erasures = itertools.count()
 async def _erase(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
     """Erase users of the tenant, once, and wait until nothing of them is left."""
     if next(_erasures):
-        await asyncio.sleep(1)
-        return "rested"
+        return await _rest(suite, http)
     for n in range(1, ERASED_USERS + 1):
         async with http.post("/api/data/erase", json={"user": f"u-{n * TENANTS}"}) as response:
             assert response.status == 200, await response.text()
@@ -169,6 +209,11 @@ async def _erase(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
         if all(count.get("chats") == CHATS_EACH for count in counts):
             return "erased"
         await asyncio.sleep(1)
+
+
+async def _rest(suite: RunningSuite, http: aiohttp.ClientSession) -> str:
+    await asyncio.sleep(1)
+    return "rested"
 
 
 async def _open_runs(suite: RunningSuite, http: aiohttp.ClientSession) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 RETRY_AFTER_S = 5.0
 """Wait that refused callers are asked for."""
@@ -41,12 +42,13 @@ def decrement_count(taken: dict[str, int], tenant: str) -> None:
         del taken[tenant]
 
 
-PASSES_MAX = 2
-"""Calls admitted per turn of the loop, at about 1 ms each: a call needs a dozen turns, and each turn must be short."""
+PASSES_MAX = 1
+"""Calls admitted per turn of the loop, at about 1 ms each: a call needs some dozens of turns, and during a flood each
+takes as long as what it admits."""
 
 
 class Turnstile:
-    """Limits how many calls begin in one turn of an event loop; the server's limits bound the queue."""
+    """Limits how many calls begin in one turn of an event loop; the servers' limits bound the queue."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -81,6 +83,14 @@ class Turnstile:
         self._is_turning = self._passes_left < PASSES_MAX
         if self._is_turning:
             loop.call_soon(self._turn, loop)
+
+
+_TURNSTILES = WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile]()
+
+
+def get_turnstile() -> Turnstile:
+    """Return the running loop's turnstile: all services in a process share its turns."""
+    return _TURNSTILES.setdefault(asyncio.get_running_loop(), Turnstile())
 
 
 class InFlightCounter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -82,12 +83,14 @@ class Begun:
             self._turn += 1
 
 
-async def test_few_streams_begin_in_one_turn() -> None:
+async def test_few_streams_begin_in_one_turn_of_all_services_of_a_process() -> None:
     begun = Begun()
-    async with asyncio.timeout(TEST_TIMEOUT_S), serving_script(begun) as suite:
+    async with asyncio.timeout(TEST_TIMEOUT_S), serving_script(begun) as one, serving_script(begun) as other:
         counting = asyncio.create_task(begun.count_turns())
         answers: list[list[str]] = [[] for _ in range(300)]
-        await asyncio.gather(*(read(suite.stub.StreamChat(REQUEST), answer) for answer in answers))
+        suites = itertools.cycle((one, other))
+        calls = (read(suite.stub.StreamChat(REQUEST), answer) for suite, answer in zip(suites, answers, strict=False))
+        await asyncio.gather(*calls)
         counting.cancel()
     assert answers == [["a"]] * 300
     assert max(begun.by_turn.values()) <= PASSES_MAX

@@ -13,7 +13,7 @@ from services.runtime import local_users
 from services.runtime.auth import identity
 from services.runtime.auth.authenticator import API_KEY, AUTHORIZATION, Authenticator
 from services.runtime.auth.identity import Identity, acting_as
-from services.runtime.capacity import Turnstile
+from services.runtime.capacity import get_turnstile
 
 if TYPE_CHECKING:
     from services.facade.sign_in.sessions import Sessions
@@ -27,7 +27,6 @@ class CredentialCheck:
         """`sessions` are those of signed-in users; None without sign-in."""
         self._authenticator = authenticator
         self._sessions = sessions
-        self._turnstile = Turnstile()
 
     @web.middleware
     async def check_credentials(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -56,7 +55,7 @@ class CredentialCheck:
             self._authenticator.refused.note(request.remote or "")
             raise
         with acting_as(who):
-            await self._turnstile.pass_through(identity.current_tenant())
+            await get_turnstile().pass_through(identity.current_tenant())
             async with self._authenticator.ending_with_credential(who):
                 return await handler(request)
 

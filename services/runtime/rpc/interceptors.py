@@ -22,7 +22,7 @@ from services.runtime.auth.audit_records import find_client_address
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import WITHOUT_USER
 from services.runtime.calls.server_call import ServerCall
-from services.runtime.capacity import RETRY_AFTER_S, Capacity, Turnstile
+from services.runtime.capacity import RETRY_AFTER_S, Capacity, get_turnstile
 from services.runtime.rpc import field_rules
 from services.runtime.rpc.handling import IS_INNER, OPEN_STREAMS, Context, HandlingRpc
 
@@ -49,7 +49,6 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         self._check_call = check_call
         self._stream_capacity = stream_capacity
         self._authenticator = authenticator
-        self._turnstile = Turnstile()
         self._wrapped: dict[str, Handler] = {}
 
     @property
@@ -110,7 +109,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             async with HandlingRpc(method, context) as done, self._ending_with_credential():
                 _check_request(request)
                 tenant = identity.current_tenant()
-                await self._turnstile.pass_through(tenant)
+                await get_turnstile().pass_through(tenant)
                 if not self._stream_capacity.has_room_for(tenant):
                     message = f"{self._stream_capacity.used} streams are open already; try again later"
                     raise Overloaded(message, retry_after_s=RETRY_AFTER_S)

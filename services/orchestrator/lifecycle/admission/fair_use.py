@@ -11,7 +11,7 @@ from collections import Counter, deque
 from headrace.errors import HeadraceError, QueueFull
 from services.orchestrator import metrics
 from services.runtime.auth import identity
-from services.runtime.capacity import RETRY_AFTER_S, Turnstile, decrement_count
+from services.runtime.capacity import RETRY_AFTER_S, decrement_count, get_turnstile
 
 BEGINNING_MAX = 4
 """Maximum runs starting at a time. More would not start faster, and the next run would wait for all of them. Beyond it,
@@ -31,7 +31,6 @@ class FairUse:
         """Admitted runs that may not have a place yet."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Waiting queries by tenant; the next tenant comes first."""
-        self._turnstile = Turnstile()
 
     @property
     def waiting_max(self) -> int:
@@ -83,7 +82,7 @@ class FairUse:
         except TimeoutError:
             self._leave_queue(tenant, place)
             # Those who came together are refused together, which is work too.
-            await self._turnstile.pass_through(tenant)
+            await get_turnstile().pass_through(tenant)
             raise self._make_refusal(f"no place for the run within {self._wait_s:g} s") from None
         except BaseException:
             self._leave_queue(tenant, place)
