@@ -99,7 +99,9 @@ class ListGatesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page. A page for which few entries match has fewer, even none: the next one continues after the
+    last entry that was read.
+    """
     @_builtins.property
     def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
         """Longest waiting first; without arguments."""
@@ -712,7 +714,9 @@ class ListGrantsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page. A page for which few entries match has fewer, even none: the next one continues after the
+    last entry that was read.
+    """
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
         """Oldest first."""

@@ -130,7 +130,7 @@ class Registry:
         if key in view.problems:
             raise PermissionDenied(f"agent {key!r} is not in force: {view.problems[key][0]}", agentKey=key)
         if (refused := next((file for file in self._refused.values() if key in file.keys), None)) is not None:
-            given = {} if refused.publish is None else {"publish": refused.publish}
+            given: Any = {} if refused.publish is None else {"publish": refused.publish}
             why = f"agent {key!r} is not in force: its file {refused}"
             raise NotFound(why, field="agentKey", file=refused.name, **given)
         known = ", ".join(sorted(view.agents)) or "none"
