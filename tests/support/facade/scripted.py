@@ -153,7 +153,7 @@ class Script(_AgentServicer, _GateServicer):
     publish: Sequence[str] = ()
     """The protocols by which the agent is shown."""
 
-    refused_file: Mapping[str, str] = field(default_factory=dict[str, str])
+    refused_file: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What GetAgent's error says of the file of the agent."""
 
     submit_status: str = "accepted"

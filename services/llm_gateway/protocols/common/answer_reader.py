@@ -92,11 +92,10 @@ class AnswerReader:
         "_provider",
         "_reader",
         "_saw_end_mark",
-        "_secrets",
         "_send",
+        "_source",
         "_take_frame",
         "_tool_names",
-        "_url",
         "deltas",
         "has_finish",
         "head",
@@ -113,8 +112,7 @@ class AnswerReader:
         """Read the frames that `frames` cuts, by default Server-Sent Events."""
         self._provider = source.provider.key
         self._model = source.model
-        self._secrets = source.secrets
-        self._url = source.url
+        self._source = source
         self._tool_names = source.tool_names
         self._send = give
         self._reader: FrameReader = frames or SseReader(size_bytes_max=frame_bytes_max, take_other=self._read_other)
@@ -289,17 +287,19 @@ class AnswerReader:
         return frame
 
     def _make_provider_error(self, error: ErrorObject | str) -> HeadraceError:
-        return make_error(read_stream_error(self._provider, self._model, error), *self._secrets)
+        return make_error(read_stream_error(self._provider, self._model, error), *self._source.secrets)
 
     def _describe_provider(self) -> str:
         """Return the provider's key, with its address if nothing of an answer has come from there."""
         if self.deltas:
             return f"provider {self._provider!r}"
-        address = mask_secrets(find_address(self._url), *self._secrets)
+        address = mask_secrets(find_address(self._source.url), *self._source.secrets)
         return f"provider {self._provider!r} at {address} (check its baseUrl)"
 
     def _make_refusal(self, body: bytes) -> HeadraceError:
-        return make_error(read_refusal(self._provider, self._model, 200, {}, body, self._url), *self._secrets)
+        return make_error(
+            read_refusal(self._provider, self._model, 200, {}, body, self._source.url), *self._source.secrets
+        )
 
     def _make_bad_frame(self, data: bytes) -> BadFrame:
         return BadFrame(
