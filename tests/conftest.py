@@ -74,8 +74,7 @@ def transport(request: pytest.FixtureRequest) -> Generator[None]:
 
 @pytest.fixture
 def h2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what grpcio lacks: certificates, replicas at one address, the names of peers in errors,
-    handlers that begin in the turn in which they are let in."""
+    """For tests of what grpcio lacks: certificates, replicas at one address, and the names of peers in errors."""
     monkeypatch.setenv(VARIABLE, "h2")
 
 
