@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.entrances.aims import show_aims
+from benchmarks.entrances.aims import BIFROST, HAND, show_aims
 from benchmarks.entrances.growth import FORMS, Rest
 from benchmarks.entrances.loads import REACT_RUNS, SHORT_RUNS, SILENT_STREAMS, STREAMS, Results
 from benchmarks.entrances.reader import Seen
@@ -31,21 +31,19 @@ def rest(run_cpu_ms: float) -> Rest:
     return Rest(ready_s=1.0, idle_mb=150.0, idle_share=0.5, run_cpu_ms=run_cpu_ms)
 
 
-def test_what_was_not_measured_reaches_no_aim() -> None:
+def test_aims_compare_what_was_measured() -> None:
     results: Results = {load: {} for load in (*SHORT_RUNS, *REACT_RUNS, *STREAMS)}
     results[SILENT_STREAMS] = {"gRPC": seen(0)}
-    results[SHORT_RUNS[0]] = {"gRPC": seen(20)}
-    results[SHORT_RUNS[1]] = {"gRPC": seen(0), "gRPC, PostgreSQL": seen(20)}
-    results[STREAMS[0]] = {"Go gateway": seen(20)}
+    results[SHORT_RUNS[0]] = {"gRPC": seen(20), HAND: seen(20)}
+    results[SHORT_RUNS[1]] = {"gRPC": seen(0), "gRPC, PostgreSQL": seen(20), HAND: seen(20)}
+    results[STREAMS[0]] = {"OpenAI adapter": seen(20), BIFROST: seen(40)}
     growth = {"10 agents": rest(math.nan), "1,000 agents": rest(5.0), "first": rest(5.0), "second": rest(5.0)}
     grid = show_aims(results, {FORMS[0]: rest(5.0)}, growth)
-    assert [row[0] for row in grid.rows] == [
-        "first delta after the question, 1 stream, gRPC, p50 ms",
-        "the same, p99 ms",
-        "short run, 1 at a time, CPU ms",
-        "1,000 silent streams, MB",
-        "`headrace up`: ready, s",
-        "the same, PSS MB",
-        "second, ready, s",
+    assert grid.rows == [
+        ("CPU of a short run, 1 at once, gRPC, of by hand", "≤ 1.15", "1.00", "yes"),
+        ("CPU of a delta, 40 streams, OpenAI adapter, of Bifrost core", "≤ 2", "2.00", "yes"),
+        ("first delta p50, 1 stream, gRPC, of by hand", "≤ 2", "1.00", "yes"),
+        ("1,000 silent streams, MB", "≤ 40", "20.0", "yes"),
+        ("`headrace up` at rest, PSS MB", "≤ 140", "150.0", "no"),
+        ("second: ready, of that of 10 agents", "≤ 2", "1.00", "yes"),
     ]
-    assert {row[3] for row in grid.rows} == {"yes"}

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.counts import budgets
 from benchmarks.counts.counting import Counts, opening_suite
 
-COUNTED = {"gRPC": ("short run", "REACT run", "long run"), "OpenAI face": ("short run", "long run")}
+COUNTED = {"gRPC": ("short run", "REACT run", "long run"), "OpenAI adapter": ("short run", "long run")}
 
 pytestmark = pytest.mark.skipif(sys.version_info[:2] != budgets.PYTHON, reason="the budgets are for another Python")
 

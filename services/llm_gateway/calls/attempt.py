@@ -118,6 +118,7 @@ class Attempt:
         source = AnswerSource(
             target.provider,
             target.model,
+            target.endpoint.url,
             frozenset(call.id for message in request.messages for call in message.tool_calls),
             fitted.tool_names,
             self._secrets,
