@@ -54,6 +54,8 @@ class Turnstile:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Waiting calls by tenant; the tenant with the next turn comes first."""
         self._passes_left = PASSES_MAX
+        self._woken = 0
+        """Calls that were let in from the queue in this turn, and begin in the next."""
         self._is_turning = False
 
     async def pass_through(self, tenant: str) -> None:
@@ -70,8 +72,8 @@ class Turnstile:
         await passage
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._passes_left = PASSES_MAX
-        while self._waiting and self._passes_left:
+        self._passes_left, self._woken = PASSES_MAX - self._woken, 0
+        while self._waiting and self._woken < PASSES_MAX:
             tenant, queue = next(iter(self._waiting.items()))
             del self._waiting[tenant]
             passage = queue.popleft()
@@ -79,8 +81,8 @@ class Turnstile:
                 self._waiting[tenant] = queue  # after all others
             if not passage.done():  # its caller may have left
                 passage.set_result(None)
-                self._passes_left -= 1
-        self._is_turning = self._passes_left < PASSES_MAX
+                self._woken += 1
+        self._is_turning = self._woken > 0 or self._passes_left < PASSES_MAX
         if self._is_turning:
             loop.call_soon(self._turn, loop)
 

@@ -161,7 +161,7 @@ async def test_a_client_that_stops_reading_is_dropped_and_others_are_not(tmp_pat
 
 async def test_a_client_that_takes_a_large_frame_slowly_has_it_in_the_end(tmp_path: Path, front: Front) -> None:
     script = Script(query=answering("x" * (8 << 20)))
-    async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=0.5)) as facade:
+    async with suite(tmp_path, script, front=front, timing=Timing(slow_reader_s=2)) as facade:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
             client.connect(("127.0.0.1", int(facade.url.rpartition(":")[2])))
@@ -173,7 +173,7 @@ async def test_a_client_that_takes_a_large_frame_slowly_has_it_in_the_end(tmp_pa
                     piece = await asyncio.get_running_loop().sock_recv(client, 1 << 16)
                     assert piece, f"it was cut after {len(got)} bytes"
                     got += piece
-                    await asyncio.sleep(0.01)  # some MB in a second, where a client that takes nothing has half of one
+                    await asyncio.sleep(0.03)  # 2 MB in a second: all of it takes twice the time of who takes nothing
     assert len(got) > 8 << 20
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from random import Random
 
 from services.runtime.capacity import PASSES_MAX, Turnstile
 from tests.support.scripted_llm import REQUEST, TEST_TIMEOUT_S, read, serving_script
@@ -52,6 +53,17 @@ async def test_other_tasks_go_on_while_a_flood_is_let_in() -> None:
             await asyncio.sleep(0)
             assert len(entered) - known <= PASSES_MAX
             known = len(entered)
+
+
+async def test_as_few_begin_when_others_come_as_the_last_ones_wake() -> None:
+    turnstile, entered, draw = Turnstile(), list[str](), Random(1)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for _ in range(1000):
+            for _ in range(draw.choice((0, 0, 1, 2, 3))):
+                group.create_task(enter(turnstile, "a", entered))
+            known = len(entered)
+            await asyncio.sleep(0)
+            assert len(entered) - known <= PASSES_MAX
 
 
 async def test_who_leaves_while_waiting_takes_no_turn() -> None:

@@ -63,3 +63,28 @@ asyncio.run(main())
 def test_an_encoding_is_dropped_at_rest_and_its_memory_returned() -> None:
     run = subprocess.run([sys.executable, "-c", REST], stdout=subprocess.PIPE, timeout=100, check=True)
     assert run.stdout == b"0\n"
+
+
+LARGE = """
+import asyncio
+from services.runtime.process.program import measure_rss, return_memory
+
+async def main():
+    task = asyncio.create_task(return_memory(look_s=1000))
+    await asyncio.sleep(0)
+    before, small = measure_rss(), []
+    for _ in range(3):
+        large = []
+        for _ in range(5):
+            large.append(b"x" * (20 << 20))
+            small.append(b"x" * 100_000)  # above
+        del large
+    print(measure_rss() - before >> 20)
+
+asyncio.run(main())
+"""
+
+
+def test_what_large_blocks_took_is_returned_at_once() -> None:
+    run = subprocess.run([sys.executable, "-c", LARGE], stdout=subprocess.PIPE, timeout=100, check=True)
+    assert int(run.stdout) < 10
