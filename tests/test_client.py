@@ -1,7 +1,5 @@
 """The client against a scripted orchestrator and memory, over a Unix socket."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The client for programs without an event loop: over real sockets, and over the channel of grpcio-testing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The command line as a whole: its help, its JSON, its suggestions and its completion."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Fifty tasks of A2A's SDK at once, whose facade or orchestrator is killed in mid-answer: nothing is lost, or twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

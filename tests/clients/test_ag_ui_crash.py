@@ -1,7 +1,5 @@
 """Fifty runs of AG-UI's client, their facade or orchestrator killed in mid-answer: nothing is lost, nor twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

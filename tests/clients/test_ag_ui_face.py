@@ -1,7 +1,5 @@
 """The AG-UI face, judged by its own client, which ends at the first event that is out of order."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -3,8 +3,6 @@
 Its environment lacks what embeds and transcribes on this machine (torch and what needs it), which is gigabytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

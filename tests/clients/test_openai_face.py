@@ -1,7 +1,5 @@
 """Every client of the OpenAI face does its exercises, with a provider that takes JSON schemas and one that does not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of tried clients has no row but those that tests hold."""
 
-from __future__ import annotations
-
 from tests.support.clients.catalogue import CLIENTS, OTHERS, PAGE
 
 

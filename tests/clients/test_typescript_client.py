@@ -3,8 +3,6 @@
 Both do the same exercises (typescript/exercises.js). What they come to is what the fold in Python comes to.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

@@ -1,7 +1,5 @@
 """@headrace/client where no server is: each error names the address and the cause."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`headrace check`: the project's examples with up to five things broken in them, and what it says of each."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """`headrace doctor`: what a machine lacks, and what that costs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

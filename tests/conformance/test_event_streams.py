@@ -1,7 +1,5 @@
 """Streams through each facade, five ways; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Sequence

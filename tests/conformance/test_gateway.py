@@ -1,7 +1,5 @@
 """What only deploy/gateway has: its own settings, and TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """One address: what the embedded facade alone serves, through deploy/gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """deploy/gateway and the services behind it know each other: by certificates, which are renewed, or by the token."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

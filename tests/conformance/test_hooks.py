@@ -1,7 +1,5 @@
 """What another system posts: both facades pass it on byte for byte, with its proof, and ask for no credential."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headrace.errors import QueueFull, Unauthenticated

@@ -1,7 +1,5 @@
 """Every route through both facades: the same request reaches the service, and the same answer comes back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The objects that the chart renders to, and what a test asks of them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every setting in the manifests exists in the code, which accepts its value, and every setting can be set."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """CHANGELOG.md and the changes of the next release are what somebody reads before an upgrade: they are short."""
 
-from __future__ import annotations
-
 import re
 
 from tests.deploy.manifests import ROOT

@@ -1,7 +1,5 @@
 """How many files a reader opens to follow a question. The check's step `generated` holds docs/flows.md to the code."""
 
-from __future__ import annotations
-
 from docs.generate.flows import trace_flow
 
 SPINE_FILES_MAX = 14

@@ -1,7 +1,5 @@
 """How generated regions of the reference are written; the check's step `generated` holds the pages to the code."""
 
-from __future__ import annotations
-
 from docs.generate.markdown import slug
 from docs.generate.pages import PAGES, REGIONS, fill_page
 from tests.support.pages import to_anchor

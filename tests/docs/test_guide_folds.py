@@ -1,7 +1,5 @@
 """The fold that the clients' guide shows in JavaScript, held to the cases of every reader."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every guide does what it says when a reader pastes it: `trials/guides.py` says how."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

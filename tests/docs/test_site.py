@@ -1,7 +1,5 @@
 """The documentation as a site: every page is in its navigation, and the nightly build has no broken link."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

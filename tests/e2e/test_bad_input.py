@@ -1,7 +1,5 @@
 """Bad input is refused with field and rule, and the suite does not mind."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

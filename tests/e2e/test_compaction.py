@@ -1,7 +1,5 @@
 """A chat that outgrows its model's window, over HTTP and real processes: it is compacted by itself, and goes on."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """An evaluation of 200 cases × 2 variants before a real suite, killed in its middle: no model is asked twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Each program of examples/ shows what it says it does, and stops by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

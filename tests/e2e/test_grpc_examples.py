@@ -1,7 +1,5 @@
 """The commands of docs/grpc.md as they stand there, with the real grpcurl and buf."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

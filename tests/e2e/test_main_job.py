@@ -1,7 +1,5 @@
 """The main job over real processes: ask, think, call a real tool, answer; every delta byte for byte."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`headrace up --one-process`: what is inside one process, what is not, and that each service is still told apart."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ asks more.
 Its phase `coverage`, which tries each bound of each field, takes minutes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The demo and the script of the examples do what their pages show; trials/guides.py pastes the other blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

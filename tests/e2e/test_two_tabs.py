@@ -1,7 +1,5 @@
 """A form that two pages have open at once, in a real browser at a suite as it starts."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run of the whole suite is told to a receiver, signed."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

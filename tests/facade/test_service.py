@@ -1,7 +1,5 @@
 """Routes, envelope, limits and ids over real sockets; the peers are scripted."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncGenerator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The service as a process: one owner for a folder, settings checked at start, and an end where its writer is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Room that tenants share: nobody finds none because another was first."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

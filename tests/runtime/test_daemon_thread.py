@@ -1,7 +1,5 @@
 """A real thread, looked at from outside."""
 
-from __future__ import annotations
-
 import threading
 
 from services.runtime.files.file_watch import DaemonThread

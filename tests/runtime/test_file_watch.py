@@ -1,7 +1,5 @@
 """A folder, or a file, that changes in every way files change; reloads are counted."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

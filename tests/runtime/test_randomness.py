@@ -1,7 +1,5 @@
 """Ids: UUIDs of version 4, from the source that a context has."""
 
-from __future__ import annotations
-
 import uuid
 from contextvars import copy_context
 from random import Random

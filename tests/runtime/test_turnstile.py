@@ -1,7 +1,5 @@
 """Calls of one moment: in whose turn they are let in, how few begin at once; those that come alone do not wait."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sums of money are those that people would write down."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.v1 import common_pb2

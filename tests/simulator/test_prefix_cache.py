@@ -1,7 +1,5 @@
 """Prompts that begin as an earlier one are reported as cached, as OpenAI reports them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

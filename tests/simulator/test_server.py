@@ -1,7 +1,5 @@
 """The simulator over HTTP, read by the byte-level SSE reader as any client would, and as a process."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

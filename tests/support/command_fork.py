@@ -1,7 +1,5 @@
 """What a fork does that is to be headrace: apart from the rest, as the process that is forked imports it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

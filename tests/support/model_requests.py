@@ -1,7 +1,5 @@
 """Requests as the protocols give them to the built-in model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from services.simulator.model_request import ModelRequest, SaidText

@@ -1,7 +1,5 @@
 """A small service in a process of its own, with its log."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

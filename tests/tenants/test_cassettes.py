@@ -1,7 +1,5 @@
 """What a recording shows to whom: its user's own words to the user, the operator's programs to operators."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

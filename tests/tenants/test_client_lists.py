@@ -1,7 +1,5 @@
 """What the client lists page by page is whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.tenants.suite import ADA, KEYS, serving_tenants

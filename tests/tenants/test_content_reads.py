@@ -1,7 +1,5 @@
 """Whoever is shown what another user's chat says is a line of the audit log, by whichever RPC, once an hour."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many queries of one tenant at one moment: another tenant's comes in among the first of them, not behind them all."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The facade's door: which paths it guards, and in which words it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs of a tenant that nobody attends to keep no other tenant out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

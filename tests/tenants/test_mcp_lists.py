@@ -1,7 +1,5 @@
 """A server that lists its tools only for users who have authorized Headrace: no list is shown to another user."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every RPC and route with a key that has ended, in each way, and with one that lacks the scope."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncGenerator

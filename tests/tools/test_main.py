@@ -1,7 +1,5 @@
 """python -m services.tools as a process: it starts, serves, and stops; a demanded sandbox is no wish."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

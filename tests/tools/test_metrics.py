@@ -1,7 +1,5 @@
 """What the tools service shows Prometheus: the time of calls, by tool and how they ended."""
 
-from __future__ import annotations
-
 import asyncio
 
 from prometheus_client import REGISTRY

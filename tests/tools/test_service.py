@@ -1,7 +1,5 @@
 """The RPCs over a real server; commands are real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The judges see bugs that are put around the services: some of the list, in the first worlds."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What a series has found is kept in pieces, which add up."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

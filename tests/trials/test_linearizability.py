@@ -1,7 +1,5 @@
 """Small histories of a register, of a log and of a lease, some of which no single thing could have made."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shrinker, with a rule in the place of a world."""
 
-from __future__ import annotations
-
 import pytest
 
 from trials.simulation.plan import MEMORY, Plan, make_plan

@@ -1,7 +1,5 @@
 """Some worlds, each in two processes: nothing is lost in them, and a seed says everything about its world."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

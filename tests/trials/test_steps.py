@@ -1,7 +1,5 @@
 """Steps of a check run beside each other, go on after a failure, and say at the end what came of them."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

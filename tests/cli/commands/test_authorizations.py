@@ -1,7 +1,5 @@
 """Authorizations of MCP servers from the command line: listed, taken back."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

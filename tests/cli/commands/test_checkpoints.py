@@ -1,7 +1,5 @@
 """Going back and the session state, from the command line and in a conversation."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

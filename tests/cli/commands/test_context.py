@@ -1,7 +1,5 @@
 """headrace context, and /context in a conversation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.command_line import run

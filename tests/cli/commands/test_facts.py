@@ -1,7 +1,5 @@
 """Facts from the command line: kept, listed, found, changed, exported, deleted."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

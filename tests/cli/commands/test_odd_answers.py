@@ -1,7 +1,5 @@
 """What a command says when something else answers, when its settings are odd, and when its lines come from others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Schedules from the command line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

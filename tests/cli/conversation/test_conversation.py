@@ -1,7 +1,5 @@
 """headrace chat as a process: what a person sees of plans, tasks and sub-agents, and may do while a run goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

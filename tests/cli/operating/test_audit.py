@@ -1,7 +1,5 @@
 """The audit log from the command line: shown, exported, and verified whole, changed and cut."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

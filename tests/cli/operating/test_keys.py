@@ -1,7 +1,5 @@
 """API keys from the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.command_line import run

@@ -1,7 +1,5 @@
 """Runs of a tenant, providers and replicas from the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

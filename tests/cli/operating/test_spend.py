@@ -1,7 +1,5 @@
 """What was spent, from the command line: a table of what was asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.command_line import run

@@ -1,7 +1,5 @@
 """The tools of a server, from the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headrace.v1 import tools_pb2

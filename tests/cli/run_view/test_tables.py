@@ -1,7 +1,5 @@
 """Messages as tables and lines: a cell stays on its line, and what is not there is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.cli.run_view.tables import print_message, print_rows

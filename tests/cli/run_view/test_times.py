@@ -1,7 +1,5 @@
 """Times of logs of others, which may be any numbers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What both views write for the same run, and what a reader sees of a run that was cut and attached to again."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What processes of a suite find in their environment."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A supervised process; small Python programs stand in for services."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Logs that are written while they are looked at."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

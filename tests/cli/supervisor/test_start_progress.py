@@ -1,7 +1,5 @@
 """What is heard of a service that takes long to start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headrace.cli.supervisor.error_reports import LogReader, describe_progress

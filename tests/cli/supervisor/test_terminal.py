@@ -1,7 +1,5 @@
 """What `headrace up` says, by a process whose standard files are closed, full, or read by nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

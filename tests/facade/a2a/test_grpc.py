@@ -1,7 +1,5 @@
 """A2A over gRPC at a real server, the orchestrator scripted: what differs from the bindings over HTTP."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

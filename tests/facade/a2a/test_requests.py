@@ -1,7 +1,5 @@
 """A2A's requests over real sockets, the orchestrator scripted: cards, what is refused, streams that end early."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

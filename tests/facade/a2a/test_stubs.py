@@ -1,7 +1,5 @@
 """The stubs of the protocol beside others' of the same names, as a2a-sdk has them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Compactions in the console: one between runs is a boundary, and a nearly full chat says so."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.async_api import expect
 

@@ -1,7 +1,5 @@
 """The console follows its chat, in a real browser: what others ask in it appears by itself, once."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs in the console, in a real browser: what is asked, shown, answered, stopped, lost and found again."""
 
-from __future__ import annotations
-
 import asyncio
 
 import orjson

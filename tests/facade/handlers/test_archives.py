@@ -1,7 +1,5 @@
 """Archives over HTTP: their bytes as they come, a refusal before them, and a cut that a client notices."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field

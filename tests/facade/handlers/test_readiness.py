@@ -1,7 +1,5 @@
 """Which readiness the facade reports while its peers are away."""
 
-from __future__ import annotations
-
 import aiohttp
 
 from tests.support.facade.fronts import DEFAULTS, PEERS, embedded

@@ -1,7 +1,5 @@
 """MCP's requests over real sockets, the orchestrator scripted: what is refused, and callers that leave or cancel."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HTTP itself over real sockets: connections, methods, origins, metrics; the peers are scripted."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Other users of this machine at a facade that asks for no credentials."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

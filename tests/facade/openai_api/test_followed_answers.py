@@ -1,7 +1,5 @@
 """Chat completions of clients that were cut or away: chunks with ids, and what came after one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a planner says is reasoning to OpenAI's clients; the answer is its run's last stage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

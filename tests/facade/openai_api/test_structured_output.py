@@ -1,7 +1,5 @@
 """Typed answers and forced tools by the official client; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Broken HTTP over real sockets: told to the caller, one INFO line, and nothing of it in the log."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import zlib

@@ -1,7 +1,5 @@
 """Request bodies and query parameters: what is taken, and how each refusal names field and rule."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """A long silent tool behind nginx as it comes, time scaled down: its 60 s without a byte are 1 s here, 15 s between
 heartbeats 0.25 s, ten minutes 2 s."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator

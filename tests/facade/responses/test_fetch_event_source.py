@@ -1,7 +1,5 @@
 """@microsoft/fetch-event-source, in Node, reads our streams and resumes them by its own Last-Event-ID."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

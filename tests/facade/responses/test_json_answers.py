@@ -1,7 +1,5 @@
 """One JSON answer for a run, folded from the events of the cases that every reader is held to."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Watches over HTTP; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Chromium, the console and a provider that is not ours: sign in, work, be asked for again, sign out."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """grpc's interop cases and honest load: grpc-go's client calls our server, and our client calls grpc-go's server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress

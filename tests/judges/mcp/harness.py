@@ -1,7 +1,5 @@
 """Runs the program of @modelcontextprotocol/conformance, and reads what it found."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -2,8 +2,6 @@
 all is back within five seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Generator

@@ -1,7 +1,5 @@
 """Phoenix's own reader of OpenTelemetry's GenAI conventions finds models, tokens, messages and tools in our spans."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

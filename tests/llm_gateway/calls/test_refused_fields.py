@@ -1,7 +1,5 @@
 """What a 400 names is left out of the next request, which is made at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

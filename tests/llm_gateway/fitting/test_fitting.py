@@ -1,7 +1,5 @@
 """What a provider is sent of a conversation that does not fit as it was said."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

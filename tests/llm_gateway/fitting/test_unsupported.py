@@ -1,7 +1,5 @@
 """What a model does not take is not sent to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One call over a real socket: every form of a response, cut everywhere, and every way in which it can be none."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

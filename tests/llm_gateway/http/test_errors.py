@@ -1,7 +1,5 @@
 """Every exception of sockets, TLS and the parser is translated: none reaches a caller unchanged."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 

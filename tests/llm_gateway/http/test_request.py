@@ -1,7 +1,5 @@
 """A request's bytes and its destination."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.llm_gateway.http.request import Origin, encode_post, split_url

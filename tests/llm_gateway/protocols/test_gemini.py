@@ -1,7 +1,5 @@
 """Requests to Gemini, and what goes back of an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """The provider file: what is refused and how it is said, what stays in force, which entry answers for a model."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

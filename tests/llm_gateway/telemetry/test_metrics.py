@@ -1,7 +1,5 @@
 """The gateway's metrics, as differences in the process's registry, and a span for each attempt."""
 
-from __future__ import annotations
-
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 from prometheus_client import REGISTRY

@@ -1,7 +1,5 @@
 """OpenTelemetry's names of vendors, by the addresses that their documentation gives."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.llm_gateway.telemetry.attempt_span import find_vendor

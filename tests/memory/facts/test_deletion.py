@@ -3,8 +3,6 @@
 Traces, and the whole suite: tests/e2e/test_trace.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """The system calls by which a command changed a folder, recorded by strace, in the order in which they ended."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

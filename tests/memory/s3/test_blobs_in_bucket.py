@@ -1,7 +1,5 @@
 """Chats whose blobs are in a bucket: what is there, what goes and when, and what was beside the chats before."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The few operations of S3 that blobs need, at a real server that refuses wrong signatures."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import replace

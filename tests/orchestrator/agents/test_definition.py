@@ -1,7 +1,5 @@
 """Agent files: what is taken, what is refused and how that is said, and reloading."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may answer a gate: its rule, whoever is asked by it, at any replica, after a crash."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import suppress

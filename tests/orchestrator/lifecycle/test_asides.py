@@ -1,7 +1,5 @@
 """What a model is asked beside the turns: a title after the first run; with agentKey `auto`, which agent takes it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

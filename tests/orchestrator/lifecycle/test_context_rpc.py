@@ -1,7 +1,5 @@
 """GetContext: a window as people see it, before a question, during a run and after it. ListRuns: pages of them."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of earlier tasks: kept with the user's facts, offered to the planner of a similar question of theirs."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

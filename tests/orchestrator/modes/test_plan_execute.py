@@ -1,7 +1,5 @@
 """PLAN_EXECUTE: a plan, its tasks in views of their own, a summary, which is the answer; every end an honest one."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

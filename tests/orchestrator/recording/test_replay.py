@@ -1,7 +1,5 @@
 """Replay: what was recorded of each kind of run comes about again, and what differs is named."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

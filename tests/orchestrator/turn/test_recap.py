@@ -1,7 +1,5 @@
 """Recap: settings, insights and goals in the log, nothing of it when it is off; and what a prefix cache finds again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path

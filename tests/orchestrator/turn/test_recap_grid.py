@@ -1,7 +1,5 @@
 """Recap on the grid of its page: tokens of all that a provider is asked in a run, insights included."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Our transport runs on uvloop in production, and on asyncio where others use our client; what depends on how a loop
 closes sockets runs on both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """h2spec: what RFC 9113 and RFC 7541 say of a server, in 145 cases, against a server that answers everything."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator

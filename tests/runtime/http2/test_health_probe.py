@@ -1,7 +1,5 @@
 """grpc-health-probe, what Kubernetes asks with: its exit code says whether a service is ready."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

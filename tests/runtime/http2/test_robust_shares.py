@@ -1,7 +1,5 @@
 """What one client's calls may have of the loop, of the connection and of memory, so that others get theirs."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from typing import Any

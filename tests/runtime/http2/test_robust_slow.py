@@ -1,7 +1,5 @@
 """Clients that begin something and do not go on: each has so long, then it is cut off."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 

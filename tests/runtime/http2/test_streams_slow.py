@@ -1,7 +1,5 @@
 """A reader that does not read stops its own stream, at a bounded size; its neighbours on the connection go on."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

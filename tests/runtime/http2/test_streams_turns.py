@@ -1,7 +1,5 @@
 """The order in which frames are handled and sent, where peers see it."""
 
-from __future__ import annotations
-
 from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, PingFrame, RstStreamFrame, SettingsFrame
 

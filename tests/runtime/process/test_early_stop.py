@@ -1,7 +1,5 @@
 """Every service's process, told to stop at many moments of its start, where what it does not handle is ignored."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

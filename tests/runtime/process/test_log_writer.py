@@ -1,7 +1,5 @@
 """Log lines to descriptors that fail, are full, and recover."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

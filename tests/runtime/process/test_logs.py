@@ -1,7 +1,5 @@
 """What a process writes on stderr: read back as lines of JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

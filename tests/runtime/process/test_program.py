@@ -1,7 +1,5 @@
 """A service's process, from its settings to its end, watched from outside: exit code, stderr, streams."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

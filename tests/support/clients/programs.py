@@ -1,7 +1,5 @@
 """Outside clients as programs of their own, and the suite that they ask."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A2A's requests, as clients send them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

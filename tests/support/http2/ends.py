@@ -1,8 +1,6 @@
 """A server and a channel, each of a stack: ours, grpcio's, or ours in memory. Handlers get and give bytes, as a test
 says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The command `headrace chats`, and other programs, as processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Everything that lists, searches, sums or exports, and a run: what each asks of the store is bounded by its answer."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Agents of tenants: what the operator grants, definitions that keep to it, and changes of them."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import AsyncGenerator

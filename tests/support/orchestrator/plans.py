@@ -1,7 +1,5 @@
 """A scripted model that plans, works on tasks and sums up, and what its runs told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, TypeAlias

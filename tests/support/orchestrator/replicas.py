@@ -1,7 +1,5 @@
 """Two orchestrators that reach each other, over one suite's memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace

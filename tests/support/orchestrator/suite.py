@@ -1,7 +1,5 @@
 """A real orchestrator over sockets, with a real memory and a scripted LlmService and ToolService."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

@@ -2,8 +2,6 @@
 tenants with an API key each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

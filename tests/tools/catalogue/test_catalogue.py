@@ -1,7 +1,5 @@
 """Definition files in a real folder, good and bad, changing while they are in force."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

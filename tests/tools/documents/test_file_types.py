@@ -1,7 +1,5 @@
 """Every kind of file from every kind of Markdown; what models write is not chosen by us."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import random

@@ -2,8 +2,6 @@
 afterwards is true. The service is a process, the tool a real command, its effect a line in a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Marks are found however the bytes are cut, and what is around them is neither lost nor shown twice."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which interpreters live, and when they end. Real ones, in the process tier."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bytes of servers, in pieces of any size."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 

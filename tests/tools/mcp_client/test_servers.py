@@ -1,7 +1,5 @@
 """MCP servers, real ones over both transports, as the callers of the tools service see them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

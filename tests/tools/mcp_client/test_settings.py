@@ -1,7 +1,5 @@
 """mcp.json, good and bad; what a server's tools are called here; how long a user's session lasts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

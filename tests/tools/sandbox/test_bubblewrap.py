@@ -1,7 +1,5 @@
 """The bubblewrap tier: what bwrap is told, on every machine; what then happens, where it works (tiers.py)."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 docs/threat-model.md names the same things.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a service that was killed has left is swept when the next one of its data folder starts, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

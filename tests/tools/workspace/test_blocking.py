@@ -1,7 +1,5 @@
 """Work in threads that outlives its caller's patience, and not what it uses."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

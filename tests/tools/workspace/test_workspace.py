@@ -1,7 +1,5 @@
 """Workspaces on a real file system, with paths that try to leave."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of agents: the definitions in force with their instructions, and the files that were refused."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.async_api import expect
 

@@ -1,7 +1,5 @@
 """The way between the pages: links, addresses, the keyboard, screen readers, narrow windows."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

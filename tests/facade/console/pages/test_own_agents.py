@@ -1,7 +1,5 @@
 """The page of the tenant's own agents: form and JSON side by side, problems at their fields, publish, go back."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 Ada and Bob have a key each. All chats are at the same question when a process is killed under them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -3,8 +3,6 @@ request is one that providers take, nothing leaves a model's view unsaid, and wh
 in the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """SQLite goes through no table that grows with what is stored: each statement finds its rows by an index."""
 
-from __future__ import annotations
-
 import gc
 import re
 import sqlite3

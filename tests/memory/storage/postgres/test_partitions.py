@@ -1,7 +1,5 @@
 """Tables become partitioned while services write to them, and nothing is lost, whenever the command dies."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """A real PgBouncer between the service and the database."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -3,8 +3,6 @@
 PostgreSQL itself logs each statement, BEGIN and COMMIT included.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator
