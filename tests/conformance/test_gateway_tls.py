@@ -34,12 +34,7 @@ def settings(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> ServerSet
     for name, path in environment(files).items():
         monkeypatch.setenv(name, path)
     return ServerSettings(
-        listen="127.0.0.1:0",
-        tls_cert=files.cert,
-        tls_key=files.key,
-        tls_ca=files.ca,
-        connection_age_s=0.2,
-        drain_s=0,
+        listen="127.0.0.1:0", tls_cert=files.cert, tls_key=files.key, tls_ca=files.ca, connection_age_s=0.2, drain_s=0
     )
 
 

@@ -26,10 +26,7 @@ SUITE = {
     "thresholds": {"passRate": 0.9},
 }
 
-RULES = [
-    {"match": {"text": "question .*[05]$"}, "steps": [{"content": "no"}]},
-    {"steps": [{"content": "yes"}]},
-]
+RULES = [{"match": {"text": "question .*[05]$"}, "steps": [{"content": "no"}]}, {"steps": [{"content": "yes"}]}]
 
 
 @pytest.mark.nightly

@@ -101,11 +101,7 @@ async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, s
 
 async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path) -> None:
     with capture_logs() as lines:
-        async with (
-            suite(tmp_path) as facade,
-            facade.http.get("/api/agents?tag=private"),
-            facade.http.get("/private"),
-        ):
+        async with suite(tmp_path) as facade, facade.http.get("/api/agents?tag=private"), facade.http.get("/private"):
             pass
     done = [line for line in lines if line["event"] == "http done"]
     assert {(line["route"], line["status"]) for line in done} == {("/api/agents", 200), ("unknown", 404)}

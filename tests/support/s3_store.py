@@ -38,8 +38,7 @@ PYTHON = ENVIRONMENTS / "moto" / "bin" / "python"
 PROGRAM = ROOT / "tests/clients/python/s3_server.py"
 
 needs_s3 = pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason="NOTICE: `make build/clients/moto/done` was not run: blobs are NOT tried in a bucket",
+    not PYTHON.exists(), reason="NOTICE: `make build/clients/moto/done` was not run: blobs are NOT tried in a bucket"
 )
 
 QUICK = Limits(patience_s=2.0, connect_s=0.5, silence_s=0.5, attempts_max=3, rest_s=0.3)

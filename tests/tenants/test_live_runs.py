@@ -40,10 +40,7 @@ async def test_runs_that_wait_for_one_tenants_people_leave_room_for_another_tena
         with pytest.raises(QueueFull, match="as many live runs as are left") as caught, rpc_errors():
             await ask_and_leave(suite)
         assert caught.value.retry_after_s == RETRY_AFTER_S
-        async with (
-            suite.connect(KEYS[BOB]) as bob,
-            bob.ask("hello", agent_key="plain") as deltas,
-        ):
+        async with suite.connect(KEYS[BOB]) as bob, bob.ask("hello", agent_key="plain") as deltas:
             assert [delta async for delta in deltas][-1].HasField("run_complete")
         headers = {"X-API-Key": KEYS[ADA]}
         async with suite.http.post(

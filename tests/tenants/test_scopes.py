@@ -77,9 +77,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
                     await until_refused(call)
             await until_refused_over_http(suite, one.secret)
         yield Stage(
-            suite,
-            {way: one.secret for way, one in made.items()},
-            {scope: one.secret for scope, one in lacking.items()},
+            suite, {way: one.secret for way, one in made.items()}, {scope: one.secret for scope, one in lacking.items()}
         )
 
 

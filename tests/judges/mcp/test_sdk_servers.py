@@ -106,11 +106,7 @@ async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, 
 
 @ON_ALL_SERVERS
 async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) -> None:
-    async with (
-        open_proxy(port) as proxy,
-        run_server(server, port),
-        open_client(tmp_path, proxy.url) as client,
-    ):
+    async with open_proxy(port) as proxy, run_server(server, port), open_client(tmp_path, proxy.url) as client:
         beside = asyncio.create_task(say(client, "beside", 4))
         cut = asyncio.create_task(say(client, "cut me", 4))
         while not (proxy.carries(b"cut me") and proxy.carries(b"beside")):
@@ -124,11 +120,7 @@ async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) 
 
 @ON_ALL_SERVERS
 async def test_a_proxy_that_ends_responses_loses_no_call(server: str, port: int, tmp_path: Path) -> None:
-    async with (
-        run_server(server, port),
-        open_proxy(port, LIMIT_S) as proxy,
-        open_client(tmp_path, proxy.url) as client,
-    ):
+    async with run_server(server, port), open_proxy(port, LIMIT_S) as proxy, open_client(tmp_path, proxy.url) as client:
         said: list[str] = []
         for number in range(12):
             said.append(await say(client, f"number {number}", 0.5))

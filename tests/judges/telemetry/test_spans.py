@@ -49,12 +49,7 @@ async def test_generations_are_shown_with_their_messages(tmp_path: Path, capture
     read = await trace_a_question(tmp_path, capture)
     chat, tool, run = (read[name] for name in ("chat sim-1", "execute_tool mock_city_weather", "invoke_agent react"))
     assert (
-        chat.items()
-        >= {
-            "openinference.span.kind": "LLM",
-            "llm.provider": "openai",
-            "llm.model_name": "sim-1",
-        }.items()
+        chat.items() >= {"openinference.span.kind": "LLM", "llm.provider": "openai", "llm.model_name": "sim-1"}.items()
     )
     assert chat["llm.token_count.prompt"] > 0
     assert chat["llm.token_count.completion"] > 0

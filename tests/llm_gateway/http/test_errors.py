@@ -7,11 +7,7 @@ import httptools
 import pytest
 
 from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
-from services.llm_gateway.http.client import (
-    EXCHANGE_FAILURES,
-    translate_exchange_error,
-    translating_connect_errors,
-)
+from services.llm_gateway.http.client import EXCHANGE_FAILURES, translate_exchange_error, translating_connect_errors
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.gateway import provider_entry
 

@@ -50,13 +50,7 @@ class QueuedNetwork(LocalNetwork):
 QUEUED = QueuedNetwork()
 
 
-def handlers(
-    *,
-    unary: Any = None,
-    stream: Any = None,
-    upload: Any = None,
-    both: Any = None,
-) -> Add:
+def handlers(*, unary: Any = None, stream: Any = None, upload: Any = None, both: Any = None) -> Add:
     """A service whose methods are named as their kinds."""
     methods = {
         "unary": unary and grpc.unary_unary_rpc_method_handler(unary),

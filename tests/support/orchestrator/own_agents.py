@@ -18,10 +18,7 @@ from tests.support.orchestrator.suite import MODEL, Serve, Suite
 from tests.support.order import Event
 from tests.support.waiting import until
 
-KEYS = {
-    "key-of-ada": "acme/ada - ask,answer,publish,operate",
-    "key-of-bob": "bolt/bob - ask,answer,publish,operate",
-}
+KEYS = {"key-of-ada": "acme/ada - ask,answer,publish,operate", "key-of-bob": "bolt/bob - ask,answer,publish,operate"}
 
 GRANTS: dict[str, Any] = {
     "grants": [

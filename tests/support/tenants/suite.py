@@ -71,7 +71,7 @@ AGENTS: dict[str, dict[str, Any]] = {
         "mode": "ONESHOT",
         "modelConfig": MODEL,
         "plain": {"systemPrompt": "Answer."},
-    },
+    }
 }
 SLOW = "take your time"
 """A question whose answer takes for ever."""
