@@ -5,8 +5,6 @@ opens 2,000 runs. It must not be refused, and its p99 may be 1.5 times that of t
 may run on the machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """The triple-quote preprocessor: it accepts any text, keeps its lines, and changes only triple-quoted strings."""
 
-from __future__ import annotations
-
 from services.orchestrator.agents.definition.reading import to_json
 
 
