@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients.catalogue import CLIENTS, PAGE, TYPED, Client
+from tests.support.clients.catalogue import CLIENTS, OTHERS, PAGE, TYPED, Client
 from tests.support.clients.programs import Served
 from tests.support.clients.script import EXERCISES, MODELS
 from tests.support.tiers import check_first
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
 PROGRAM_TIMEOUT_S = 300.0
 
 
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     "client", check_first(CLIENTS, 2), ids=[client.program.partition(".")[0] for client in CLIENTS]
 )
@@ -44,3 +43,8 @@ def check_forms(requests: list[Any]) -> None:
     forms = {request["model"] for request in requests if "response_format" in request}
     words = {request["model"] for request in requests if "fits this JSON Schema" in json.dumps(request["messages"])}
     assert (forms, words) == ({"schemas"}, {"words"})
+
+
+def test_each_row_is_a_client_that_is_tried() -> None:
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    assert sorted(row for row in rows if row != "client") == sorted([*(client.name for client in CLIENTS), *OTHERS])

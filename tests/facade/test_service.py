@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 from google.api import annotations_pb2
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 import headrace.v1
 from services.facade.proto_routes import load_routes
 from services.facade.responses.envelope import HTTP_STATUS
+from tests.support.facade.fronts import DEFAULTS, PEERS, embedded
 from tests.support.facade.scripted import CHAT, RUN, suite
 from tests.support.raw_http import sending
 
@@ -137,3 +139,15 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
         async with facade.http.get("/readyz?all") as response:
             assert response.status == 200
             assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
+
+
+async def test_a_facade_stays_in_its_service_while_its_peers_are_away() -> None:
+    async with embedded(dict.fromkeys(PEERS, "unix:/nobody"), DEFAULTS) as url, aiohttp.ClientSession(url) as http:
+        async with http.get("/readyz") as response:
+            assert (response.status, (await response.json())["data"]) == (200, {"facade": True})
+        async with http.get("/readyz?all") as response:
+            assert (response.status, (await response.json())["data"]) == (503, dict.fromkeys(PEERS, False))
+        async with http.get("/api/agents") as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
+        async with http.post("/api/query", json={"message": "hi"}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")

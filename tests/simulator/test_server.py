@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from headrace.sse import SseReader
+from services.simulator.request_log import PrefixCache
 from services.simulator.script import BadScript
 from services.simulator.server import Simulator, simulator
 
@@ -270,3 +271,31 @@ async def test_a_bad_script_is_named_with_its_place(tmp_path: Path) -> None:
         _, stderr = await process.communicate()
     assert process.returncode == 2
     assert b"0.steps.0" in stderr
+
+
+def make_body(*texts: str) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
+
+
+LONG = "word " * 2000
+"""2,500 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "cached"),
+    [
+        (make_body(LONG), make_body(LONG, "more"), 2304),
+        (make_body(LONG), make_body("other" + LONG), 0),
+        (make_body("short"), make_body("short", "more"), 0),
+        (make_body(LONG, "a"), {"model": "m", "tools": [1], "messages": make_body(LONG, "a")["messages"]}, 0),
+        (make_body(LONG), make_body(LONG[:6000] + "!" + LONG), 1280),
+    ],
+)
+def test_a_prefix_that_was_there_before_is_cached(first: dict[str, Any], then: dict[str, Any], cached: int) -> None:
+    cache = PrefixCache()
+
+    def measure(body: dict[str, Any]) -> int:
+        return cache.measure(body, sum(len(message["content"]) for message in body["messages"]) // 4)
+
+    assert measure(first) == 0
+    assert measure(then) == cached
