@@ -1,6 +1,5 @@
 """Every client of the OpenAI face does its exercises, with a provider that takes JSON schemas and one that does not."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from tests.support.clients.catalogue import CLIENTS, OTHERS, PAGE, TYPED, Client
 from tests.support.clients.programs import Served
 from tests.support.clients.script import EXERCISES, MODELS
+from tests.support.programs import run_to_end
 from tests.support.tiers import check_first
 
 PROGRAM_TIMEOUT_S = 300.0
@@ -31,10 +31,8 @@ async def test_a_client_does_its_exercises_as_the_page_says(served: Served, clie
 
 async def run_program(command: list[str]) -> Any:
     """The JSON of a program's last line."""
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(PROGRAM_TIMEOUT_S):
-        output, _ = await process.communicate()
-    assert process.returncode == 0
+    code, output, complaints = await run_to_end(*command, timeout_s=PROGRAM_TIMEOUT_S)
+    assert code == 0, complaints.decode()
     return json.loads(output.splitlines()[-1])
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from mcp.client.client import Client
 
 from tests.support.facade.fronts import GATEWAY, PEERS, Timing, gateway
 from tests.support.facade.scripted import Script, Suite, answering, frames_of, opening, suite, text
+from tests.support.programs import run_to_end
 from tests.support.timing import within
 
 RUN_INPUT = {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": "hi"}]}
@@ -85,10 +85,8 @@ async def _started(env: Mapping[str, str] | None = None, **settings: str) -> tup
     """Exit status and log of a gateway that does not start."""
     own = {f"HEADRACE_GATEWAY_{name}": value for name, value in ({"FACADE_ADDRESS": "unix:/nobody"} | settings).items()}
     environment = {**os.environ, "HEADRACE_AUTH": "api_key", **own, **(env or {})}
-    process = await asyncio.create_subprocess_exec(GATEWAY, env=environment, stderr=subprocess.PIPE)
-    async with asyncio.timeout(100):
-        _, log = await process.communicate()
-    return process.returncode or 0, log
+    code, _, log = await run_to_end(GATEWAY, env=environment)
+    return code or 0, log
 
 
 async def test_all_problems_with_the_settings_are_reported_together() -> None:

@@ -15,6 +15,7 @@ from headrace.sse import SseReader
 from services.simulator.request_log import PrefixCache
 from services.simulator.script import BadScript
 from services.simulator.server import Simulator, simulator
+from tests.support.programs import run_to_end
 
 WEATHER = {
     "type": "function",
@@ -264,12 +265,8 @@ async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:
 async def test_a_bad_script_is_named_with_its_place(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('[{"steps": [{"nothing": 1}]}]')
-    async with asyncio.timeout(200):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services.simulator", "--script", str(script), stderr=asyncio.subprocess.PIPE
-        )
-        _, stderr = await process.communicate()
-    assert process.returncode == 2
+    code, _, stderr = await run_to_end(sys.executable, "-m", "services.simulator", "--script", script)
+    assert code == 2
     assert b"0.steps.0" in stderr
 
 

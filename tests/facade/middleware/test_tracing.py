@@ -1,6 +1,5 @@
 """The spans of HTTP requests: the route and not the path, errors of ours and not the client's, nothing for probes."""
 
-import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from opentelemetry.trace.status import StatusCode
 
 from tests.support.facade.scripted import CHAT, RUN, Script, answering, suite
+from tests.support.programs import run_to_end
 from tests.support.spans import recording
 
 
@@ -63,7 +63,4 @@ async def test_only_the_user_who_runs_a_facade_may_use_it(tmp_path: Path) -> Non
     async with suite(tmp_path, Script(query=answering("x"))) as facade:
         for user, statuses in ((NOBODY, b"403\n200\n"), (0, b"200\n200\n")):
             assert PYTHON is not None
-            program = await asyncio.create_subprocess_exec(
-                PYTHON, "-I", "-c", ASKING, facade.url, user=user, stdout=asyncio.subprocess.PIPE
-            )
-            assert (await program.communicate())[0] == statuses
+            assert (await run_to_end(PYTHON, "-I", "-c", ASKING, facade.url, user=user))[1] == statuses

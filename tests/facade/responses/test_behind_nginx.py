@@ -4,6 +4,7 @@ heartbeats 0.25 s, ten minutes 2 s."""
 import asyncio
 import json
 import shutil
+from asyncio.subprocess import STDOUT
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from headrace.errors import Interrupted
 from headrace.v1 import agent_pb2
 from tests.support.facade.fronts import Timing
 from tests.support.facade.scripted import RUN, Script, answering, complete, delta, frames_of, opening, suite
+from tests.support.programs import run_to_end, starting
 
 CONFIG = """
 daemon off; user root; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -39,17 +41,14 @@ async def nginx(folder: Path, url: str) -> AsyncGenerator[aiohttp.ClientSession]
         pytest.skip("nginx is not installed: streams behind it are NOT tested")
     (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, url=url))
     command = (program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf"))
-    process = await asyncio.create_subprocess_exec(*command)
-    try:
+    async with starting(*command) as process:
         while not await _is_listening(folder / "nginx.sock"):
             assert process.returncode is None
             await asyncio.sleep(0.01)
         connector = aiohttp.UnixConnector(str(folder / "nginx.sock"))
         async with aiohttp.ClientSession("http://nginx", connector=connector) as http:
             yield http
-    finally:
-        if process.returncode is None:
-            process.terminate()
+        process.terminate()
         await process.wait()
 
 
@@ -91,19 +90,6 @@ PIECES = ["\n\n", " ", "水", "\u2028", "data: [DONE]\n\n"]
 INSTALL_TIMEOUT_S = 600.0
 
 
-async def run(*arguments: str, cwd: Path) -> tuple[int | None, bytes]:
-    """A program's exit code and what it printed; it is given what is installed in `cwd`."""
-    process = await asyncio.create_subprocess_exec(
-        *arguments, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        told, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return process.returncode, told
-
-
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
     """A folder with the client in it."""
@@ -112,8 +98,8 @@ async def folder(tmp_path: Path) -> Path:
     arguments = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--prefix", str(tmp_path))
     code, told = None, b"it took too long"
     with suppress(TimeoutError):
-        async with asyncio.timeout(INSTALL_TIMEOUT_S):
-            code, told = await run("npm", "install", *arguments, PACKAGE, cwd=tmp_path)
+        command = ("npm", "install", *arguments, PACKAGE)
+        code, told, _ = await run_to_end(*command, cwd=tmp_path, stderr=STDOUT, timeout_s=INSTALL_TIMEOUT_S)
     if code != 0:
         pytest.skip(f"npm cannot install: {PACKAGE} is NOT tested: {told.decode()[-300:]}")
     shutil.copy(Path(__file__).with_name("fetch_event_source.mjs"), tmp_path)
@@ -124,7 +110,7 @@ async def test_it_reads_a_query_and_resumes_a_run_where_it_was_cut(folder: Path)
     steps = answering(*PIECES)
     script = Script(query=steps, attaches=[[*steps[:6], Interrupted("cut")], steps[6:]])
     async with suite(folder, script) as facade:
-        code, told = await run("node", "fetch_event_source.mjs", facade.url, RUN, cwd=folder)
+        code, told, _ = await run_to_end("node", "fetch_event_source.mjs", facade.url, RUN, cwd=folder, stderr=STDOUT)
         asked = [request.last_seq for request in facade.script.requests if hasattr(request, "last_seq")]
     assert code == 0, told.decode()
     read = json.loads(told)

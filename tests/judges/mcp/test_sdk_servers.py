@@ -4,6 +4,7 @@ all is back within five seconds.
 
 import asyncio
 import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from headrace.cli.supervisor.ports import reserve_port
 from tests.judges.environments import NODE, find_npm_environment, find_python_environment
 from tests.judges.mcp.proxy import open_proxy
 from tests.judges.mcp.tool_client import ToolClient, open_tool_client
+from tests.support.programs import starting
 
 HERE = Path(__file__).parent / "servers"
 ON_ALL_SERVERS = pytest.mark.parametrize(
@@ -48,8 +50,7 @@ def make_command(server: str, port: int) -> list[str]:
 async def run_server(server: str, port: int) -> AsyncGenerator[None]:
     """Run a server inside the block; it is killed at its end."""
     command = await asyncio.to_thread(make_command, server, port)
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-    try:
+    async with starting(*command, stderr=DEVNULL):
         async with asyncio.timeout(120):
             while True:
                 try:
@@ -60,9 +61,6 @@ async def run_server(server: str, port: int) -> AsyncGenerator[None]:
                     writer.close()
                     break
         yield
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ import pytest
 from services.simulator.script import parse_script
 from services.simulator.server import simulator
 from tests.judges.models.judging import PROGRAMS, make_environment
+from tests.support.programs import run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -349,10 +350,8 @@ async def test_the_vendors_client_streams_an_answer_and_has_a_tool_loop(
     sim: Simulator, environment: str, program: str
 ) -> None:
     url = sim.base_url.removesuffix("/v1")
-    command = (str(make_environment(environment)), str(PROGRAMS / program), url)
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    output, _ = await process.communicate()
-    assert process.returncode == 0
+    code, output, complaints = await run_to_end(make_environment(environment), PROGRAMS / program, url)
+    assert code == 0, complaints.decode()
     assert json.loads(output) == {
         "text": "水车 \n\n",
         "tokens": 5,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from services.simulator.server import simulator
 from tests.judges.environments import NODE, find_npm_environment
 from tests.support.otlp import Span, collector
+from tests.support.programs import run_to_end
 from tests.support.suite import running
 
 HERE = Path(__file__).parent
@@ -20,9 +22,8 @@ QUESTION = "What is the weather in Paris? The token=abcdefghijkl is mine."
 async def read_as_phoenix(spans: Sequence[Span]) -> list[dict[str, Any]]:
     """Return OpenInference's attributes of each span."""
     packages = await asyncio.to_thread(find_npm_environment, "telemetry", HERE / "package.json")
-    command = (str(NODE), str(HERE / "convert.mjs"), str(packages))
-    node = await asyncio.create_subprocess_exec(*command, stdin=-1, stdout=-1)
-    out, _ = await node.communicate(json.dumps([span.attributes for span in spans]).encode())
+    given = json.dumps([span.attributes for span in spans]).encode()
+    _, out, _ = await run_to_end(NODE, HERE / "convert.mjs", packages, given=given, stdin=PIPE)
     return json.loads(out)
 
 

@@ -1,8 +1,8 @@
 """The command `headrace chats`, and other programs, as processes."""
 
-import asyncio
 import os
 import sys
+from asyncio.subprocess import STDOUT
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,30 +10,21 @@ from services.memory.storage.files.indexing import index_recovery
 from tests.support.memory.engines import Serve, lose_index
 from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.writing import Memory, new_id
+from tests.support.programs import run_to_end
 
 
 async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
     """Run a program to its end, and return its status and all that it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, *arguments),
-        env=env,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return process.returncode or 0, printed.decode()
+    code, printed, _ = await run_to_end(sys.executable, "-m", module, *arguments, env=env, stderr=STDOUT)
+    return code or 0, printed.decode()
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
     """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
     env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
     command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
-    async with asyncio.timeout(300):
-        process = await asyncio.create_subprocess_exec(
-            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        printed, errors = await process.communicate()
-    assert process.returncode == exit_code, errors
+    ended, printed, errors = await run_to_end(*command, env=env)
+    assert ended == exit_code, errors
     assert b"Traceback" not in errors
     return (printed + errors if exit_code else printed).decode()
 

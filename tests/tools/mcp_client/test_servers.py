@@ -18,6 +18,7 @@ from headrace.v1 import tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
 from services.tools.mcp_client.http import LINE_CHARS_MAX, JsonDecoder
 from services.tools.mcp_client.session import STDERR_CHARS_MAX
+from tests.support.programs import run_to_end
 from tests.support.timing import within
 from tests.support.tools.mcp_http import PIXEL, Http, http_server
 from tests.support.tools.mcp_suite import Suite, request, serving, serving_folder, write
@@ -364,10 +365,8 @@ for text in ('{"mcpServers": {}}', '{"mcpServers": {"a": {"command": "true"}}}')
 
 async def test_the_sdk_is_loaded_where_the_file_is_read_if_there_is_a_server(tmp_path: Path) -> None:
     # The file is read in a thread: on the loop the load would hold up every stream for a third of a second.
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", LOADS, str(tmp_path / "mcp.json")), stdout=asyncio.subprocess.PIPE
-    )
-    assert (await process.communicate())[0].split() == [b"False", b"True"]
+    _, loaded, _ = await run_to_end(sys.executable, "-c", LOADS, tmp_path / "mcp.json")
+    assert loaded.split() == [b"False", b"True"]
 
 
 PARTS = ("a", r"\\", r"\n", r"\ud83d", r"\ude00", r"\u0041", "é", "😀")
