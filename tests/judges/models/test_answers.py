@@ -3,11 +3,10 @@
 Both hold each answer and each frame against their types here, which by default they do not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import anthropic
 import httpx2
@@ -15,14 +14,9 @@ import openai
 import pytest
 
 from services.simulator.script import parse_script
-from services.simulator.server import simulator
+from services.simulator.server import Simulator, simulator
 from tests.judges.models.judging import PROGRAMS, make_environment
 from tests.support.programs import run_to_end
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from services.simulator.server import Simulator
 
 SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},
