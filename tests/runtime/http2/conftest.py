@@ -10,7 +10,6 @@ import uvloop
 BOTH = (
     "test_robust_slow",
     "test_robust_floods",
-    "test_robust_shares",
     "test_tls",
     "test_keepalive",
     "test_drain",
@@ -26,7 +25,6 @@ UVLOOP = (
     "test_calls_requests",
     "test_streams_cut",
     "test_streams_slow",
-    "test_streams_turns",
 )
 
 
