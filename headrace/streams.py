@@ -78,7 +78,10 @@ def rpc_errors(*, is_client: bool = False) -> Generator[None]:
         if is_client and (problem := _explain_unreached(error.details() or "")):
             raise ProviderUnavailable(problem) from error
         if known := from_rpc_error(error):
-            raise known from error
+            try:
+                raise known from error
+            finally:
+                del known  # its traceback has this frame, which would keep it, and all frames on its way, as a cycle
         if is_client and error.code() is grpc.StatusCode.UNIMPLEMENTED:
             raise Unsupported(f"grpc: {error.details()}: is that another service's port?") from error
         raise

@@ -72,6 +72,12 @@ def transport(request: pytest.FixtureRequest) -> Generator[None]:
     del os.environ[VARIABLE]
 
 
+@pytest.fixture
+def h2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what grpcio lacks: certificates, replicas at one address, and the names of peers in errors."""
+    monkeypatch.setenv(VARIABLE, "h2")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is there before the first test is never looked at again for garbage.

@@ -11,17 +11,16 @@ from headrace.client import Client
 from headrace.errors import PermissionDenied, ProviderUnavailable
 from headrace.tls import Tls
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.transport import CA, CERT, KEY, VARIABLE
+from services.runtime.process.transport import CA, CERT, KEY
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
 from tests.support.facade.scripted import CHAT, Script, ScriptedMemory, answering, served
 
 
 @pytest.fixture
-def server(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Files:
+def server(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) -> Files:
     """The server's certificate, in the environment of this process."""
     files = authority.issue("orchestrator")
-    monkeypatch.setenv(VARIABLE, "h2")
     monkeypatch.setenv(CERT, files.cert)
     monkeypatch.setenv(KEY, files.key)
     return files

@@ -209,7 +209,7 @@ async def opening_suite(folder: Path) -> AsyncGenerator[tuple[CountedProcess, Ma
             {
                 "gRPC": {**_list_asks(ask_grpc), "attach": attach_grpc},
                 "SSE": {**_list_asks(ask_sse), "attach": attach_sse},
-                "OpenAI face": _list_asks(ask_chat),
+                "OpenAI adapter": _list_asks(ask_chat),
             },
         )
 

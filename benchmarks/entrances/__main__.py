@@ -6,6 +6,9 @@ With `--write docs` it also writes docs/performance.md. `--window-s 1 --agents 2
 from __future__ import annotations
 
 import argparse
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -43,7 +46,8 @@ async def main(given: argparse.Namespace) -> None:
         at_rest = Measuring(line.strip(), given.window_s, 1, report, measuring.notes)
         forms_grid, forms = await measure_forms(at_rest)
         growth_grid, growth = await measure_growth(at_rest, given.agents, given.chats)
-    grids = [show_aims(page.results, forms, growth), *page.grids, forms_grid, growth_grid]
+    imports_s = statistics.median(_time_imports() for _ in range(5))
+    grids = [show_aims(page.results, forms, growth, imports_s), *page.grids, forms_grid, growth_grid]
     notes = [*ways.missing, *measuring.notes]
     for grid in grids:
         console.print(grid.printed())
@@ -54,6 +58,12 @@ async def main(given: argparse.Namespace) -> None:
         about = machine() | {name: read_version(FRAMEWORKS, name.lower()) for name in ("FastAPI", "httpx", "LangGraph")}
         text = write_page(about, grids, notes, rounds=given.rounds, window_s=given.window_s, minutes=minutes)
         given.write.joinpath("performance.md").write_text(text)
+
+
+def _time_imports() -> float:
+    begun_s = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import grpc, aiohttp, pydantic"], check=True)
+    return time.perf_counter() - begun_s
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from services.memory.log.lines import add_checksum, remove_checksum
 
 SETTLE_S = 3.0
 REST_S = 5.0
+INDEX_TIMEOUT_S = 600.0
 ONE_AT_A_TIME = Load(SHORT, 1, 0.1)
 FORMS = ("--one-process", "--split")
 
@@ -61,8 +62,8 @@ async def measure_growth(measuring: Measuring, agents: int, chats: int) -> tuple
     grid = _make_grid("Growth, in one process", "")
     rests: dict[str, Rest] = {}
 
-    async def add(name: str, folder: Path) -> None:
-        rests[name] = await _measure_rest(measuring, folder, FORMS[0])
+    async def add(name: str, folder: Path, *, is_indexing: bool = False) -> None:
+        rests[name] = await _measure_rest(measuring, folder, FORMS[0], is_indexing=is_indexing)
         _add_row(grid, name, rests[name])
         measuring.report(f"{name}: ready in {rests[name].ready_s:.2f} s")
 
@@ -77,7 +78,7 @@ async def measure_growth(measuring: Measuring, agents: int, chats: int) -> tuple
         folder = Path(name)
         _write_agents(folder / "config", measuring.base_url, 10)
         await _write_chats(measuring, folder, chats)
-        await add(f"{chats:,} chats, first start", folder)
+        await add(f"{chats:,} chats, first start", folder, is_indexing=True)
         await add(f"{chats:,} chats, second start", folder)
     return grid, rests
 
@@ -92,8 +93,12 @@ def _add_row(grid: Grid, name: str, rest: Rest) -> None:
     grid.rows.append((name, *cells, run))
 
 
-async def _measure_rest(measuring: Measuring, folder: Path, form: str) -> Rest:
+async def _measure_rest(measuring: Measuring, folder: Path, form: str, *, is_indexing: bool = False) -> Rest:
+    """Measure a start, and the suite once it rests; with `is_indexing`, once all chats are indexed."""
     async with _starting(measuring, folder, form) as (ready_s, suite):
+        async with asyncio.timeout(INDEX_TIMEOUT_S):
+            while is_indexing and not _is_indexed(folder):  # noqa: ASYNC110 - another process, which tells nobody
+                await asyncio.sleep(0.5)
         await asyncio.sleep(SETTLE_S)
         idle_mb = sum(pss_mb(pid) for pid in suite.pids.values())
         before_us = sum(cpu_us(pid) for pid in suite.pids.values())
@@ -107,6 +112,10 @@ async def _measure_rest(measuring: Measuring, folder: Path, form: str) -> Rest:
         idle_share=idle_us / 1e4 / REST_S,
         run_cpu_ms=get_run_cpu_ms(ONE_AT_A_TIME, seen) if seen and seen.deltas else math.nan,
     )
+
+
+def _is_indexed(folder: Path) -> bool:
+    return any("index complete" in log.read_text() for log in (folder / "data" / "logs").glob("*.log"))
 
 
 @asynccontextmanager

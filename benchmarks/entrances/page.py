@@ -48,13 +48,11 @@ LEFT = """\
   other streams, and takes some milliseconds of Python in callbacks of less than one each. If several coincide, all
   streams wait for them. The longest single stalls, garbage collections, are gone since ended runs leave no garbage.
   With `--split`, a run that begins uses another core, at more CPU per delta: use it for many streams on one machine.
-* **The Go gateway** is a separate process that each delta wakes up. Its own code and JSON take 3 % of its time,
-  receiving in grpc-go 11 %, writing to sockets 15 %; Go's scheduler takes 23 %, and its monitor thread, woken each
-  time, 22 % (perf, 40 streams, 2026-11). The aim, half of the embedded facade's cost, is what a relay in C needs that
-  only reads and writes (docs/decisions/0009: 16 µs at 40 streams).
-* **1,000 silent streams**: each has some 650 Python objects in 60 KB, with the largest piece 4 KB (tracemalloc): four
-  tasks with 36 coroutines below them, ten context managers, three calls with their headers, and a run with its parts.
-  SSE has fewer calls on sockets. A smaller footprint needs fewer layers.
+* **The Go gateway** is a separate process in front of the embedded facade, and each delta wakes it up, so its CPU comes
+  on top. Take it for what grpc-gateway's users have around it, not for speed.
+* **1,000 silent streams**: each has some 570 Python objects in 51 KB, with the largest piece 1.4 KB (tracemalloc): four
+  tasks with 36 coroutines below them, three calls with their headers, and a run with its parts. SSE has fewer calls on
+  sockets. A smaller footprint needs fewer layers.
 * **Replicas**: `python -m benchmarks.replicated` pins each process to a core. On two cores the reader, the provider
   and memory share them, so runs/s grow less than each replica's own CPU suggests.
 * **At rest**, modules take most of the memory: a Python process with only the imports has 89 MB for the services and
@@ -76,19 +74,18 @@ METHOD = """\
 * Each stream asks again in a new chat as soon as its answer has ended, so the figures include beginnings and ends of
   runs. The provider stamps each delta; "late" is the time from the stamp to the reader, including waits in these two
   processes' own loops. The first delta is measured from the question and includes the provider's own time.
-* **gRPC**, **SSE**, **OpenAI face** and **Go gateway** are entrances of one suite in its default form, one process;
+* **gRPC**, **SSE**, **OpenAI adapter** and **Go gateway** are entrances of one suite in its default form, one process;
   the Go gateway is an additional process. **split** has one process per service. **FastAPI + httpx** is a
   hand-written server (`benchmarks/peers/programs`): for short runs and streams it forwards the provider's stream, and
   its REACT runs are a loop with one tool in the process. **LangGraph** is its ready-made agent behind FastAPI.
-  **LiteLLM** is its proxy in its fastest configuration. None of the peers stores anything; the suite has each query
-  on disk before it calls the model.
-* A dash means that no run began, or none ended, in the window. Reader and provider share the same cores. If a way
-  delivers fewer than 33 deltas/s per stream, a core is full.
+  **LiteLLM** is its proxy in its fastest configuration. **Bifrost core** is its Go library behind net/http. None of
+  the peers stores anything; the suite has each query on disk before it calls the model.
+* A dash means that no run began, or none ended, in the window. Reader and provider share the same cores. A way keeps
+  up if it delivers at least 32.5 deltas/s for each stream; otherwise a core is full, and its times say little.
 * Chats are copies of a short one. The first start with them has no index: it serves as soon as the index has the most
-  recently changed chats, and adds the others in the background.
+  recently changed chats, and adds the others in the background. Its other figures are taken once all are indexed.
 * "The first delta by step": the provider stamps its first delta as soon as it is called, which ends the first step.
   The p50 and p99 of a step and of the whole come from different runs.
-* Bifrost is not among the peers: the module proxy did not have its Go module.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import postgresql
 from benchmarks.entrances.gateway import GATEWAY, starting_gateway
 from benchmarks.peers import litellm
-from benchmarks.peers.environment import Unavailable, install, read_version
+from benchmarks.peers.environment import Unavailable, build_go, install, read_version
 from benchmarks.processes import RunningSuite, services_of, started, starting_suite
 
 PEERS = Path(litellm.__file__).parent
@@ -83,6 +83,7 @@ async def opening_ways(folder: Path, report: Callable[[str], None]) -> AsyncGene
         await _open_suites(stack, folder, ways)
         report("suites are ready")
         await _open_frameworks(stack, ways)
+        await _open_bifrost(stack, ways)
         await _open_litellm(stack, folder, ways)
         report("peers are ready")
         yield ways
@@ -100,7 +101,7 @@ async def _open_suites(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:
     one = await open_suite("one", "--one-process")
     ways.ways += [_over_grpc("gRPC", one), _over_sse("SSE", one)]
     chat = f"{one.http}/v1/chat/completions"
-    ways.ways.append(Way(name="OpenAI face", url=chat, react_url=chat, pids=one.pids))
+    ways.ways.append(Way(name="OpenAI adapter", url=chat, react_url=chat, pids=one.pids))
     if GATEWAY.exists():
         pid, url = await stack.enter_async_context(starting_gateway(_find_peers(one)))
         ways.ways.append(_over_sse("Go gateway", replace(one, http=url, pids=one.pids | {"Go gateway": pid})))
@@ -110,8 +111,6 @@ async def _open_suites(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:
         )
     split = await open_suite("split", "--split")
     ways.ways += [_over_grpc("gRPC, split", split), _over_sse("SSE, split", split)]
-    grpcio = await open_suite("grpcio", "--split", HEADRACE_TRANSPORT="grpcio")
-    ways.ways.append(_over_grpc("gRPC, split, grpcio", grpcio))
     if postgresql.programs() is None:
         ways.missing.append("PostgreSQL is left out: it is not on this machine.")
         return
@@ -163,6 +162,16 @@ async def _open_frameworks(stack: AsyncExitStack, ways: Ways) -> None:
                 is_suite=False,
             )
         )
+
+
+async def _open_bifrost(stack: AsyncExitStack, ways: Ways) -> None:
+    try:
+        program = await build_go(PEERS / "bifrost")
+    except Unavailable as error:
+        ways.missing.append(f"Bifrost's core is left out: {error}.")
+        return
+    pid, line = await stack.enter_async_context(started(ways.base_url, python=str(program)))
+    ways.ways.append(Way(name="Bifrost core, no log", url=line.strip(), pids={"Bifrost": pid}, is_suite=False))
 
 
 async def _open_litellm(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:

@@ -1,9 +1,10 @@
-"""Creates a virtual environment for each peer on first use, in the user's cache."""
+"""Installs or builds each peer on first use, in the user's cache."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,8 +22,7 @@ async def install(requirements: Path, version: str) -> Path:
     Raises:
         Unavailable: The environment cannot be created.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "headrace" / f"{requirements.stem}-{version}"
+    folder = _cache() / f"{requirements.stem}-{version}"
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)
         await _run(sys.executable, "-m", "venv", str(folder))
@@ -30,6 +30,24 @@ async def install(requirements: Path, version: str) -> Path:
         await _run(*pip, "-r", str(requirements))
         (folder / "done").touch()
     return folder / "bin"
+
+
+async def build_go(folder: Path) -> Path:
+    """Return the program of the Go module in `folder`, built unless nothing changed.
+
+    Raises:
+        Unavailable: Go is missing, or cannot build it.
+    """
+    go = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
+    if go is None:
+        raise Unavailable("Go is missing")
+    program = _cache() / folder.name
+    await _run(go, "build", "-C", str(folder), "-o", str(program), ".")
+    return program
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 
 
 def read_version(requirements: Path, package: str) -> str:

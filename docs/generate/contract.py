@@ -229,7 +229,7 @@ def _describe_meaning(field: FieldDescriptor) -> str:
     if rules.items_max:
         limits.append(f"At most {rules.items_max} items.")
     if rules.alias:
-        limits.append(f"Also `{rules.alias}`.")
+        limits.append(f"`{rules.alias}` is accepted in its place.")
     return " ".join([sources.find_comment(field.full_name), *limits])
 
 

@@ -99,7 +99,9 @@ class ListGatesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page. A page for which few entries match has fewer, even none: the next one continues after the
+    last entry that was read.
+    """
     @_builtins.property
     def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
         """Longest waiting first; without arguments."""
@@ -712,7 +714,9 @@ class ListGrantsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page. A page for which few entries match has fewer, even none: the next one continues after the
+    last entry that was read.
+    """
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
         """Oldest first."""
@@ -973,6 +977,7 @@ class Gate(_message.Message):
     NEED_FIELD_NUMBER: _builtins.int
     ASK_FIELD_NUMBER: _builtins.int
     ARGUMENTS_SHA256_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that waits."""
     gate_id: _builtins.str
@@ -1017,6 +1022,10 @@ class Gate(_message.Message):
     """Whether an approval can be extended to later calls; in GetGate only."""
     arguments_sha256: _builtins.str
     """Approvals: SHA-256 of `arguments`, in hexadecimal, to send with the answer; in GetGate only."""
+    answer: _builtins.str
+    """The accepted answer: its payload (SubmitRequest), with a secret replaced by `***`; in GetGate only. Absent: none yet,
+    or no one answered in time.
+    """
     @_builtins.property
     def answerers(self) -> _common_pb2.Answerers:
         """Who may answer: by the rules in effect when it was opened, plus the users and roles it was delegated to."""
@@ -1067,11 +1076,14 @@ class Gate(_message.Message):
         need: _common_pb2.CredentialNeed | None = ...,
         ask: _common_pb2.InputNeed | None = ...,
         arguments_sha256: _builtins.str | None = ...,
+        answer: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_arguments_sha256", b"_arguments_sha256", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "arguments_sha256", b"arguments_sha256", "ask", b"ask", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "need", b"need", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer", b"_answer", "_answered_by", b"_answered_by", "_arguments", b"_arguments", "_arguments_sha256", b"_arguments_sha256", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "answer", b"answer", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "arguments_sha256", b"arguments_sha256", "ask", b"ask", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "need", b"need", "reason", b"reason", "risk", b"risk", "viewport_key", b"viewport_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by", "_arguments", b"_arguments", "_arguments_sha256", b"_arguments_sha256", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "arguments_sha256", b"arguments_sha256", "ask", b"ask", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "is_grantable", b"is_grantable", "kind", b"kind", "need", b"need", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer", b"_answer", "_answered_by", b"_answered_by", "_arguments", b"_arguments", "_arguments_sha256", b"_arguments_sha256", "_ask", b"_ask", "_claimed_by", b"_claimed_by", "_claimed_until", b"_claimed_until", "_closed_at", b"_closed_at", "_credential", b"_credential", "_need", b"_need", "_reason", b"_reason", "_risk", b"_risk", "_viewport_key", b"_viewport_key", "agent_key", b"agent_key", "answer", b"answer", "answered_by", b"answered_by", "answerers", b"answerers", "arguments", b"arguments", "arguments_sha256", b"arguments_sha256", "ask", b"ask", "chat_id", b"chat_id", "claimed_by", b"claimed_by", "claimed_until", b"claimed_until", "closed_at", b"closed_at", "credential", b"credential", "expires_at", b"expires_at", "gate_id", b"gate_id", "is_grantable", b"is_grantable", "kind", b"kind", "need", b"need", "opened_at", b"opened_at", "reason", b"reason", "requester", b"requester", "risk", b"risk", "run_id", b"run_id", "state", b"state", "steps", b"steps", "tool_id", b"tool_id", "tool_name", b"tool_name", "viewport_key", b"viewport_key", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__answer: _TypeAlias = _typing.Literal["answer"]  # noqa: Y015
+    _WhichOneofArgType__answer: _TypeAlias = _typing.Literal["_answer", b"_answer"]  # noqa: Y015
     _WhichOneofReturnType__answered_by: _TypeAlias = _typing.Literal["answered_by"]  # noqa: Y015
     _WhichOneofArgType__answered_by: _TypeAlias = _typing.Literal["_answered_by", b"_answered_by"]  # noqa: Y015
     _WhichOneofReturnType__arguments: _TypeAlias = _typing.Literal["arguments"]  # noqa: Y015
@@ -1096,6 +1108,8 @@ class Gate(_message.Message):
     _WhichOneofArgType__risk: _TypeAlias = _typing.Literal["_risk", b"_risk"]  # noqa: Y015
     _WhichOneofReturnType__viewport_key: _TypeAlias = _typing.Literal["viewport_key"]  # noqa: Y015
     _WhichOneofArgType__viewport_key: _TypeAlias = _typing.Literal["_viewport_key", b"_viewport_key"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__answer) -> _WhichOneofReturnType__answer | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answered_by) -> _WhichOneofReturnType__answered_by | None: ...
     @_typing.overload

@@ -63,7 +63,9 @@ class ListChatsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INDEX_PROGRESS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty on the last page."""
+    """Empty on the last page. A page for which few entries match has fewer, even none: the next one continues after the
+    last entry that was read.
+    """
     @_builtins.property
     def chats(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chat]:
         """Most recently changed first."""

@@ -792,7 +792,9 @@ class ListDeliveriesResponse(_message.Message):
     DELIVERIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Token for the next page; empty: this is the last."""
+    """Empty on the last page. A page for which few entries match has fewer, even none: the next one continues after the
+    last entry that was read.
+    """
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]:
         """Newest event first."""

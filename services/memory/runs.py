@@ -9,7 +9,7 @@ from headrace.v1 import memory_pb2, operator_pb2
 from headrace.v1.memory_pb2_grpc import MemoryServiceServicer
 from services.memory.storage.index_rows import describe_progress
 from services.memory.storage.leases import lease_lost
-from services.memory.storage.paging import parse_page
+from services.memory.storage.paging import parse_page, read_page
 from services.memory.storage.run_query import RunQuery
 from services.runtime.auth import identity
 from services.runtime.clock import now_ms
@@ -89,7 +89,8 @@ class RunRpcs(MemoryServiceServicer):
                 raise InvalidRequest.of(request.DESCRIPTOR.fields_by_name[field].json_name, "must not be negative")
         size, after = parse_page(request.page_size, request.page_token)
         progress = self._engine.index.get_progress()
-        runs, next_page_token = await self._engine.index.list_runs(
+        runs, next_page_token = await read_page(
+            self._engine.index.list_runs,
             RunQuery(
                 tenant,
                 size,
@@ -101,7 +102,7 @@ class RunRpcs(MemoryServiceServicer):
                 began_after=request.began_after if request.HasField("began_after") else None,
                 cost_min=request.cost_at_least_nano_usd if request.HasField("cost_at_least_nano_usd") else None,
                 run_ids=request.run_ids,
-            )
+            ),
         )
         return operator_pb2.OperatorListRunsResponse(
             runs=[copy_fields(run, operator_pb2.OperatorRun) for run in runs],

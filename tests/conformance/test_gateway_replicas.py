@@ -12,12 +12,13 @@ import pytest
 from headrace.errors import Overloaded, ProviderUnavailable
 from headrace.v1 import agent_pb2
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.transport import VARIABLE
 from services.runtime.rpc.server import serving_grpc
 from tests.support.facade import fronts
 from tests.support.facade.fronts import Timing, gateway
 from tests.support.facade.peers import Peer
 from tests.support.facade.scripted import CHAT, RUN, Script, ScriptedMemory, answering, complete, opening, served
+
+pytestmark = pytest.mark.usefixtures("h2")
 
 CALLS = 60
 
@@ -112,10 +113,7 @@ async def test_a_stream_that_has_begun_is_not_made_again(tmp_path: Path) -> None
     assert len(peer.heard) == 1
 
 
-async def test_replicas_restart_one_after_the_other_and_no_call_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VARIABLE, "h2")
+async def test_replicas_restart_one_after_the_other_and_no_call_fails(tmp_path: Path) -> None:
     statuses: list[int] = []
     over = asyncio.Event()
     addresses = [f"unix:{tmp_path}/{number}" for number in range(2)]

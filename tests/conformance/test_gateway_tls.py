@@ -11,7 +11,7 @@ import pytest
 from headrace.tls import Tls
 from services.runtime.auth.settings import API_KEY, PEERS, AuthSettings
 from services.runtime.process.config import ServerSettings
-from services.runtime.process.transport import CA, CERT, KEY, VARIABLE
+from services.runtime.process.transport import CA, CERT, KEY
 from services.runtime.rpc.server import serving_grpc
 from tests.support.authority import Authority, Files
 from tests.support.facade import fronts
@@ -27,10 +27,9 @@ def environment(files: Files) -> dict[str, str]:
 
 
 @pytest.fixture
-def settings(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> ServerSettings:
+def settings(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) -> ServerSettings:
     """Of an orchestrator with certificates, to which nobody but services may speak; connections are made anew."""
     files = authority.issue("orchestrator")
-    monkeypatch.setenv(VARIABLE, "h2")
     for name, path in environment(files).items():
         monkeypatch.setenv(name, path)
     return ServerSettings(

@@ -8,8 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from headrace.cli import main
+from services.facade.proto_routes import load_routes
+from services.runtime.formats.json_form import rules_of
 from tests.support.pages import BLOCK, PAGES, ROOT, list_anchors, to_anchor
 
 CODE = [
@@ -85,6 +89,42 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 def test_no_two_sections_of_a_page_have_the_same_anchor(page: Path) -> None:
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     assert [anchor for anchor, count in Counter(map(to_anchor, headings)).items() if count > 1] == []
+
+
+ALIASES = {
+    route.path: rules_of(field).alias
+    for route in load_routes()
+    for field in route.rpc.input_type.fields
+    if rules_of(field).alias
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_body_names_each_field_as_the_reference_does(page: Path) -> None:
+    paragraphs = page.read_text().split("\n\n")
+    for path, alias in ALIASES.items():
+        assert [text for text in paragraphs if path in text and re.search(rf"\"{alias}\\?\"\s*:", text)] == []
+
+
+COMMAND = re.compile(r"(?<!`)`headrace\s([^`]+)`(?!`)")
+
+
+def find_unknown_word(line: str) -> str | None:
+    """The first word of a command line of ours that is no command, or no option of its command."""
+    command, words = main, line.split()
+    while isinstance(command, click.Group) and words and words[0].islower() and not words[0].startswith("-"):
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            return words[0]
+        command, words = found, words[1:]
+    known = {"--help", "--version"} | {name for param in command.params for name in param.opts}
+    return next((word for word in words if word.startswith("--") and word.partition("=")[0] not in known), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    lines = COMMAND.findall(page.read_text())
+    assert [(line, word) for line in lines if (word := find_unknown_word(line))] == []
 
 
 def test_every_page_of_the_reference_stands_in_its_list() -> None:

@@ -16,7 +16,7 @@ import headrace.v1
 from services.facade.proto_routes import load_routes
 from services.facade.responses.envelope import HTTP_STATUS
 from tests.support.facade.fronts import DEFAULTS, PEERS, embedded
-from tests.support.facade.scripted import CHAT, RUN, suite
+from tests.support.facade.scripted import CHAT, RUN, Script, suite
 from tests.support.raw_http import sending
 
 ASK = {"message": "hi"}
@@ -151,3 +151,42 @@ async def test_a_facade_stays_in_its_service_while_its_peers_are_away() -> None:
             assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
         async with http.post("/api/query", json={"message": "hi"}) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
+
+
+async def test_a_header_that_is_no_event_is_refused_by_its_name(tmp_path: Path) -> None:
+    async with (
+        suite(tmp_path) as facade,
+        facade.http.get(f"/api/attach?runId={RUN}&lastSeq=3", headers={"Last-Event-ID": "abc"}) as response,
+    ):
+        assert (await response.json())["msg"].startswith("Last-Event-ID: must be a whole number")
+
+
+CALLS = {
+    "a2a": ("/a2a/broken", {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": RUN}}),
+    "ag-ui": ("/agui/broken", {}),
+    "mcp": ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "broken"}}),
+}
+
+
+@pytest.mark.parametrize("adapter", CALLS)
+@pytest.mark.parametrize(
+    ("refused_file", "is_told"),
+    [
+        ({}, False),
+        ({"file": "broken.json"}, True),
+        ({"file": "broken.json", "publish": "a2a,ag-ui,mcp"}, True),
+        ({"file": "broken.json", "publish": ""}, False),
+    ],
+)
+async def test_a_published_agent_whose_file_was_refused_is_told_from_a_missing_one(
+    tmp_path: Path, adapter: str, refused_file: dict[str, str], is_told: bool
+) -> None:
+    path, body = CALLS[adapter]
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with (
+        suite(tmp_path, Script(publish=[adapter], refused_file=refused_file)) as facade,
+        facade.http.post(path, json=body, headers=accept) as response,
+    ):
+        said = (await response.read()).decode()
+    assert ("no agent 'broken' is published here" in said) is not is_told
+    assert ("no agent 'broken'" in said) is True

@@ -30,10 +30,18 @@ if TYPE_CHECKING:
     from services.memory.storage.s3.settings import S3Settings
 
 
+@pytest.fixture(scope="module", autouse=True)
+def temporary_folders() -> Generator[None]:
+    """What is written into a temporary folder, hundreds of times by some tests, is synced at no cost."""
+    before, tempfile.tempdir = tempfile.tempdir, find_tmpfs() and str(find_tmpfs())
+    yield
+    tempfile.tempdir = before
+
+
 @pytest.fixture
 def folder() -> Generator[Path]:
     """Where the logs are."""
-    with tempfile.TemporaryDirectory(prefix="headrace-chats-", dir=find_tmpfs()) as parent:
+    with tempfile.TemporaryDirectory(prefix="headrace-chats-") as parent:
         yield Path(parent) / "chats"
 
 

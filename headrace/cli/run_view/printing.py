@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -40,7 +41,10 @@ TIME_S_MAX = 253_402_214_400.0
 
 
 class Instant(click.ParamType[int]):
-    """A time: ISO 8601, by default in the local zone, or an offset from now such as 90s, 15m, 2h, 3d."""
+    """A time: ISO 8601, or an offset from now such as 90s, 15m, 2h, 3d.
+
+    Without an offset from UTC it is a time of the command's eager option `time_zone`, or else of the local zone.
+    """
 
     name = "time"
 
@@ -53,7 +57,10 @@ class Instant(click.ParamType[int]):
             if text[-1:] in units and text[:-1].isdecimal():
                 moment = datetime.now(UTC) + timedelta(**{units[text[-1]]: int(text[:-1])})
             else:
-                moment = datetime.fromisoformat(text).astimezone()
+                moment = datetime.fromisoformat(text)
+                if moment.tzinfo is None and ctx is not None and (zone := ctx.params.get("time_zone")):
+                    with suppress(KeyError, ValueError):  # the server refuses what is no zone
+                        moment = moment.replace(tzinfo=ZoneInfo(zone))
         except (ValueError, OverflowError):
             self.fail(
                 f"{text!r} is neither a time such as 2030-01-31T09:30 nor one from now on such as 15m", param, ctx

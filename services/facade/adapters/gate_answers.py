@@ -67,7 +67,7 @@ def make_answer(gate: GateRef, given: Any, name: str, *, is_refused: bool) -> An
 
 
 def parse_text(text: Any) -> Any:
-    """Return the value of JSON text; other text becomes the single field of an answer."""
+    """Return the value of JSON text; other text becomes the answer's only field."""
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError):

@@ -136,11 +136,18 @@ class PublishedAgents:
         return [agent for agent in reply.agents if self._shows_all or self._adapter in agent.publish]
 
     async def get_agent(self, key: str) -> agent_pb2.Agent:
-        """Return a published agent; an unpublished agent and a missing one cause the same NotFound."""
+        """Return a published agent; an unpublished agent and a missing one cause the same NotFound, and one whose file
+        was refused the orchestrator's."""
         found = next((agent for agent in await self.list_agents() if agent.key == key), None)
-        if found is None:
-            raise NotFound(f"no agent {key[:128]!r} is published here", field="agentKey")
-        return found
+        if found is not None:
+            return found
+        try:
+            await call_peer(self._agents.GetAgent, agent_pb2.GetAgentRequest(agent_key=key))
+        except HeadraceError as error:
+            published = error.metadata.get("publish", self._adapter).split(",")
+            if "file" in error.metadata and (self._shows_all or self._adapter in published):
+                raise
+        raise NotFound(f"no agent {key[:128]!r} is published here", field="agentKey")
 
 
 class FollowedChats:

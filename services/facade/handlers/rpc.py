@@ -105,7 +105,14 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
     resumed = next((name for field, name in RESUMED_BY.items() if field in kind.fields_by_name), None)
     if resumed and (last_id := read_single_header(request, LAST_EVENT_ID)):
         # The header takes precedence because a browser reconnects with the old URL.
-        parameters = [(name, value) for name, value in parameters if name != resumed] + [(resumed, last_id)]
+        parameters = [(name, value) for name, value in parameters if name != resumed]
+        try:
+            resuming = query_string.decode_parameters([(resumed, last_id)], kind)
+        except InvalidRequest as error:
+            raise InvalidRequest.of(LAST_EVENT_ID, error.metadata["rule"]) from error
+        message = query_string.decode_parameters(in_path + parameters, kind)
+        message.MergeFrom(resuming)
+        return message
     return query_string.decode_parameters(in_path + parameters, kind)
 
 

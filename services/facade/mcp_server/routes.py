@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from aiohttp import web
 
-from headrace.errors import HeadraceError, from_rpc_error
+from headrace.errors import HeadraceError, NotFound, from_rpc_error
 from headrace.v1 import agent_pb2, common_pb2
 from services.facade.adapters.attachments.uploads import Uploads
 from services.facade.adapters.gate_answers import parse_gate_ref
@@ -170,10 +170,10 @@ class _McpHandlers:
                 raise McpError(NO_METHOD, f"no method {message.method[:64]!r} in this version")
 
     async def _call_tool(self, request: web.Request, message: Message) -> web.StreamResponse:
-        name = message.params.get("name")
-        agent = next((one for one in await self._published.list_agents() if one.key == name), None)
-        if agent is None:
-            raise McpError(BAD_PARAMS, f"unknown tool: {str(name)[:128]}")
+        try:
+            agent = await self._published.get_agent(str(message.params.get("name")))
+        except NotFound as error:
+            raise McpError(BAD_PARAMS, f"unknown tool: {error.message}") from error
         if is_task_wanted(message):
             task = await self._tasks.create_task(message, await self._make_query(agent, message))
             return _json_response(build_result(message, task, SERVER))

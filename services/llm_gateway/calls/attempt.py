@@ -118,6 +118,7 @@ class Attempt:
         source = AnswerSource(
             target.provider,
             target.model,
+            target.endpoint.url,
             frozenset(call.id for message in request.messages for call in message.tool_calls),
             fitted.tool_names,
             self._secrets,
@@ -155,6 +156,7 @@ class Attempt:
             self._models.refused_fields.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields)
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
+            del fields  # the texts of all messages
             cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
             own = self._protocol.build_headers(target.provider, self._planned.key)
             headers = {**own, **endpoint.headers, **cloud.headers}

@@ -24,6 +24,7 @@ from services.llm_gateway.providers.credentials import CloudCredentials, Credent
 from services.llm_gateway.telemetry.interaction_log import InteractionLog
 from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
+from services.runtime.ending import release_frames
 from services.runtime.rpc.push_stream import MessageSink
 
 
@@ -65,6 +66,7 @@ class ModelCaller:
                         raise
                     sent += attempt.sent
                     wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
+                    release_frames(error)
                 await asyncio.sleep(wait_s)
         finally:
             OPEN_STREAMS.count -= 1

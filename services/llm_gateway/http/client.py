@@ -13,9 +13,10 @@ import httptools
 from headrace.errors import HeadraceError, ProviderUnavailable, StreamStalled
 from services.llm_gateway.http.connection import Connection, Response
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.http.request import encode_post, split_url
+from services.llm_gateway.http.request import Origin, encode_post, split_url
 from services.llm_gateway.provider_errors.refusal import (
     NEVER_STREAMS,
+    find_address,
     find_coding,
     find_media_type,
     make_error,
@@ -24,7 +25,7 @@ from services.llm_gateway.provider_errors.refusal import (
     unpack_body,
 )
 from services.llm_gateway.providers.provider_file import Provider
-from services.llm_gateway.providers.route import DIRECT, Proxy, Route
+from services.llm_gateway.providers.route import DIRECT, Route
 
 ERROR_BODY_BYTES_MAX = 64 * 1024
 
@@ -168,7 +169,7 @@ class opening_stream:
                     self._give_back()
                     raise
         except EXCHANGE_FAILURES as error:
-            raise translate_exchange_error(provider, error) from error
+            raise translate_exchange_error(provider, error, find_address(request.url)) from error
         self._stream = ProviderStream(response, provider, due_s)
         return self._stream
 
@@ -199,7 +200,7 @@ async def _send_request(pool: Pool, request: ProviderRequest) -> tuple[Connectio
             # further repeats.
             if response.last_read_s is not None or loop.time() - sent_s > STALE_S:
                 raise
-    with translating_connect_errors(request.provider, request.route.proxy):
+    with translating_connect_errors(request.provider, origin):
         async with asyncio.timeout(request.provider.timeouts.connect_ms / 1000):
             fresh = await pool.open_connection(origin)
     return await _read_head(fresh, fresh.send_request(message))
@@ -223,35 +224,43 @@ async def _read_refusal_body(response: Response, request: ProviderRequest) -> He
 
     await response.push_body(take)
     unpacked = unpack_body(response.headers, bytes(body), ERROR_BODY_BYTES_MAX)
-    refusal = read_refusal(request.provider.key, request.model, response.status, response.headers, unpacked)
+    refusal = read_refusal(
+        request.provider.key, request.model, response.status, response.headers, unpacked, request.url
+    )
     return make_error(refusal, *request.secrets)
 
 
 @contextmanager
-def translating_connect_errors(provider: Provider, proxy: Proxy | None) -> Generator[None]:
+def translating_connect_errors(provider: Provider, origin: Origin) -> Generator[None]:
+    proxy, place = origin.route.proxy, f"at http{'s' if origin.is_tls else ''}://{origin.authority}"
     through = "" if proxy is None else f" through the proxy {proxy.authority}"
     try:
         yield
     except TimeoutError as error:
         limit_ms = provider.timeouts.connect_ms
-        raise _make_unavailable(provider, f"did not accept a connection{through} within {limit_ms} ms") from error
+        raise _make_unavailable(
+            provider, f"{place} did not accept a connection{through} within {limit_ms} ms"
+        ) from error
     except OSError as error:
         cause = error.strerror or str(error) or type(error).__name__
         if isinstance(error, ssl.SSLCertVerificationError):
             cause = f"its certificate was refused, {getattr(error, 'verify_message', '')}"
-        raise _make_unavailable(provider, f"cannot be reached{through}: {cause}") from error
+        raise _make_unavailable(provider, f"{place} cannot be reached{through}: {cause}") from error
 
 
 EXCHANGE_FAILURES = (OSError, httptools.HttpParserError, httptools.HttpParserUpgrade)
 """Errors of sending a request and reading its response."""
 
 
-def translate_exchange_error(provider: Provider, error: BaseException) -> HeadraceError:
-    """Return our error for one of EXCHANGE_FAILURES. A TimeoutError with errno is the system's; without one, it is the
-    first delta's timeout."""
+def translate_exchange_error(provider: Provider, error: BaseException, address: str = "") -> HeadraceError:
+    """Return our error for one of EXCHANGE_FAILURES; `address` is set if nothing has come from there yet.
+
+    A TimeoutError with errno is the system's; without one, it is the first delta's timeout.
+    """
     if isinstance(error, TimeoutError) and error.errno is None:
         return make_stalled(provider, has_begun=False)
-    return _make_unavailable(provider, "broke the connection off")
+    what = "broke the connection off" if isinstance(error, OSError) else "does not answer in HTTP/1.1"
+    return _make_unavailable(provider, f"at {address} (check its baseUrl) {what}" if address else what)
 
 
 def make_stalled(provider: Provider, *, has_begun: bool) -> StreamStalled:

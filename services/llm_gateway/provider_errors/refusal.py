@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -38,6 +40,9 @@ MESSAGE_CHARS_MAX = 500
 """Maximum length of a message; a longer one is an HTML page, or repeats the request."""
 
 PARAM_CHARS_MAX = 128
+
+ELSEWHERE = frozenset({301, 302, 303, 307, 308, 404, 405, 410})
+"""Statuses of addresses that are not the API's."""
 
 
 _RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
@@ -81,6 +86,9 @@ class Refusal:
     param: str = ""
     """The field of the request that the error names."""
 
+    address: str = ""
+    """The address that answered, if it does not seem to be the API's."""
+
 
 class _ErrorBody(msgspec.Struct):
     error: ErrorObject | str | None = None
@@ -91,7 +99,7 @@ class _ErrorBody(msgspec.Struct):
     param: msgspec.Raw = msgspec.Raw()
 
 
-def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes, url: str) -> Refusal:
     error_body = _decode_body(headers, body)
     error = (
         error_body.error
@@ -110,7 +118,23 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     words = f"{kind} {error.status or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
     retry_after_s = _find_retry_delay(error) if retry_after_s is None else retry_after_s
-    return Refusal(provider, model, status, text, words, retry_after_s, _read_param(error))
+    is_strange = model not in text if status in ELSEWHERE else status == 200 and not _is_error(body)
+    address = find_address(url) if is_strange else ""
+    return Refusal(provider, model, status, text, words, retry_after_s, _read_param(error), address)
+
+
+def find_address(url: str) -> str:
+    """Return the address without what may be secret: user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _is_error(body: bytes) -> bool:
+    """Return whether a body has the form of an API's error."""
+    with suppress(*UNREADABLE):
+        decoded = msgspec.json.decode(body, type=_ErrorBody)
+        return bool(decoded.error or decoded.message or decoded.detail)
+    return False
 
 
 def _decode_body(headers: Mapping[str, str], body: bytes) -> _ErrorBody:
@@ -188,8 +212,10 @@ def unpack_body(headers: Mapping[str, str], body: bytes, bytes_max: int) -> byte
 def _describe_body(headers: Mapping[str, str], body: bytes) -> str:
     """Return a body that is not JSON as text; of a web page, its words."""
     if not body:
-        return "without a body"
+        return f"a redirect to {place}" if (place := headers.get("location")) else "without a body"
     text, media_type = body.decode(errors="replace"), find_media_type(headers)
+    if text.lstrip()[:9].lower().startswith(("<!doctype", "<html")):
+        media_type = "text/html"
     if media_type not in NEVER_STREAMS:
         return text
     return f"{media_type}: {' '.join(_TAG.sub(' ', text).split())}"
@@ -211,8 +237,9 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
     row = find_row(f"{refusal.type_and_code} {refusal.message}")
     cls = _choose_class(refusal, None if row is None else row.means)
     message = mask_secrets(refusal.message, *secrets)[:MESSAGE_CHARS_MAX].strip() or "no message"
+    place = f" at {mask_secrets(refusal.address, *secrets)} (check its baseUrl)" if refusal.address else ""
     error = cls(
-        f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}: {message}",
+        f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}{place}: {message}",
         retry_after_s=refusal.retry_after_s,
         provider=refusal.provider,
         model=refusal.model,

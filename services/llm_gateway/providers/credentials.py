@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import structlog
@@ -21,7 +21,9 @@ from headrace.regular_files import read_regular_file
 from headrace.tls import Tls
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.providers.route import Proxy, Route, find_environment_proxy, parse_proxy
-from services.runtime.net.aws import AwsSession
+
+if TYPE_CHECKING:
+    from services.runtime.net.aws import AwsSession
 
 log = structlog.get_logger()
 

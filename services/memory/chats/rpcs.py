@@ -18,7 +18,7 @@ from services.memory.log.chat_info import clean_title
 from services.memory.log.lines import Sharing, Title, make_stamp
 from services.memory.storage import log_copy
 from services.memory.storage.index_rows import describe_progress
-from services.memory.storage.paging import Page
+from services.memory.storage.paging import Page, read_page
 from services.memory.storage.search import Question
 from services.runtime.auth import identity
 from services.runtime.auth.access import RUN_ONLY
@@ -46,10 +46,9 @@ class ChatRpcs(MemoryServiceServicer):
 
     async def ListChats(self, request: memory_pb2.ListChatsRequest, context: Context) -> memory_pb2.ListChatsResponse:
         caller, page = identity.require_identity(), Page.parse(request.page_size, request.page_token)
-        index = self._engine.index
-        list_chats = index.list_shared if request.scope == "shared" else index.list_page
-        progress = index.get_progress()
-        entries, next_page_token = await list_chats(caller, page)
+        list_chats = partial(self._engine.index.list_page, caller, is_shared=request.scope == "shared")
+        progress = self._engine.index.get_progress()
+        entries, next_page_token = await read_page(list_chats, page)
         chats = [
             memory_pb2.Chat(
                 chat_id=entry.chat_id,

@@ -41,7 +41,7 @@ REASONS = {
 PAST_CAP = "past the caps of runs or messages"
 TOO_LARGE = "does not fit the model's window"
 BEFORE_ANSWER = "what an earlier run with a plan did before its answer"
-COMPACTED = "a summary stands for it"
+COMPACTED = "a summary replaces it"
 WITHOUT_SUMMARY = "dropped by a compaction that got no summary"
 
 

@@ -13,8 +13,8 @@ import msgspec
 from headrace.errors import NotFound
 from services.memory.data.holds import read_runs
 from services.memory.log.lines import decode_line
-from services.memory.storage.gates.query import GateQuery, GrantQuery, get_gate_place, get_grant_place
-from services.memory.storage.paging import PAGE_MAX, Page, get_chat_place, read_pages
+from services.memory.storage.gates.query import GateQuery, GrantQuery
+from services.memory.storage.paging import PAGE_MAX, Page, read_pages
 from services.memory.storage.run_query import RunQuery
 from services.memory.storage.spend import GROUPS, SpendQuery
 from services.runtime.clock import now_ms
@@ -56,14 +56,14 @@ class UserArchive:
 
     async def read_entries(self) -> AsyncGenerator[Entry]:
         list_chats = partial(self._engine.index.list_page, self._owner)
-        async for entry in read_pages(list_chats, Page(PAGE_MAX, None), get_chat_place):
+        async for entry in read_pages(list_chats, Page(PAGE_MAX)):
             async for read in self._read_chat(entry):
                 yield read
         async for read in self._read_others_chats():
             yield read
         gates, owner = self._engine.gates, self._owner
-        grants_read = read_pages(gates.list_grants, GrantQuery(owner.tenant, now_ms(), owner), get_grant_place)
-        gates_read = read_pages(gates.list_gates, GateQuery(owner.tenant, requester=owner.user), get_gate_place)
+        grants_read = read_pages(gates.list_grants, GrantQuery(owner.tenant, now_ms(), owner))
+        gates_read = read_pages(gates.list_gates, GateQuery(owner.tenant, requester=owner.user))
         listed: dict[str, AsyncIterable[Any]] = {
             "facts": self._list_facts(),
             "grants": (asdict(grant) async for grant in grants_read),

@@ -14,7 +14,7 @@ from headrace.errors import KeyUnavailable, LogDamaged, NotFound
 from services.memory.data.holds import find_participants_hold, read_runs
 from services.memory.data.redaction import Redaction
 from services.memory.log.lines import ERASED_PREFIX
-from services.memory.storage.paging import PAGE_MAX, Page, get_chat_place, read_pages
+from services.memory.storage.paging import PAGE_MAX, Page, read_pages
 from services.memory.storage.records.erasures import Kept
 from services.memory.storage.run_query import RunQuery
 from services.runtime.auth.identity import Identity
@@ -31,7 +31,9 @@ class Part:
     key: str
     """Identifies the part, so that a repeated one is counted once."""
     counts: dict[str, int]
-    erase: Callable[[], Awaitable[object]]
+    erase: Callable[[], Awaitable[object]] | None = None
+    chat_id: str = ""
+    """The part is this chat, which is deleted together with those of other parts."""
     redacted: tuple[str, list[str]] | None = None
     """A chat of another user, and the erased runs in it."""
 
@@ -115,13 +117,13 @@ class RemainingParts:
                 continue
             counts = {"runs_in_others_chats": len(run_ids)}
             redact = partial(self._redact_chat, who, chat_id, run_ids)
-            yield Part(f"redact/{chat_id}/{who.user}", counts, redact, (chat_id, run_ids))
+            yield Part(f"redact/{chat_id}/{who.user}", counts, redact, redacted=(chat_id, run_ids))
 
     async def _find_chats(self, who: Identity) -> AsyncGenerator[Part]:
         list_rows = partial(self._engine.index.list_rows, who)
-        async for entry in read_pages(list_rows, Page(PAGE_MAX, None), get_chat_place):
+        async for entry in read_pages(list_rows, Page(PAGE_MAX)):
             if not await self._find_hold(who, entry.chat_id):
-                yield Part(f"chat/{entry.chat_id}", {"chats": 1}, partial(self._delete_chat, who, entry.chat_id))
+                yield Part(f"chat/{entry.chat_id}", {"chats": 1}, chat_id=entry.chat_id)
 
     async def _find_records(self, who: Identity) -> AsyncGenerator[Part]:
         facts = self._engine.records.facts
@@ -227,13 +229,18 @@ class RemainingParts:
                 return "damaged_chat", "its log is damaged"
         return None
 
-    async def _delete_chat(self, who: Identity, chat_id: str) -> None:
-        with suppress(NotFound):
-            query = RunQuery(who.tenant, PAGE_MAX, chat_id=chat_id)
-            await self._forget_runs(who.tenant, [run.run_id async for run in read_runs(self._engine, query)])
-            if blob_ids := await self._engine.blobs.list_ids(chat_id):
-                await self._engine.blobs.delete_each(chat_id, blob_ids)  # first, as in _redact_chat
-            await self._engine.chats.delete(chat_id)
+    async def delete_chats(self, chat_ids: list[str]) -> None:
+        """Delete chats, with all that is kept of their runs. Raises ChatBusy."""
+        if not chat_ids:
+            return
+        query = RunQuery(self._erasure.tenant, PAGE_MAX, chat_ids=chat_ids)
+        await self._forget_runs(query.tenant, [run.run_id async for run in read_runs(self._engine, query)])
+        deleted = await self._engine.chats.delete_together(chat_ids)
+        for chat_id in filter(lambda chat_id: chat_id not in deleted, chat_ids):
+            with suppress(NotFound):
+                if blob_ids := await self._engine.blobs.list_ids(chat_id):
+                    await self._engine.blobs.delete_each(chat_id, blob_ids)  # first, as in _redact_chat
+                await self._engine.chats.delete(chat_id)
 
     async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
         engine = self._engine
@@ -260,5 +267,4 @@ class RemainingParts:
         if self._has_run_webhooks is None:  # of those made meanwhile, _find_run_webhooks finds the run's rest
             self._has_run_webhooks = bool(await engine.records.webhooks.count_of_runs(tenant))
         if self._has_run_webhooks:
-            for run_id in run_ids:
-                await engine.records.webhooks.delete_of_run(tenant, run_id)
+            await engine.records.webhooks.delete_of_runs(tenant, run_ids)

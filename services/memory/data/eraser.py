@@ -69,8 +69,10 @@ class Eraser:
         if not batch:
             return erasure, True, {*parts.held_chats}
         erasure = await self._count(erasure, batch)
+        await parts.delete_chats([part.chat_id for part in batch if part.chat_id])
         for part in batch:
-            await part.erase()
+            if part.erase is not None:
+                await part.erase()
             if monotonic_s() > until_s:
                 break
         return erasure, False, {*parts.held_chats}
@@ -174,7 +176,7 @@ class Eraser:
             return False
         if erasure.user in ("", row.user):
             return True
-        runs, _ = await self._engine.index.list_runs(RunQuery(erasure.tenant, 1, user=erasure.user, chat_id=chat_id))
+        runs, _ = await self._engine.index.list_runs(RunQuery(erasure.tenant, 1, user=erasure.user, chat_ids=[chat_id]))
         return bool(runs)
 
 

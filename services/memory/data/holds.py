@@ -129,7 +129,7 @@ class HoldStore:
 
 def read_runs(engine: Engine, query: RunQuery) -> AsyncGenerator[RunEntry]:
     """Yield the runs of all pages, newest first."""
-    return read_pages(engine.index.list_runs, query, RunEntry.get_place)
+    return read_pages(engine.index.list_runs, query)
 
 
 async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: str, chat_id: str) -> StoredHold | None:
@@ -137,7 +137,7 @@ async def find_participants_hold(engine: Engine, holds: HoldsInForce, tenant: st
     by_user = {hold.user: hold for hold in holds.holds if hold.tenant == tenant and hold.user}
     if not by_user:
         return None
-    async with aclosing(read_runs(engine, RunQuery(tenant, PAGE_MAX, chat_id=chat_id))) as runs:
+    async with aclosing(read_runs(engine, RunQuery(tenant, PAGE_MAX, chat_ids=[chat_id]))) as runs:
         async for run in runs:
             if run.user in by_user:
                 return by_user[run.user]

@@ -76,7 +76,7 @@ _WITH_APOSTROPHE = frozenset(word for words in _KNOWN.values() for word in words
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text in lower case, with repetitions."""
+    """Return the words of a text in lower case, repeated ones included."""
     found: list[str] = []
     for word in _WORD.findall(unicodedata.normalize("NFKC", text[:CHARS_MAX]).casefold().replace("’", "'")):
         if _UNSPACED.search(word):

@@ -16,7 +16,7 @@ from services.memory.log.lines import Revocation, make_stamp
 from services.memory.log.raw_json import load_delta
 from services.memory.storage.gates.query import GateQuery, GrantQuery
 from services.memory.storage.index_rows import describe_progress
-from services.memory.storage.paging import parse_named_page
+from services.memory.storage.paging import parse_named_page, read_page
 from services.runtime.auth import identity
 from services.runtime.auth.access import may_answer
 from services.runtime.auth.identity import Identity
@@ -49,7 +49,7 @@ class GateRpcs(MemoryServiceServicer):
         opened_before = max(now_ms() - request.older_than_ms, 0) if request.HasField("older_than_ms") else None
         query = replace(query, opened_before=opened_before, size=size, after=after)
         progress = self._engine.index.get_progress()
-        gates, next_page_token = await self._engine.gates.list_gates(query)
+        gates, next_page_token = await read_page(self._engine.gates.list_gates, query)
         return gates_pb2.ListGatesResponse(
             gates=map(_make_gate, gates),
             next_page_token=next_page_token,
@@ -76,14 +76,14 @@ class GateRpcs(MemoryServiceServicer):
         yield gates_pb2.WatchGatesResponse(list_begin=gates_pb2.GateListBegin())
         query, progress = reader.query, self._engine.index.get_progress()
         while not reader.must_list:
-            gates, next_page_token = await self._engine.gates.list_gates(query)
+            gates, after = await self._engine.gates.list_gates(query)
             for gate in gates:
                 yield gates_pb2.WatchGatesResponse(gate=_make_gate(gate))
-            if not next_page_token:
+            if after is None:
                 end = gates_pb2.GateListEnd(index_progress=describe_progress(progress))
                 yield gates_pb2.WatchGatesResponse(list_end=end)
                 return
-            query = replace(query, after=parse_named_page(0, next_page_token)[1])
+            query = replace(query, after=after)
 
     async def GetGate(self, request: gates_pb2.GetGateRequest, context: Context) -> gates_pb2.GetGateResponse:
         caller = identity.require_identity()
@@ -104,7 +104,7 @@ class GateRpcs(MemoryServiceServicer):
             after=after,
         )
         progress = self._engine.index.get_progress()
-        grants, next_page_token = await self._engine.gates.list_grants(query)
+        grants, next_page_token = await read_page(self._engine.gates.list_grants, query)
         return gates_pb2.ListGrantsResponse(
             grants=map(_make_grant, grants),
             next_page_token=next_page_token,

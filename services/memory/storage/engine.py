@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from services.memory.storage.run_query import RunEntry, RunQuery
     from services.memory.storage.search import Hit, Question
     from services.memory.storage.spend import SpendAnswer, SpendQuery
+    from services.memory.storage.where import Place
     from services.runtime.auth.identity import Identity
 
 
@@ -86,6 +87,11 @@ class ChatLogs(Protocol):
         """
         ...
 
+    async def delete_together(self, chat_ids: Collection[str]) -> Collection[str]:
+        """Delete chats with their blobs, as many as the store can delete in a few steps; return their ids. The others
+        may be busy, or not exist."""
+        ...
+
 
 class ChatIndex(Protocol):
     """A view of the logs. While it is being built, lists return what is known so far, and queries that need everything
@@ -105,16 +111,17 @@ class ChatIndex(Protocol):
         """Return the chat's row with its stored name and title, for which no key is needed. Raises NotFound."""
         ...
 
-    async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
+    async def list_rows(
+        self, who: Identity, page: Page, *, is_shared: bool = False
+    ) -> tuple[list[ChatEntry], Place | None]:
         """Like list_page, with stored names and titles."""
         ...
 
-    async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        """Return a page of the owner's chats, last changed first, and the next page's token."""
-        ...
-
-    async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        """Return a page of other users' chats that `reader` may read, like list_page."""
+    async def list_page(
+        self, who: Identity, page: Page, *, is_shared: bool = False
+    ) -> tuple[list[ChatEntry], Place | None]:
+        """Return a page of the user's chats, or of others' chats that the user may read, last changed first, and the
+        place of the next page."""
         ...
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
@@ -135,8 +142,8 @@ class ChatIndex(Protocol):
         """
         ...
 
-    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
-        """Return a page of a tenant's runs, last begun first, and the next page's token."""
+    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
+        """Return a page of a tenant's runs, last begun first, and the place of the next one."""
         ...
 
     async def list_chats(self) -> list[str]:
@@ -161,8 +168,8 @@ class GateIndex(Protocol):
         """Return the gate, open or closed, of this tenant. Raises IndexIncomplete."""
         ...
 
-    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
-        """Return a page of open gates, first opened first, and the next page's token."""
+    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], Place | None]:
+        """Return a page of open gates, first opened first, and the place of the next one."""
         ...
 
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
@@ -170,11 +177,11 @@ class GateIndex(Protocol):
         ...
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
-        """List chats that have had gates, and with a last line that is not older. Raises IndexIncomplete."""
+        """List chats that have had gates and a line since `since` (Unix ms). Raises IndexIncomplete."""
         ...
 
-    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
-        """Return a page of active grants, oldest first, and the next page's token."""
+    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], Place | None]:
+        """Return a page of active grants, oldest first, and the place of the next one."""
         ...
 
 

@@ -1,18 +1,18 @@
-"""Pages of lists. A token is the time and id of the last row shown."""
+"""Pages of lists. A token is the time and id of the last row read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headrace.errors import InvalidRequest
-from services.memory.storage.where import Where
+from services.memory.storage.index_rows import ChatEntry
+from services.memory.storage.where import Place, Where, split_rows
 from services.runtime.auth.access import list_names
 
 if TYPE_CHECKING:
-    from services.memory.storage.index_rows import ChatEntry
     from services.runtime.auth.identity import Identity
 
 Query = TypeVar("Query", bound=Any)
@@ -20,6 +20,9 @@ Row = TypeVar("Row")
 
 PAGE_MAX = 200
 PAGE_DEFAULT = 50
+
+READS_MAX = 20
+"""Maximum statements that read a page for a caller."""
 
 _TIME_AND_ID = r"(-?[0-9]{1,18})\.([0-9a-f-]{36})"
 _PLACE = re.compile(_TIME_AND_ID)
@@ -31,35 +34,32 @@ class Page:
     """A page of the list of chats."""
 
     size: int
-    after: tuple[int, str] | None
+    after: tuple[int, str] | None = None
     """The negated time and id of the last chat before the page."""
 
     @classmethod
     def parse(cls, size: int, token: str) -> Page:
         """Parse a caller's page (size 0: the default). Raises InvalidRequest."""
-        size, after = parse_page(size, token)
-        return cls(size, after and (-after[0], after[1]))
+        return cls(*parse_page(size, token))
 
-    def render_shared(self, reader: Identity, user_column: str) -> tuple[str, list[Any]]:
-        """Return the clauses for the page's chats of other users, and one more, with marks ($1) and their values."""
-        where = Where("shared_with <> ''")
-        where.add(f"tenant = {{}} AND {user_column} <> {{}}", reader.tenant, reader.user)
-        where.add_named("shared_with", list_names(reader))
-        return f"WHERE {self.render(where)}", where.values
-
-    def render(self, where: Where) -> str:
-        """Return the conditions, order and limit for the page's chats, and one more."""
+    def render(self, columns: str, who: Identity, user_column: str, *, is_shared: bool) -> tuple[str, list[Any]]:
+        """Return the statement for the page of a user's chats, or of others' chats that the user may read, with
+        numbered marks ($1), and its values."""
+        where = Where()
+        where.add("tenant = {}", who.tenant)
+        if is_shared:
+            where.add("shared_with <> ''")
+            where.add_filter(f"{user_column} <> {{}}", who.user)
+            where.add_named("shared_with", list_names(who))
+        else:
+            where.add(f"{user_column} = {{}}", who.user)
         if self.after:
             where.add("(-updated_at, chat_id) > ({}, {})", *self.after)
-        return f"{where} ORDER BY -updated_at, chat_id LIMIT {where.mark(self.size + 1)}"
+        return where.render_page(columns, "chats", "-updated_at, chat_id", self.size), where.values
 
-    def split(self, chats: list[ChatEntry]) -> tuple[list[ChatEntry], str]:
-        return split_page(chats, self.size, lambda chat: (chat.updated_at, chat.chat_id))
-
-
-def get_chat_place(chat: ChatEntry) -> tuple[int, str]:
-    """Return the sort key of the list of chats."""
-    return -chat.updated_at, chat.chat_id
+    def split(self, rows: Sequence[Sequence[Any]]) -> tuple[list[ChatEntry], Place | None]:
+        """Return the page, and the place of the next one."""
+        return split_rows(rows, self.size, ChatEntry, lambda chat: (-chat.updated_at, chat.chat_id))
 
 
 def match_page(size: int, token: str, form: re.Pattern[str]) -> tuple[int, re.Match[str] | None]:
@@ -87,17 +87,36 @@ def parse_named_page(size: int, token: str) -> tuple[int, tuple[int, str, str] |
 def split_page(rows: Sequence[Row], size: int, get_place: Callable[[Row], tuple[object, ...]]) -> tuple[list[Row], str]:
     """Return the page and the next page's token; `rows` has one more than the page if there are more."""
     page = list(rows[:size])
-    return page, ".".join(map(str, get_place(page[-1]))) if len(rows) > size else ""
+    return page, make_token(get_place(page[-1]) if len(rows) > size else None)
 
 
-async def read_pages(
-    read: Callable[[Query], Awaitable[tuple[list[Row], str]]], query: Query, get_place: Callable[[Row], tuple[Any, ...]]
-) -> AsyncGenerator[Row]:
-    """Yield the rows of all pages; `query` must have a field `after` for the place of the last row."""
+def make_token(place: Place | None) -> str:
+    """Return the token of the page after a place, as the functions above parse it; empty for None."""
+    return ".".join(map(str, place or ()))
+
+
+Read: TypeAlias = Callable[[Query], Awaitable[tuple[list[Row], Place | None]]]
+"""Reads the page of a query, which has the fields `size` and `after`, and returns the place of the next one."""
+
+
+async def read_page(read: Read[Query, Row], query: Query) -> tuple[list[Row], str]:
+    """Return a page for a caller, and the next one's token. Where few rows match it has fewer, even none."""
+    found: list[Row] = []
+    for _ in range(READS_MAX):
+        rows, after = await read(replace(query, size=query.size - len(found)))
+        found += rows
+        query = replace(query, after=after)
+        if after is None or len(found) == query.size:
+            break
+    return found, make_token(query.after)
+
+
+async def read_pages(read: Read[Query, Row], query: Query) -> AsyncGenerator[Row]:
+    """Yield the rows of all pages."""
     while True:
-        rows, token = await read(query)
+        rows, after = await read(query)
         for row in rows:
             yield row
-        if not token:
+        if after is None:
             return
-        query = replace(query, after=get_place(rows[-1]))
+        query = replace(query, after=after)

@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from services.memory.storage.paging import split_page
-from services.memory.storage.where import Where
+from services.memory.storage.where import Place, Where, split_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 
-_WAITS = "EXISTS (SELECT 1 FROM gates WHERE gates.run_id = runs.run_id AND gates.state = 'open')"
+# An EXISTS may be answered by reading all open gates, of all tenants.
+_WAITS = "(SELECT 1 FROM gates WHERE gates.run_id = page.run_id AND gates.state = 'open' LIMIT 1) IS NOT NULL"
 
-_STATES = {
-    "live": "NOT runs.is_ended",
-    "running": f"NOT runs.is_ended AND NOT {_WAITS}",
-    "waiting": f"NOT runs.is_ended AND {_WAITS}",
-}
-"""Conditions of the states that have no column."""
+_LIVE = frozenset({"live", "running", "waiting"})
+"""States that have no column, of runs that have not ended."""
 
 _COLUMNS = (
     *("run_id", "chat_id", "of_user", "agent_key", "state", "reason", "started_at", "updated_at"),
@@ -50,10 +46,6 @@ class RunEntry:
     lease_expires_at: int
     chat_owner: str
 
-    def get_place(self) -> tuple[int, str]:
-        """Return the sort key of lists of runs."""
-        return self.began_at, self.run_id
-
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
@@ -70,45 +62,47 @@ class RunQuery:
     began_after: int | None = None
     cost_min: int | None = None
     run_ids: Sequence[str] = ()
-    chat_id: str = ""
+    chat_ids: Sequence[str] = ()
     credential: str = ""
 
-    def render(self, source: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
+    def render(self, joins: str, of_chats: str, chat_id: str, chat_owner: str) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has.
 
-        `source` joins runs with their leases and chats; `chat_id` and `chat_owner` are columns there.
+        `joins` adds the leases and chats of runs, with the columns `chat_id` and `chat_owner`; `of_chats` is the
+        condition for the runs of chats.
         """
         where = Where()
-        where.add("runs.of_tenant = {}", self.tenant)
-        where.add_given(
-            {
-                "runs.agent_key = {}": self.agent_key or None,
-                "runs.of_user = {}": self.user or None,
-                f"{chat_id} = {{}}": self.chat_id or None,
-                "runs.credential = {}": self.credential or None,
-                "runs.started_at <= {}": self.began_before,
-                "runs.started_at > {}": self.began_after,
-                "runs.cost_nano_usd >= {}": self.cost_min,
-                "runs.state = {}": self.state if self.state and self.state not in _STATES else None,
-            }
-        )
-        if self.state in _STATES:
-            where.add(_STATES[self.state])
-        if self.run_ids:
-            where.add(f"runs.run_id IN ({', '.join('{}' for _ in self.run_ids)})", *self.run_ids)
-        if self.after is not None:
-            where.add("(runs.started_at, runs.run_id) < ({}, {})", *self.after)
-        order = f"ORDER BY runs.started_at DESC, runs.run_id DESC LIMIT {where.mark(self.size + 1)}"
-        return f"{_render_select(chat_id)}, {chat_owner} FROM {source} WHERE {where} {order}", where.values
+        where.add("of_tenant = {}", self.tenant)
+        where.add_given({"started_at > {}": self.began_after})
+        if self.after is not None:  # it implies the other, by which SQLite would read the earlier pages again
+            where.add("(started_at, run_id) < ({}, {})", *self.after)
+        elif self.began_before is not None:
+            where.add("started_at <= {}", self.began_before)
+        for condition, ids in (("run_id IN ({})", self.run_ids), (of_chats, self.chat_ids)):
+            if ids:
+                where.add(condition.format(", ".join("{}" for _ in ids)), *ids)
+        if is_live := self.state in _LIVE:
+            where.add("NOT is_ended")
+            if self.state != "live":
+                where.add_filter(f"{'NOT ' if self.state == 'running' else ''}{_WAITS}")
+        keys = {
+            "of_user = {}": self.user or None,
+            "agent_key = {}": self.agent_key or None,
+            "state = {}": None if is_live else self.state or None,
+        }
+        where.add_filters(keys, 0 if is_live or self.chat_ids else 1)
+        where.add_filters({"credential = {}": self.credential or None, "cost_nano_usd >= {}": self.cost_min})
+        columns = f"{_render_columns(chat_id)}, {chat_owner}"
+        return where.render_page(columns, "runs", "started_at DESC, run_id DESC", self.size, joins), where.values
 
-    def split(self, rows: Iterable[Sequence[Any]]) -> tuple[list[RunEntry], str]:
-        """Return the page and the next page's token."""
-        return split_page([RunEntry(*row) for row in rows], self.size, RunEntry.get_place)
+    def split(self, rows: Sequence[Sequence[Any]]) -> tuple[list[RunEntry], Place | None]:
+        """Return the page, and the place of the next one."""
+        return split_rows(rows, self.size, RunEntry, lambda run: (run.began_at, run.run_id))
 
 
-def _render_select(chat_id: str) -> str:
-    state = f"CASE WHEN runs.is_ended THEN coalesce(nullif(runs.state, ''), 'ended') WHEN {_WAITS} THEN 'waiting'"
+def _render_columns(chat_id: str) -> str:
+    state = f"CASE WHEN page.is_ended THEN coalesce(nullif(page.state, ''), 'ended') WHEN {_WAITS} THEN 'waiting'"
     exact = {"chat_id": chat_id, "state": f"{state} ELSE 'running' END"}
-    columns = ", ".join(exact.get(name, f"runs.{name}") for name in _COLUMNS)
-    owner = "CASE WHEN runs.is_ended THEN '' ELSE coalesce(owner, '') END"
-    return f"SELECT {columns}, {owner}, CASE WHEN runs.is_ended THEN 0 ELSE coalesce(expires_at, 0) END"
+    columns = ", ".join(exact.get(name, f"page.{name}") for name in _COLUMNS)
+    owner = "CASE WHEN page.is_ended THEN '' ELSE coalesce(owner, '') END"
+    return f"{columns}, {owner}, CASE WHEN page.is_ended THEN 0 ELSE coalesce(expires_at, 0) END"

@@ -1,13 +1,24 @@
-"""Questions to the search of texts, which finds words of any script as parts of them, and their hits."""
+"""The search of texts: questions, hits, and the statements for texts in plain, in SQL that both engines accept.
+
+A search reads the user's own texts, newest first, and finds words as parts of them in any script. Texts with more of
+the words rank higher, then shorter ones.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import InvalidRequest
+from services.memory.encryption.envelope import is_encrypted_text
+from services.memory.storage.where import Where
+
+if TYPE_CHECKING:
+    from services.runtime.auth.identity import Identity
 
 HITS_MAX, HITS_DEFAULT = 100, 20
 
@@ -99,4 +110,76 @@ def compute_rarity(held: int, count: int) -> float:
 
 
 def make_like_pattern(term: str) -> str:
-    return "%" + re.sub(r"([\\%_])", r"\\\1", term) + "%"
+    return "%" + re.sub(r"([\\%_])", r"\\\1", term.casefold()) + "%"
+
+
+READ_TEXTS = 20_000
+"""Maximum own texts that one statement of a search reads: some 50 ms at 400 characters each (2026-11)."""
+
+READS_MAX = 10
+"""Maximum statements of a search; texts of a user beyond those are too old to be found."""
+
+N_MAX = 2**63 - 1
+
+TITLE = "coalesce(nullif(title, ''), name)"
+"""The title of a chat; services of version 7 still write chats without one."""
+
+_OWN_TEXTS = """
+SELECT count(*), min(id) FROM (
+    SELECT id FROM texts WHERE tenant = $1 AND user_name = $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS page
+"""
+
+_BEST = """
+SELECT best.id, length(folded), coalesce(chat_id, ''), coalesce({title}, ''), run_id, text, long, short FROM (
+    SELECT id, {chat}, run_id, text, folded, {long} AS long, CASE {long} WHEN 0 THEN {short} ELSE 0 END AS short
+    FROM texts WHERE {where} ORDER BY long DESC, short DESC, length(folded), id DESC LIMIT {limit}
+) AS best LEFT JOIN chats {join}
+"""
+
+
+async def search_texts(
+    fetch: Callable[[str, list[Any]], Awaitable[Sequence[Sequence[Any]]]],
+    owner: Identity,
+    question: Question,
+    chat: str,
+    join: str,
+) -> list[Hit]:
+    """Search the owner's texts by `fetch`, which runs a statement with its values.
+
+    `chat` is the column of a text's chat, and `join` joins `chats` to the best texts.
+    """
+    terms, short = question.split_by_length()
+    best: list[tuple[tuple[float, int, int], Hit]] = []
+    before = N_MAX
+    for _ in range(READS_MAX if terms or short else 0):
+        [(count, first)] = await fetch(_OWN_TEXTS, [owner.tenant, owner.user, before, READ_TEXTS])
+        if not count:
+            break
+        where = Where()
+        where.add("tenant = {} AND user_name = {} AND id < {} AND id >= {}", owner.tenant, owner.user, before, first)
+        where.add(f"kind IN ({', '.join('{}' for _ in question.kinds)})", *question.kinds)
+        tests = [f"folded LIKE {where.mark(make_like_pattern(term))} ESCAPE '\\'" for term in (*terms, *short)]
+        where.add(f"({' OR '.join(tests)})")
+        counts = [
+            " + ".join(f"CAST({test} AS int)" for test in part) or "0"
+            for part in (tests[: len(terms)], tests[len(terms) :])
+        ]
+        limit = where.mark(question.hits_max)
+        query = _BEST.format(
+            title=TITLE, chat=chat, long=counts[0], short=counts[1], where=where, limit=limit, join=join
+        )
+        for place, length, chat_id, title, run_id, text, held, held_short in await fetch(query, where.values):
+            # Matches of short words alone rank below, because many texts contain them.
+            score = float(held or held_short / (1 + held_short))
+            best.append(((-score, length, -place), Hit(chat_id, title, run_id, question.make_excerpt(text), score)))
+        best = sorted(best, key=lambda hit: hit[0])[: question.hits_max]
+        is_full = len(best) == question.hits_max and best[-1][0][0] == -len(terms or short)
+        if count < READ_TEXTS or is_full:
+            break
+        before = first
+    return [hit for _, hit in best]
+
+
+def fold_text(text: str) -> str:
+    """Return the form in which a text is searched; encrypted texts have none."""
+    return "" if is_encrypted_text(text) else text.casefold()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headrace.errors import InvalidRequest, NotFound, QuotaExceeded
 from services.memory.storage.event_rows import BUDGET_WARNING, PING, TYPES, make_event
-from services.memory.storage.paging import match_page
+from services.memory.storage.paging import match_page, read_page
 from services.memory.storage.records.kind import make_version
 from services.memory.storage.records.webhooks import RUN_WORD, DeliveryQuery, Secret, Webhook
 from services.memory.webhooks.forms import make_secret
@@ -152,7 +152,7 @@ class WebhookStore:
         size, match = match_page(size, token, _TOKEN)
         after = (int(match[1]), match[2], match[3]) if match else None
         query = DeliveryQuery(webhook.tenant, webhook_id, state, size, after)
-        return query.split(await self._webhooks.list_deliveries(query))
+        return await read_page(self._webhooks.list_deliveries, query)
 
     async def replay(self, webhook_id: str, event_ids: Collection[str]) -> int:
         webhook = await self.get(webhook_id)

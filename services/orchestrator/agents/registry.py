@@ -7,14 +7,19 @@ is for the tenant of the current identity and never returns another tenant's age
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from headrace.errors import NotFound, Overloaded, PermissionDenied
 from headrace.regular_files import read_regular_file
+from headrace.shown_text import shorten_line
 from services.orchestrator.agents.definition import Definition, DefinitionError, parse_agent
 from services.orchestrator.agents.definition.problems import Problem
+from services.orchestrator.agents.definition.reading import load_object
 from services.orchestrator.agents.grants import GrantsFile, find_ungranted
 from services.orchestrator.agents.stored_agents import FILE_WINS, StoredAgents, TenantView, make_view
 from services.runtime.auth.identity import current_tenant
@@ -28,7 +33,28 @@ FILE_BYTES_MAX = 1024 * 1024
 VIEWS_MAX = 1000
 """Maximum number of tenants whose views are cached."""
 
+PROBLEM_CHARS_MAX = 250
+"""How much of a refused file's problems an error repeats."""
+
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFile:
+    name: str
+
+    problem: str
+    """One problem a line, with field and rule."""
+
+    keys: Collection[str]
+    """Keys that callers may know its agent by: the file's `key`, if it can be read, and its name without `.json`."""
+
+    publish: str | None
+    """The protocols in its `publish`, separated by commas; None if the file cannot be read."""
+
+    def __str__(self) -> str:
+        problems = "; ".join(self.problem.splitlines())
+        return f"{self.name} was refused: {shorten_line(problems, PROBLEM_CHARS_MAX)}"
 
 
 class Registry:
@@ -51,7 +77,7 @@ class Registry:
         self._views: NewestDict[str, tuple[object, object, object, TenantView]] = NewestDict(VIEWS_MAX)
         """By tenant, each preceded by the objects it was built from."""
         self._by_file: dict[str, Definition] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, RefusedFile] = {}
         self._agents: dict[str, Definition] = {}
         self.is_loaded = False
         """Whether an agent has been valid since the start, or the folder had none."""
@@ -64,15 +90,17 @@ class Registry:
         self._refused = {}
         agents: dict[str, Definition] = {}
         for name, path in files.items():
+            source = b""
             try:
-                agent = parse_agent(read_regular_file(path, FILE_BYTES_MAX), path.stem)
+                source = read_regular_file(path, FILE_BYTES_MAX)
+                agent = parse_agent(source, path.stem)
                 if tokens_over := _count_excess_tokens(agent):
                     log.warning("prompt larger than activePromptMaxTokens", file=path.name, tokens_over=tokens_over)
                 if agent.key in agents:
                     raise DefinitionError(f"key: {agent.key!r} is defined in an earlier file already")
                 self._by_file[name] = agent
             except (DefinitionError, OSError) as error:
-                self._refused[name] = str(error)
+                self._refused[name] = _make_refused(path, source, str(error))
                 has_last_good = name in self._by_file
                 report_refusal(
                     "agent file refused", file=name, problem=str(error), last_good_version_stays=has_last_good
@@ -88,7 +116,7 @@ class Registry:
         """Return the agent.
 
         Raises:
-            NotFound: No agent has the key; the message lists the known keys.
+            NotFound: No agent has the key; the message says why its file was refused, or lists the known keys.
             PermissionDenied: The tenant has stored the agent, but it needs something that is not granted.
             Overloaded: No agent file has been valid since the start.
         """
@@ -100,8 +128,11 @@ class Registry:
         if agent is not None:
             return agent
         if key in view.problems:
-            first = view.problems[key][0]
-            raise PermissionDenied(f"agent {key!r} is not in force: {first.field}: {first.rule}", agentKey=key)
+            raise PermissionDenied(f"agent {key!r} is not in force: {view.problems[key][0]}", agentKey=key)
+        if (refused := next((file for file in self._refused.values() if key in file.keys), None)) is not None:
+            given: Any = {} if refused.publish is None else {"publish": refused.publish}
+            why = f"agent {key!r} is not in force: its file {refused}"
+            raise NotFound(why, field="agentKey", file=refused.name, **given)
         known = ", ".join(sorted(view.agents)) or "none"
         raise NotFound(f"no agent has the key {key!r}; known keys: {known}", field="agentKey")
 
@@ -124,8 +155,7 @@ class Registry:
         if grants is None:
             return
         if found := find_ungranted(agent, grants, self._free_tools, self._operators):
-            rule = f"{found[0].field}: {found[0].rule}"
-            raise PermissionDenied(f"agent {agent.key!r} may not be run: {rule}", agentKey=agent.key)
+            raise PermissionDenied(f"agent {agent.key!r} may not be run: {found[0]}", agentKey=agent.key)
 
     @property
     def _operators(self) -> frozenset[str]:
@@ -154,11 +184,12 @@ class Registry:
         """Return (name, problem, key) of each refused file; `key` is the agent whose last good version is still in
         force, or ""."""
         stays = {name: agent.key for name, agent in self._by_file.items()}
-        return [(name, problem, stays.get(name, "")) for name, problem in sorted(self._refused.items())]
+        return [(name, file.problem, stays.get(name, "")) for name, file in sorted(self._refused.items())]
 
     def _check_loaded(self) -> None:
         if not self.is_loaded:
-            raise Overloaded("no agent file has been valid since the orchestrator's start; its log has the errors")
+            first = next(iter(self._refused.values()), "none has been read")
+            raise Overloaded(f"no agent file has been valid since the orchestrator's start: {first}")
 
     def choose(self, key: str) -> Definition:
         return self.default() if key in ("", "default") else self.get(key)
@@ -180,6 +211,15 @@ class Registry:
     def all(self) -> list[Definition]:
         agents = self.view.agents
         return [agents[key] for key in sorted(agents)]
+
+
+def _make_refused(path: Path, source: bytes, problem: str) -> RefusedFile:
+    with suppress(DefinitionError):
+        given = load_object(source)
+        protocols: Any = given.get("publish")
+        publish = ",".join(map(str, protocols)) if isinstance(protocols, list) else ""
+        return RefusedFile(path.name, problem, (path.stem, str(given.get("key"))), publish)
+    return RefusedFile(path.name, problem, (path.stem,), None)
 
 
 def _count_excess_tokens(agent: Definition) -> int:

@@ -20,6 +20,7 @@ from services.orchestrator.setup import run_setup, system_message
 from services.orchestrator.setup.run_setup import set_up_run
 from services.orchestrator.turn import context
 from services.orchestrator.turn.conversation import Conversation
+from services.runtime.ending import release_frames
 
 log = structlog.get_logger()
 
@@ -88,22 +89,26 @@ async def execute(run: Run, peers: Peers, opening: Opening) -> memory_pb2.RunLin
         work.cancel()
     try:
         return memory_pb2.RunLine(state=State.COMPLETED, finish_reason=await work, output=run.main.notes.output)
-    except (asyncio.CancelledError, Stopped):
+    except (asyncio.CancelledError, Stopped) as ending:
+        # The run keeps its work with this error, for as long as readers may attach.
+        release_frames(ending)
         if control.is_given_up and (run.log.is_lost or control.mode != "now"):
             return None
         if control.error is not None:
             return memory_pb2.RunLine(state=State.FAILED, error=to_failure(control.error))
         return memory_pb2.RunLine(state=State.CANCELLED)
     except HeadraceError as error:
+        release_frames(error)
         if control.is_given_up or run.log.is_lost:
             return None
         if control.mode == "now":
             # A peer's error about a call that a cancel has just broken off is not why the run ended.
             return memory_pb2.RunLine(state=State.CANCELLED)
         return memory_pb2.RunLine(state=State.FAILED, error=to_failure(error))
-    except Exception:
+    except Exception as error:
         # The supervisor of a run: a bug in one run must end it honestly and leave the others alone.
         log.exception("run failed", run_id=run.id)
+        release_frames(error)
         return memory_pb2.RunLine(state=State.FAILED, error=INTERNAL)
 
 

@@ -242,7 +242,7 @@ class Publishing:
         """List the tenant's stored agents that are not in force, and those that hide a file's agent."""
         view = self._registry.view
         found = [
-            agent_pb2.AgentProblem(agent_key=key, problem=f"{problem.field}: {problem.rule}")
+            agent_pb2.AgentProblem(agent_key=key, problem=str(problem))
             for key in sorted(view.problems)
             for problem in view.problems[key]
         ]

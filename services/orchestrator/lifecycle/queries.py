@@ -104,8 +104,11 @@ class QueryLog:
             ],
         )
 
-    async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.BeginRunResponse | None:
-        """Store the query, with the first turn's request if it is ready; return None if no run begins."""
+    async def store(self, run: Run, traceparent: str, caller: Caller) -> memory_pb2.AppendResponse | None:
+        """Store the query, with the first turn's request if it is ready; return None if no run begins.
+
+        The run keeps its first turn only if the chat has a state, so that the work must begin again.
+        """
         try:
             if run.first_turn is not None:
                 context = await run.first_turn.wait_for_request()
@@ -134,4 +137,9 @@ class QueryLog:
             return None
         run.chat.store(reply.checkpoint_id, reply.chat_owner)
         run.state.store()
-        return response
+        if run.first_turn is not None and run.first_turn.take_answer(response):
+            run.first_turn = None
+        # A part of the response would keep all of it in memory, with the chat's messages.
+        stored = memory_pb2.AppendResponse()
+        stored.CopyFrom(reply)
+        return stored

@@ -148,14 +148,11 @@ class Runs:
                     if self.live.is_first(run) and run.recorder is None:
                         run.first_turn = None if run.chat_id in self._stateful else FirstTurn()
                         ahead = work_ahead(run, self._peers, opening)
-                    if (response := await self._query_log.store(run, traceparent, caller)) is None:
+                    if (stored := await self._query_log.store(run, traceparent, caller)) is None:
                         return
-                    if run.first_turn is not None and run.first_turn.take_answer(response):
-                        run.first_turn = None
-                    elif run.first_turn is not None:
+                    if run.first_turn is not None:
                         self._stateful[run.chat_id] = None
                         await run.drop_work(agent)
-                    stored = response.append
                     self._cancel_earlier(run)
                     run.main.publish(query_event(run.query, run.identity.user))
                 await run.state.wait_for_turn()

@@ -83,6 +83,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
                     response.gate.ask.CopyFrom(event.gate_open.ask)
             if event.gate_step.gate_id == request.gate_id:
                 response.gate.steps.add(at=event.timestamp).MergeFrom(event.gate_step)
+            if event.request_submit.tool_id == request.gate_id:
+                response.gate.answer = event.request_submit.payload
         if edits := [step.arguments for step in response.gate.steps if step.decision == "edit"]:
             response.gate.arguments = edits[-1]
         if response.gate.kind == "approval" and response.gate.HasField("arguments"):

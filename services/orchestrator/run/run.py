@@ -108,8 +108,10 @@ class Run:
 
     __slots__ = (
         "__weakref__",
+        "agent",
         "block_names",
         "chat",
+        "chat_id",
         "control",
         "credentials",
         "feed",
@@ -118,6 +120,7 @@ class Run:
         "id",
         "identity",
         "log",
+        "main",
         "past",
         "query",
         "recorder",
@@ -144,13 +147,16 @@ class Run:
         """The version the run is pinned to; None if memory keeps no versions."""
         self.identity = identity.require_identity()
         self.query = query
+        self.chat_id = query.chat_id
         self.services = services
         self.past = past
         is_first = any(event.HasField("chat_start") for event in past.history)
         self.chat = ChatPosition(is_first=is_first, owner=past.chat_owner)
         self.feed = Feed(past.seq, past.history)
         self.block_names = BlockNames.after(run_id, past.restored.messages())
-        self.scopes = ScopeTree(Scope(self, agent, agent.primary))
+        self.agent = agent
+        self.main = Scope(self, agent, agent.primary)
+        self.scopes = ScopeTree(self.main)
         list_agents = partial(_list_agents, services.agents, self.scopes)
         allowance = Allowance(run_id, self.identity, services.peers, services.budgets, list_agents)
         self.spending = Spending(agent, past.restored.charges, allowance)
@@ -180,10 +186,6 @@ class Run:
         self.first_turn: FirstTurn | None = None
         """None once its work has used the response to the stored query, and if nothing was requested with it."""
 
-    @property
-    def main(self) -> Scope:
-        return self.scopes.main
-
     def _open_recorder(self) -> Recorder | None:
         """Return a recorder if the run is to be recorded; it lacks an earlier owner's part."""
         if not is_recorded(self.query, self.agent) and LISTENER.get() is None:
@@ -205,14 +207,6 @@ class Run:
         """Return the code of an operator's mode: the pinned version, if still known."""
         digest = self.version.modes.get(name, "") if self.version is not None else ""
         return self.services.modes.find(name, digest)
-
-    @property
-    def agent(self) -> Definition:
-        return self.scopes.main.agent
-
-    @property
-    def chat_id(self) -> str:
-        return self.query.chat_id
 
     @property
     def restored(self) -> RestoredRun:
@@ -257,7 +251,9 @@ class Run:
         if work is not None:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        self.scopes.begin(Scope(self, agent, agent.primary))
+        self.agent = agent
+        self.main = Scope(self, agent, agent.primary)
+        self.scopes.begin(self.main)
 
     def hold_resets(self) -> memory_pb2.AppendRequest | None:
         """Publish the resets for readers; None if there are none."""

@@ -255,7 +255,8 @@ class Context:
             loaded = await run.first_turn.load_context(request)
         loaded = loaded or await self._ask(request)
         self.tokens, self.has_left = loaded.tokens, loaded.has_left
-        scope.reminded = loaded.reminded
+        # A part of the response would keep all of it in memory, with the chat's messages.
+        scope.reminded = memory_pb2.LoadContextResponse(reminded=loaded.reminded).reminded
         return loaded
 
     async def _ask(self, request: memory_pb2.LoadContextRequest) -> memory_pb2.LoadContextResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -25,6 +25,7 @@ from services.orchestrator.turn.answer_files import keep_media
 from services.orchestrator.turn.context import Context
 from services.orchestrator.turn.model_stream import stream_model
 from services.orchestrator.turn.output_form import Output, OutputForm
+from services.runtime.ending import release_frames
 from services.runtime.rpc.peer_calls import was_broken_connection
 
 JSON_SCHEMA = "json_schema"
@@ -103,10 +104,7 @@ class Conversation:
         is_draft = "content" in hidden
         if form is not None and not is_draft and not await self._is_held_by_provider():
             hidden.append("content")
-        messages = await self.context.load_messages()
-        if self.context.has_left:
-            self._offer_history_tools()
-        request = self._make_request(messages, tool_choice, parallel, reasoning, form)
+        request = await self._load_request(tool_choice, parallel, reasoning, form)
         await run.state.wait_for_start()
         counted_bytes = len(request) - (0 if form is None else form.format.ByteSize())
         turn = _Turn(request, hidden, None if is_draft else form, counted_bytes)
@@ -140,6 +138,7 @@ class Conversation:
             except ProviderUnavailable as error:
                 if not was_broken_connection(error):
                     raise
+                release_frames(error)
                 broken = error
         metrics.ASKED_AGAIN.inc()
         log.warning("turn asked again", run_id=self.run.id, reason=broken.reason, said=broken.message)
@@ -259,15 +258,17 @@ class Conversation:
             if not await executor.recall_result(self.scope, self.peers, call):
                 await executor.refuse_call(self.scope, call, why)
 
-    def _make_request(
+    async def _load_request(
         self,
-        messages: Sequence[llm_pb2.Message],
         tool_choice: str,
         parallel: bool,
         reasoning: bool | None,
         form: OutputForm | None,
     ) -> bytes:
-        """Serialize the request, because a message object would use more memory while the model answers."""
+        """Return the request, serialized: only its bytes are kept while the model answers, not the chat's messages."""
+        messages = await self.context.load_messages()
+        if self.context.has_left:
+            self._offer_history_tools()
         model, schemas = self.scope.settings.model, self.scope.tools.schemas
         self.run.block_names.tool_ids.update(call.id for message in messages for call in message.tool_calls)
         request = llm_pb2.ChatRequest(

@@ -58,7 +58,7 @@ def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> 
         if not NAME.fullmatch(name):
             raise TargetRefused(f"{host!r} is no host name")
     if port not in ports and not allow.has_host(host, port) and not (address and allow.has_address(address, port)):
-        raise TargetRefused(f"port {port} is not fetched from; only {', '.join(map(str, sorted(ports)))} are")
+        raise TargetRefused(f"port {port} is not allowed; only {', '.join(map(str, sorted(ports)))} are")
     return Target(url, host, port, address)
 
 

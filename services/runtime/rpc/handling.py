@@ -17,6 +17,7 @@ from prometheus_client import Gauge, Histogram
 from headrace.errors import HeadraceError, to_status
 from services.runtime.capacity import InFlightCounter
 from services.runtime.clock import monotonic_s
+from services.runtime.ending import release_frames
 from services.runtime.rpc import call_ids
 from services.runtime.telemetry import names, spans
 
@@ -84,6 +85,8 @@ class HandlingRpc:
         try:
             if error is not None:
                 code, reason, ending = await self._translate_error(error)
+                if ending is not None:
+                    release_frames(error)
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise

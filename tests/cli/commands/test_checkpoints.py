@@ -97,7 +97,7 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
     assert "writer, sim-1: 9,300 tokens of 32,000 (29%)" in shown
     assert "  tools         2,600  ██ 7\n" in shown
     assert "too long for its place" in shown
-    assert "summarised: 24 messages, 8,800 tokens, lines 1-29: a summary stands for it" in shown
+    assert "summarised: 24 messages, 8,800 tokens, lines 1-29: a summary replaces it" in shown
     assert "left out: 1 results, 40,000 tokens, lines 31-31: does not fit the model's window" in shown
     assert "75% of the last call came from the provider's cache" in shown
     assert "the chat is 85% full" in shown

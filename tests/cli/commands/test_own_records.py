@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import run
 from tests.support.facade.authorizations import make_authorization
 from tests.support.facade.scripted import suite
@@ -85,6 +87,20 @@ async def test_schedules_are_made_shown_paused_and_deleted(tmp_path: Path) -> No
     assert b"\nmessage: any\nnews?\n" in shown
 
 
+@pytest.mark.parametrize("zone_first", [True, False])
+async def test_a_single_time_is_one_of_the_zone(tmp_path: Path, zone_first: bool) -> None:
+    zone = ("--zone", "Asia/Tokyo")
+    for at, next_at in (
+        ("2999-12-01T09:30", "2999-12-01 09:30 Asia/Tokyo"),
+        ("2999-12-01T09:30+01:00", "2999-12-01 17:30 Asia/Tokyo"),
+    ):
+        flags = (*zone, "--at", at) if zone_first else ("--at", at, *zone)
+        async with suite(tmp_path) as facade:
+            await run("schedules", "create", "guide", "once", *flags, url=facade.url)
+            _, listed, _ = await run("schedules", "list", url=facade.url)
+        assert next_at in listed.decode()
+
+
 async def test_what_has_no_time_is_told(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         none, _, _ = await run("schedules", "create", "guide", "hi", url=facade.url)
@@ -92,10 +108,14 @@ async def test_what_has_no_time_is_told(tmp_path: Path) -> None:
             "schedules", "create", "guide", "hi", "--cron", "* * * * *", "--at", "1h", url=facade.url
         )
         word, _, complaint = await run("schedules", "create", "guide", "hi", "--at", "soon", url=facade.url)
+        _, _, nowhere = await run(
+            "schedules", "create", "guide", "hi", "--at", "2999-12-01T09:30", "--zone", "Nowhere", url=facade.url
+        )
         cron, _, refusal = await run("schedules", "create", "guide", "hi", "--cron", "61 * * * *", url=facade.url)
         missing, _, absent = await run("schedules", "show", NO_SCHEDULE, url=facade.url)
     assert (none, both, word, cron, missing) == (2, 2, 2, 1, 1)
     assert b"2030-01-31T09:30" in complaint
+    assert b"timeZone: must be a name of the IANA database" in nowhere
     assert b"cron: must be valid" in refusal
     assert b"does not exist" in absent
 

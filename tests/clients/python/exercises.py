@@ -1,7 +1,7 @@
 """Runs a client's exercises and prints what they gave as a line of JSON; tests/support/clients/script.py judges it.
 
-Programs get the address of the OpenAI face. They import nothing of ours but this file: each runs in an environment that
-has its client alone.
+Programs get the address of the OpenAI adapter. They import nothing of ours but this file: each runs in an environment
+that has its client alone.
 """
 
 import asyncio

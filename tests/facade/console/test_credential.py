@@ -24,7 +24,7 @@ async def test_who_asks_is_asked_for_and_kept_for_the_tab(browser: Browser, tmp_
             await page.get_by_label("API key").fill(key)
             await page.get_by_role("button", name="Sign in").click()
             if key == "wrong":
-                await expect(page.get_by_role("alert")).to_contain_text("This key or token was refused: ")
+                await expect(page.get_by_role("alert")).to_contain_text("was refused: the credential is not valid here")
                 await expect(page.get_by_label("API key")).to_have_accessible_description(re.compile("was refused: .*"))
         await expect(page.locator("#agent option", has_text="plain")).to_be_attached()
         await expect(page.locator("#sign-in")).to_be_hidden()

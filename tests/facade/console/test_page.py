@@ -152,7 +152,7 @@ async def test_what_fills_the_window_is_shown_with_what_has_left(opening: Openin
         await expect(panel.locator("[data-kind=results]")).to_contain_text("shortened: too long for its place")
         await expect(panel.locator("section:not(.compaction) li")).to_have_text(
             [
-                "summarised 24 × Messages, 8,800 tokens, lines 1 to 29: a summary stands for it",
+                "summarised 24 × Messages, 8,800 tokens, lines 1 to 29: a summary replaces it",
                 "left out 1 × Tool results, 40,000 tokens, lines 31 to 31: does not fit the model's window",
             ]
         )

@@ -57,9 +57,12 @@ async def test_capabilities_in_another_form_are_none(tmp_path: Path) -> None:
     assert (status, answer["result"]["protocolVersion"]) == (200, "2025-11-25")
 
 
+UNKNOWN = "unknown tool: no agent 'helper' is published here"
+
+
 async def test_an_agent_that_is_not_published_is_no_tool(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("x"), publish=["a2a"])) as facade:
-        assert (await post(facade, call()))[1]["error"]["message"] == "unknown tool: helper"
+        assert (await post(facade, call()))[1]["error"]["message"] == UNKNOWN
         _, listed = await post(facade, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert listed["result"]["tools"] == []
 

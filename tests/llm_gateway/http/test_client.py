@@ -208,9 +208,10 @@ def test_a_connection_that_the_system_gave_up_is_broken_not_silent() -> None:
 
 @pytest.mark.parametrize("cls", sorted({*of_the_system()}, key=str), ids=lambda cls: cls.__name__)
 def test_every_exception_of_connecting_is_translated(cls: type[BaseException]) -> None:
-    with pytest.raises(HeadraceError) as caught, translating_connect_errors(PROVIDER, None):
+    with pytest.raises(HeadraceError) as caught, translating_connect_errors(PROVIDER, Origin("a", 81, is_tls=True)):
         raise cls.__new__(cls)
     assert caught.value.reason == "PROVIDER_UNAVAILABLE"
+    assert "https://a:81 " in caught.value.message
 
 
 def test_the_parser_has_exceptions() -> None:

@@ -41,7 +41,7 @@ async def test_a_stream_becomes_its_deltas_over_http(asking: Asking, stream: Rec
 
 def make_source(protocol: str) -> AnswerSource:
     entry = {"key": "sim", "protocol": protocol, "baseUrl": "http://sim", "models": [{"name": "sim-1"}]}
-    return AnswerSource(Provider.model_validate(entry), "sim-1", frozenset({TAKEN_ID}))
+    return AnswerSource(Provider.model_validate(entry), "sim-1", "", frozenset({TAKEN_ID}))
 
 
 def read(stream: Recorded, chunks: Iterable[bytes]) -> tuple[list[object], object]:

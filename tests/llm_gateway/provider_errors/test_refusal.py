@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import re
 import zlib
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from headrace.streams import reading
 from services.llm_gateway.protocols.openai.reader import FRAME_BYTES_MAX
+from services.llm_gateway.protocols.registry import PROTOCOLS
 from tests.support.llm_gateway.answering import HELLO, http_answer, raw_provider
 from tests.support.llm_gateway.conversation import SHORT
 from tests.support.llm_gateway.gateway import Asking, Heard, text_message
@@ -175,6 +177,7 @@ async def test_an_address_where_nobody_listens_is_unavailable(asking: Asking, ba
     [
         (b"", "STREAM_STALLED"),
         (b"SSH-2.0-OpenSSH\r\n", "PROVIDER_UNAVAILABLE"),
+        (http_answer(200), "PROVIDER_UNAVAILABLE"),
         (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n", "STREAM_STALLED"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 35\r\n\r\n"
@@ -182,13 +185,15 @@ async def test_an_address_where_nobody_listens_is_unavailable(asking: Asking, ba
             "RATE_LIMITED",
         ),
     ],
-    ids=["silence", "not HTTP", "body missing", "error in a 200"],
+    ids=["silence", "not HTTP", "no body", "body missing", "error in a 200"],
 )
 async def test_an_answer_that_is_no_stream_is_typed(asking: Asking, answer: bytes, reason: str) -> None:
     async with raw_provider(answer) as (base_url, _), asking(baseUrl=base_url, **SHORT) as gateway:
         heard = await gateway.hear()
     assert heard.kinds == ["started"]
     assert heard.reason == reason
+    is_shown = f" at {base_url}/chat/completions (check its baseUrl) " in heard.failure.message
+    assert is_shown is (reason == "PROVIDER_UNAVAILABLE")
 
 
 STREAM = HELLO.partition(b"\r\n\r\n")[2]
@@ -208,9 +213,15 @@ async def hear(asking: Asking, answer: bytes) -> Heard:
 @pytest.mark.parametrize(
     ("answer", "what"),
     [
-        (http_answer(200, PAGE, Content_Type="text/html; charset=utf-8"), "200 text/html: Sign in Please sign in."),
+        (
+            http_answer(200, PAGE, Content_Type="text/html; charset=utf-8"),
+            "200 ELSEWHERE text/html: Sign in Please sign in.",
+        ),
         (http_answer(502, PAGE, Content_Type="text/html"), "502 text/html: Sign in Please sign in."),
-        (http_answer(200, b"<Error>denied</Error>", Content_Type="application/xml"), "200 application/xml: denied"),
+        (
+            http_answer(200, b"<Error>denied</Error>", Content_Type="application/xml"),
+            "200 ELSEWHERE application/xml: denied",
+        ),
         (b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n", "204 without a body"),
         (http_answer(202), "202 without a body"),
     ],
@@ -219,7 +230,53 @@ async def test_what_came_instead_of_a_stream_is_said(asking: Asking, answer: byt
     heard = await hear(asking, answer)
     assert heard.kinds == ["started"]
     status, _, rest = what.partition(" ")
-    assert (heard.reason, heard.failure.message) == ("PROVIDER_UNAVAILABLE", ANSWERED.format(status=status, what=rest))
+    *_, rest = rest.rpartition("ELSEWHERE ")
+    said = re.sub(r" at http://127\.0\.0\.1:\d+/v1/chat/completions \(check its baseUrl\)", "", heard.failure.message)
+    assert (said != heard.failure.message) is (what != f"{status} {rest}")
+    assert (heard.reason, said) == ("PROVIDER_UNAVAILABLE", ANSWERED.format(status=status, what=rest))
+
+
+STRANGE = {
+    "a web page": (PAGE, "text/html: Sign in Please sign in."),
+    "an object of another API": (b'{"status": "ok", "data": []}', '{"status": "ok", "data": []}'),
+    "an object in lines": (b'{\n  "version": "0.1.2"\n}', '"version": "0.1.2"'),
+    "fields of other types": (b'{"choices": "none", "candidates": 1, "output": 7, "content": 5, "type": 3}', "none"),
+    "a list": (b"[1, 2]", "[1, 2]"),
+    "a text": (b'"hello there"', "hello there"),
+    "a line": (b"Ollama is running", "Ollama is running"),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", STRANGE)
+async def test_an_answer_of_another_program_is_shown_with_its_address(asking: Asking, protocol: str, kind: str) -> None:
+    body, shown = STRANGE[kind]
+    async with asking(answers=[http_answer(200, body, Content_Type="application/json")], protocol=protocol) as gateway:
+        heard = await gateway.hear()
+    assert heard.kinds == ["started"]
+    assert heard.reason == "PROVIDER_UNAVAILABLE"
+    assert re.search(
+        r"answered 200 for model 'sim-1' at http://127\.0\.0\.1:\d+/\S+ \(check its baseUrl\): ", heard.failure.message
+    )
+    assert shown in heard.failure.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (http_answer(404, b"404 page not found"), "404 page not found"),
+        (http_answer(404, b'{"detail":"Not Found"}'), "Not Found"),
+        (http_answer(405, b'{"error": {"message": "Method Not Allowed"}}'), "Method Not Allowed"),
+        (http_answer(301, Location="https://elsewhere.example/v1"), "a redirect to https://elsewhere.example/v1"),
+        (http_answer(404, b'{"error": {"message": "model \'sim-1\' not found"}}'), ""),
+    ],
+)
+async def test_a_path_that_the_provider_does_not_have_is_shown_with_its_address(
+    asking: Asking, answer: bytes, what: str
+) -> None:
+    async with asking(answers=[answer]) as gateway:
+        heard = await gateway.hear()
+    assert ("(check its baseUrl): " + what in heard.failure.message) is bool(what)
 
 
 async def test_a_page_of_nothing_but_brackets_takes_no_time_and_no_room(asking: Asking) -> None:

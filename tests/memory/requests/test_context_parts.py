@@ -88,7 +88,7 @@ async def test_what_a_summary_stands_for_is_told_with_what_it_had(folder: Path) 
     assert summary.first_n == summary.last_n > parts["messages", "shown"].last_n
     gone = [part for part in after.parts if part.state == "summarised"]
     assert {part.kind for part in gone} == {"messages", "results"}
-    assert {part.why for part in gone} == {"a summary stands for it"}
+    assert {part.why for part in gone} == {"a summary replaces it"}
     assert gone[0].first_n == 1
     assert after.parts[-1].state == "summarised", "what has left stands last"
     assert sum(part.count for part in after.parts if part.kind in ("messages", "results")) == sum(

@@ -86,7 +86,7 @@ async def test_one_whose_contents_were_harmed_hides_no_other(place: Place, tmp_p
         assert await delete_older(bucket, 2) == ["2.tar"], "it is none of those that are kept"
 
 
-async def run(place: Place, *arguments: str, **env: str) -> tuple[int, str]:
+async def run(place: Place, *arguments: str, **env: str) -> tuple[int | None, str]:
     variables = place.variables | {"HEADRACE_DATABASE_URL": "postgresql://elsewhere/"} | env
     return await run_program("headrace.cli", "backups", *arguments, env=os.environ | variables)
 

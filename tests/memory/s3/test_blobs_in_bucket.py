@@ -143,7 +143,7 @@ async def test_what_was_kept_beside_the_chats_is_read_there_until_it_is_moved(ke
         assert (await memory.blob(chat_id, BLOB_ID)).data == PNG
 
 
-async def run_admin(kept: Stored, *arguments: str) -> tuple[int, str]:
+async def run_admin(kept: Stored, *arguments: str) -> tuple[int | None, str]:
     assert kept.place is not None
     where = (
         {"HEADRACE_DATABASE_URL": kept.url}
@@ -151,7 +151,7 @@ async def run_admin(kept: Stored, *arguments: str) -> tuple[int, str]:
         else {"HEADRACE_MEMORY_CHAT_DIR": str(kept.folder)}
     )
     env = os.environ | kept.place.variables | where
-    return await run_program("services.memory.admin_cli", *arguments, env=env)
+    return await run_program("headrace.cli", "chats", *arguments, env=env)
 
 
 KILLED = """

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +305,9 @@ def test_agents_are_loaded_when_one_was_valid_or_none_was_meant(tmp_path: Path) 
     assert REGISTRY.get_sample_value("headrace_refused_files", {"kind": "agents"}) == 1
     assert not registry.is_loaded
     for choice in ("", "a"):
-        with pytest.raises(Overloaded, match="no agent file has been valid"):
+        with pytest.raises(
+            Overloaded, match=r"no agent file has been valid.*: a.json was refused: line 1, column 2: not valid JSON"
+        ):
             registry.choose(choice)
     write(tmp_path, "b.json")
     registry.reload()
@@ -347,6 +350,49 @@ def test_the_default_is_the_configured_agent_else_the_first_key(tmp_path: Path) 
         assert registry.choose("default").key == expected
     with pytest.raises(NotFound, match="known keys: a, b"):
         registry.choose("nobody")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [
+        ("b", '{"key": "b", "mode": "REACT"', "line 1, column 29: not valid JSON"),
+        (
+            "b",
+            '{"mode": "REACT", "recat": {}}',
+            "recat: unknown, or not supported by this version; did you mean 'react'?",
+        ),
+        ("other", '{"key": "other", "mode": "ONCE"}', "mode: Input should be"),
+        ("b", '{"key": "other", "mode": "ONCE"}', "mode: Input should be"),
+        ("my agent", json.dumps(AGENT | {"key": "my agent"}), "key: "),
+        ("b", json.dumps(AGENT | {"key": "a"}), "key: 'a' is defined in an earlier file already"),
+        ("b", json.dumps(AGENT | {"key": 7}), "key: "),
+        ("b", "[]", "expected a JSON object"),
+    ],
+)
+def test_asking_for_an_agent_whose_file_is_refused_says_why(tmp_path: Path, key: str, text: str, reason: str) -> None:
+    registry = Registry(tmp_path)
+    write(tmp_path, "a.json")
+    (tmp_path / "b.json").write_text(text)
+    registry.reload()
+    for choose in (registry.get, registry.choose):
+        with pytest.raises(
+            NotFound, match=re.escape(f"agent {key!r} is not in force: its file b.json was refused: {reason}")
+        ):
+            choose(key)
+    with pytest.raises(NotFound, match="no agent has the key 'c'; known keys: a"):
+        registry.get("c")
+
+
+def test_all_problems_of_a_refused_file_fit_into_one_bounded_line(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    write(tmp_path, "a.json")
+    write(tmp_path, "b.json", **{f"field{number}": 1 for number in range(1000)})
+    registry.reload()
+    with pytest.raises(
+        NotFound, match=r"refused: field0: [^\n]+; field1: [^\n]+… \(\d+,\d+ more characters\)$"
+    ) as caught:
+        registry.get("b")
+    assert len(caught.value.message) < 400, "an error cuts the rest"
 
 
 def test_calls_of_unknown_price_are_counted_in_tokens_only_where_these_are_limited() -> None:

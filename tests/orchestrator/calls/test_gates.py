@@ -60,6 +60,8 @@ async def test_what_waits_is_listed_and_its_answer_is_the_runs(kind: str, serve:
     assert (shown[0].opened_at, shown[0].expires_at) == (opened["timestamp"], opened["expiresAt"])
     assert shown[0].viewport_key == {"form": "confirm_view", "question": "ask_human"}.get(kind, "")
     assert (after.state, after.answered_by, after.closed_at) == ("answered", "default", submitted["timestamp"])
+    assert json.loads(after.answer) == submitted["payload"]
+    assert not shown[0].HasField("answer")
     assert (closed["state"], closed["answeredBy"], closed["gateId"]) == ("answered", "default", opened["gateId"])
     assert kinds(events, "gate", "request.submit") == ["gate.open", "request.submit", "gate.close"]
     assert SECRET not in json.dumps([events, history]), "a secret is in no event"

@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from headrace.errors import ProviderUnavailable
 from headrace.streams import rpc_errors
 from headrace.v1 import llm_pb2_grpc
-from services.runtime.process.transport import CA, CERT, KEY, VARIABLE, Certificates
+from services.runtime.process.transport import CA, CERT, KEY, Certificates
 from services.runtime.rpc.channels import open_channel
 from tests.support.authority import Authority, Files
 from tests.support.http2.channel import Channel
@@ -27,10 +27,9 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture
-def files(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Files:
+def files(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) -> Files:
     """In the environment of this process."""
     files = authority.issue("memory")
-    monkeypatch.setenv(VARIABLE, "h2")
     for name, path in {CERT: files.cert, KEY: files.key, CA: files.ca}.items():
         monkeypatch.setenv(name, path)
     return files

@@ -78,17 +78,21 @@ async def test_the_wait_ends_in_the_calls_own_time(tmp_path: Path) -> None:
 STATE_REQUEST = memory_pb2.GetStateRequest(chat_id="5f0c0000-0000-4000-8000-000000000001")
 
 
+@pytest.mark.usefixtures("h2")
 async def test_a_service_that_is_away_is_named(tmp_path: Path) -> None:
     async with asyncio.timeout(100), open_channel(f"unix:{tmp_path}/nobody.sock") as channel:
         with pytest.raises(ProviderUnavailable, match=r"^MemoryService cannot be reached; try again$"), rpc_errors():
             await MemoryServiceStub(channel).GetState(STATE_REQUEST)
 
 
+@pytest.mark.usefixtures("h2")
 async def test_a_service_that_does_not_answer_in_time_is_named() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # SETTINGS, and never anything more
-        await reader.read(-1)
-        writer.close()
+        try:
+            await reader.read(-1)
+        finally:
+            writer.close()  # of a caller that is still there at the end of the test, too
 
     async with asyncio.timeout(100), await asyncio.start_server(silent, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]

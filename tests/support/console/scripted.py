@@ -318,6 +318,7 @@ class Orchestrator(Script):
         if gate.state != "open":
             return gates_pb2.AnswerGateResponse(status="duplicate")
         gate.state, gate.answered_by, gate.closed_at = "answered", "default", 1_800_000_000_000
+        gate.answer = request.payload
         return gates_pb2.AnswerGateResponse(accepted=True, status="accepted")
 
     async def RevokeGrant(self, request: gates_pb2.RevokeGrantRequest, context: Any) -> gates_pb2.RevokeGrantResponse:

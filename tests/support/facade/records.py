@@ -86,8 +86,8 @@ class ListedWebhooks(ListedRecords):
         self._deliveries.insert(0, done)
         return sent
 
-    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
-        return [delivery for delivery in self._deliveries if query.state in ("", delivery.state)]
+    async def list_deliveries(self, query: DeliveryQuery) -> tuple[list[Delivery], None]:
+        return [delivery for delivery in self._deliveries if query.state in ("", delivery.state)], None
 
     async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
         return sum(delivery.event_id in event_ids for delivery in self._deliveries)

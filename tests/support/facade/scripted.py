@@ -1,7 +1,7 @@
 """A facade over real sockets whose peers are scripted: real gRPC servers that do what a test says."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,6 +151,9 @@ class Script(_AgentServicer, _GateServicer):
     publish: Sequence[str] = ()
     """The protocols by which the agent is shown."""
 
+    refused_file: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What GetAgent's error says of the file of the agent."""
+
     submit_status: str = "accepted"
     """What Submit says of an answer."""
 
@@ -297,7 +300,7 @@ class Script(_AgentServicer, _GateServicer):
 
     async def GetAgent(self, request: Any, context: Context) -> agent_pb2.GetAgentResponse:
         self.hear(request, context)
-        raise NotFound(f"no agent {request.agent_key!r}", field="agentKey")
+        raise NotFound(f"no agent {request.agent_key!r}", field="agentKey", **self.refused_file)
 
     async def ValidateAgent(self, request: Any, context: Context) -> agent_pb2.ValidateAgentResponse:
         self.hear(request, context)
@@ -358,7 +361,7 @@ def make_window(chat_id: str, agent_key: str) -> agent_pb2.GetContextResponse:
         ("messages", "shown", "", 9, 1_200, 30, 52),
         ("results", "shortened", "too long for its place", 2, 3_000, 33, 50),
         ("reminder", "shown", "", 1, 100, 0, 0),
-        ("messages", "summarised", "a summary stands for it", 24, 8_800, 1, 29),
+        ("messages", "summarised", "a summary replaces it", 24, 8_800, 1, 29),
         ("results", "left_out", "does not fit the model's window", 1, 40_000, 31, 31),
     ]
     return agent_pb2.GetContextResponse(

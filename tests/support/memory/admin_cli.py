@@ -1,30 +1,27 @@
-"""The command `headrace chats`, and other programs, as processes."""
+"""The command `headrace chats` as a process."""
 
 import os
-import sys
-from asyncio.subprocess import STDOUT
 from collections.abc import Mapping
 from pathlib import Path
 
 from services.memory.storage.files.indexing import index_recovery
+from tests.support.command_line import fork_program
 from tests.support.memory.engines import Serve, lose_index
 from tests.support.memory.log_editing import without_checksums
 from tests.support.memory.writing import Memory, new_id
-from tests.support.programs import run_to_end
 
 
-async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> tuple[int, str]:
+async def run_program(module: str, *arguments: str, env: Mapping[str, str]) -> tuple[int | None, str]:
     """Run a program to its end, and return its status and all that it prints."""
-    code, printed, _ = await run_to_end(sys.executable, "-m", module, *arguments, env=env, stderr=STDOUT)
-    return code or 0, printed.decode()
+    code, printed, errors = await fork_program(module, *arguments, env=env)
+    return code, (printed + errors).decode()
 
 
 async def tool(folder: Path, *arguments: str, url: str = "", exit_code: int = 0) -> str:
     """Run the tool, and return what it prints, about the chats in `folder`, or in the database at `url`."""
     env = {"PATH": os.environ["PATH"], "HEADRACE_MEMORY_CHAT_DIR": str(folder), "HEADRACE_DATABASE_URL": url}
-    command = [sys.executable, "-m", "headrace.cli", "chats", *arguments]
-    ended, printed, errors = await run_to_end(*command, env=env)
-    assert ended == exit_code, errors
+    code, printed, errors = await fork_program("headrace.cli", "chats", *arguments, env=env)
+    assert code == exit_code, errors
     assert b"Traceback" not in errors
     return (printed + errors if exit_code else printed).decode()
 
@@ -56,8 +53,8 @@ async def copies(serve: Serve, folder: Path, count: int = CHATS) -> set[str]:
     return chats
 
 
-async def run_command(env: dict[str, str], *arguments: str, status: int = 0) -> str:
+async def run_command(env: Mapping[str, str], *arguments: str, status: int = 0) -> str:
     """Run the command, which ends with this status, and return what it prints."""
-    ended, printed = await run_program("services.memory.admin_cli", *arguments, env=env)
+    ended, printed = await run_program("headrace.cli", "chats", *arguments, env=env)
     assert ended == status, printed
     return printed

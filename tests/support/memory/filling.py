@@ -1,7 +1,13 @@
-"""Fills a database with copies of a few chats: rows as a deployment of some years has them, in seconds.
+"""Fills a database, or an index of files, with copies of a few chats: rows as a deployment of some years has them.
 
 Chat `n` is of user `u-{n // 100}` in tenant `t-{n // 100 % tenants}`.
 """
+
+import sqlite3
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -60,6 +66,10 @@ INSERT INTO gates SELECT copies.chat, md5(run_id || n)::uuid::text, gate_id, md5
     not_requester, votes_needed, voters, claimed_by, claimed_until
 FROM copies JOIN gates ON gates.chat = source;
 
+INSERT INTO gate_grants SELECT copies.chat, md5('chat ' || n)::uuid::text, grant_id, md5(run_id || n)::uuid::text,
+    copies.tenant, copies.user_name, made_by, made_at - n, expires_at, is_over, event
+FROM copies JOIN gate_grants ON gate_grants.chat = source;
+
 INSERT INTO spend SELECT copies.chat, day - n % 30, copies.tenant, copies.user_name, agent_key, model, credential,
     input_tokens, output_tokens, cached_tokens, model_calls, cost_nano_usd
 FROM copies JOIN spend ON spend.chat = source;
@@ -67,7 +77,8 @@ FROM copies JOIN spend ON spend.chat = source;
 INSERT INTO deliveries SELECT webhook_id, md5(event_id || n)::uuid::text, copies.tenant, type, subject,
     md5(run_id || n)::uuid::text, gate_id, agent_key, occurred_at - n, payload, 'delivered', place, began_at, next_at,
     1, occurred_at, 200, ''
-FROM copies, (SELECT * FROM deliveries WHERE run_id <> '' LIMIT 1) AS delivery WHERE n % 5 = 0;
+FROM copies, (SELECT * FROM deliveries WHERE run_id <> '' LIMIT 1) AS delivery
+WHERE n % 2 = 0 AND copies.tenant = delivery.tenant;
 
 INSERT INTO facts (fact_id, key, request_id, updated_at, text, tenant, user_name)
 SELECT md5('fact ' || n)::uuid::text, n, '', 1, 'Likes mill ' || n, tenant, user_name FROM copies WHERE n % 20 = 0;
@@ -87,3 +98,37 @@ async def fill(connection: asyncpg.Connection, chats: int, tenants: int) -> None
     await connection.execute("SET maintenance_work_mem = '256MB'; SET synchronous_commit = off")
     await connection.execute(statements)
     await connection.execute("VACUUM ANALYZE")
+
+
+_INDEXED = ("chats", "runs", "texts", "gates", "gate_grants", "spend")
+
+_TIMES = {"created_at", "updated_at", "started_at", "opened_at", "made_at"}
+
+
+def fill_index(path: Path, chats: int, tenants: int) -> None:
+    """Add `chats` copies of an index's chats, in turn, while a service uses the file."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.row_factory = sqlite3.Row
+        sources = [row[0] for row in database.execute("SELECT chat_id FROM chats ORDER BY created_at")]
+        for table in _INDEXED:
+            found = [dict(row) for row in database.execute(f"SELECT * FROM {table}")]
+            copies = [
+                _copy_row(row, n, tenants)
+                for n in range(chats)
+                for row in found
+                if row["chat_id"] == sources[n % len(sources)]
+            ]
+            if copies:
+                names = ", ".join(copies[0])
+                marks = ", ".join(f":{name}" for name in copies[0])
+                database.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", copies)
+
+
+def _copy_row(row: dict[str, Any], n: int, tenants: int) -> dict[str, Any]:
+    tenant, user = f"t-{n // CHATS_EACH % tenants}", f"u-{n // CHATS_EACH}"
+    named = dict.fromkeys(("tenant", "of_tenant"), tenant) | dict.fromkeys(("user", "of_user", "user_name"), user)
+    named |= {"requester": user, "answerers": f"\nuser:{user}\n"}
+    copy: dict[str, Any] = {name: named.get(name, value) for name, value in row.items() if name != "id"}
+    for name in {"chat_id", "run_id"} & copy.keys():
+        copy[name] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{row[name]} {n}"))
+    return copy | {name: copy[name] - n * 1000 for name in _TIMES & copy.keys()}

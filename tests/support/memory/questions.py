@@ -1,5 +1,9 @@
-"""Everything that lists, searches, sums or exports, and a run: what each asks of the store is bounded by its answer."""
+"""Everything that lists, searches, sums or exports, and a run: what each asks of the store is bounded by its answer.
 
+Each filter is tried with a value that nothing has, one that one thing has, and one that all have.
+"""
+
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -7,7 +11,7 @@ from headrace.v1 import memory_pb2
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from services.runtime.clock import now_ms
 from tests.support.memory.budgets import begin, budget, claim
-from tests.support.memory.gates import opening, submitted
+from tests.support.memory.gates import AT, approval, granting, opening, submitted
 from tests.support.memory.messages import content
 from tests.support.memory.spend import charge, charged
 from tests.support.memory.writing import Memory, new_id, run_line, step_line
@@ -18,6 +22,10 @@ OWNER = Identity("t-1", "u-1", scopes=ALL_SCOPES)
 LIMITS = memory_pb2.ModelLimits(provider_key="p", model="m", context_window_tokens=40_000, output_tokens=100)
 
 BUDGETS = [budget(**of, nano_usd_max=10**12) for of in ({}, {"user": OWNER.user}, {"agent_key": "writer"})]
+
+
+HELD_MS = 2**40
+"""Parked runs are due so much later that no service looks for them."""
 
 
 async def write_sources(memory: Memory) -> None:
@@ -33,40 +41,119 @@ async def write_sources(memory: Memory) -> None:
             await memory.begin_and_end("And then?", chat_id)
 
 
-def list_calls(memory: Memory) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
-    """Yield each RPC that lists, searches, sums, exports or is on a run's path, with its costly arguments."""
-    named: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("Search", {"query": "the"}),
-        ("Search", {"query": "zebra"}),
-        ("Search", {"query": "a"}),
+async def write_waiting_sources(memory: Memory) -> dict[str, str]:
+    """Others: shared, with parked runs that wait for a person. Returns the ids that questions need."""
+    with acting_as(OWNER):
+        chat_id, run_id = [await _write_waiting_source(memory) for _ in range(4)][-1]
+        webhook_id = (await memory.call("ListWebhooks")).webhooks[0].webhook_id
+    return {"chat_id": chat_id, "run_id": run_id, "webhook_id": webhook_id}
+
+
+async def _write_waiting_source(memory: Memory) -> tuple[str, str]:
+    chat_id, run_id = await memory.begin("May I?")
+    await memory.append(chat_id, run_id, approval("t_1", "high"), granting("g_1", expires_at=AT))
+    generation = await memory.acquire(chat_id, run_id, "a")
+    await memory.release(run_id, generation, due_at=now_ms() + HELD_MS)
+    await memory.begin_and_end("And then?", chat_id)
+    await memory.call("ShareChat", chat_id=chat_id, shared_with=["user:somebody"])
+    return chat_id, run_id
+
+
+def list_questions(ids: dict[str, str]) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Return each RPC that lists, searches or sums, with its costly arguments."""
+    nobody, tenant = new_id(), {"scope": "tenant"}
+    return (
+        *(("Search", {"query": query}) for query in ("the", "zebra", "a")),
+        *(("Search", {"query": "mill", "scope": scope}) for scope in ("chats", "insights")),
         ("ListChats", {"page_size": 200}),
         ("ListChats", {"scope": "shared"}),
-        ("ListRuns", {}),
-        ("ListRuns", {"user": OWNER.user}),
-        ("ListRuns", {"user": "nobody"}),
-        ("ListRuns", {"agent_key": "nobody"}),
-        ("ListRuns", {"state": "failed"}),
-        ("ListRuns", {"state": "live"}),
-        ("ListRuns", {"state": "waiting"}),
+        *(("ListRuns", fields) for fields in _list_run_filters(ids)),
         ("ListGates", {}),
+        ("ListGates", {"scope": "own"}),
+        *(
+            ("ListGates", tenant | fields)
+            for fields in (
+                {},
+                *({"agent_key": agent_key} for agent_key in ("nobody", "clerk")),
+                *({"kind": kind} for kind in ("form", "approval")),
+                *({"risk": risk} for risk in ("low", "high")),
+                *({"older_than_ms": age} for age in (0, 2**40, 2**60)),
+            )
+        ),
         ("ListGrants", {}),
+        ("ListGrants", tenant),
+        *(("ListGrants", tenant | {"chat_id": chat_id}) for chat_id in (nobody, ids["chat_id"])),
         ("ListUnfinishedRuns", {}),
+        ("ListUnfinishedRuns", {"run_id": ids["run_id"]}),
+        ("ListUnfinishedRuns", {"without_owner": True}),
         ("ListSchedules", {}),
-        ("ListSchedules", {"scope": "tenant", "page_size": 50}),
-        ("ListFacts", {}),
+        *(("ListSchedules", tenant | {"page_size": 50, "user": user}) for user in ("", "nobody", OWNER.user)),
+        ("ListDueSchedules", {"agent_keys": ["nobody"]}),
+        ("ListFacts", {"include_ended": True}),
+        *(("ListFacts", {"scope": "agent", "agent_key": agent_key}) for agent_key in ("nobody", "writer")),
         ("RecallFacts", {"query": "mill"}),
+        ("RecallFacts", {"query": "mill", "scope": "agent", "agent_key": "writer"}),
+        ("ExportFacts", {}),
         ("GetUsage", {}),
-        ("GetUsage", {"scope": "tenant"}),
-        ("GetUsage", {"scope": "tenant", "group_by": ["agent", "model"]}),
-        ("GetUsage", {"scope": "tenant", "user": OWNER.user, "group_by": ["day", "model"]}),
+        *(
+            ("GetUsage", tenant | fields)
+            for fields in (
+                {},
+                {"group_by": ["agent", "model"]},
+                {"user": OWNER.user, "group_by": ["day", "model"]},
+                {"from_day": "2026-01-01", "to_day": "2026-01-31"},
+                *({name: "nobody"} for name in ("user", "agent_key", "model", "key")),
+                {"agent_key": "writer", "model": "m"},
+            )
+        ),
+        *(
+            ("ListDeliveries", {"webhook_id": ids["webhook_id"]} | fields)
+            for fields in ({}, *({"state": state} for state in ("waiting", "delivered", "dead")))
+        ),
+        ("ListWebhooks", {}),
+        ("ListRunWebhooks", {"run_id": ids["run_id"]}),
+        ("ListKeys", {"user": "nobody", "state": "active"}),
+        ("ListSuspendedUsers", {}),
+        ("ListAudit", {"event": "nothing", "by": "nobody", "from_at": 1, "until_at": 2}),
+        ("FindAgentVersions", {"agent_key": "nobody", "before": 9}),
+        ("ListCheckpoints", {"chat_id": ids["chat_id"], "run_id": nobody, "kind": "query"}),
+        ("ListPins", {"chat_id": ids["chat_id"]}),
+        ("ListLimits", {}),
         ("ListErasures", {}),
-        ("ListHolds", {}),
+        ("ListHolds", {"all": True}),
     )
-    for rpc, fields in named:
+
+
+def list_calls(memory: Memory, ids: dict[str, str]) -> Iterator[tuple[str, Callable[[], Awaitable[Any]]]]:
+    """Yield those, the exports, and what is on a run's path."""
+    for rpc, fields in list_questions(ids):
         yield rpc, lambda rpc=rpc, fields=fields: memory.call(rpc, **fields)
-    yield "ExportGates", lambda: memory.export_gates(since=now_ms())
+    for chat_id in ("", ids["chat_id"]):
+        yield (
+            "ExportGates",
+            lambda chat_id=chat_id: memory.export_gates(chat_id=chat_id, since=now_ms(), before=1, with_content=True),
+        )
     yield "a run", lambda: go_through_a_run(memory)
     yield "MeasureBudgets", lambda: memory.call("MeasureBudgets", budgets=BUDGETS)
+
+
+def _list_run_filters(ids: dict[str, str]) -> Iterator[dict[str, Any]]:
+    single: dict[str, tuple[Any, ...]] = {
+        "state": ("failed", "completed", "live", "running", "waiting"),
+        "agent_key": ("nobody", "writer"),
+        "user": ("nobody", OWNER.user),
+        "older_than_ms": (0, 2**60),
+        "began_after": (1, 2**60),
+        "cost_at_least_nano_usd": (1, 2**60),
+    }
+    yield {}
+    yield {"run_ids": [ids["run_id"], new_id()]}
+    for name, values in single.items():
+        yield from ({name: value} for value in values)
+    for one, other in itertools.combinations(single, 2):
+        yield {one: single[one][-1], other: single[other][-1]}
+        yield {one: single[one][-1], other: single[other][0]}
+        yield {one: single[one][0], other: single[other][-1]}
 
 
 async def go_through_a_run(memory: Memory) -> None:

@@ -91,7 +91,8 @@ def deliver(engine: Engine, receiver: Receiver, **sender: Any) -> AbstractAsyncC
 
 
 async def list_deliveries(engine: Engine, webhook: Webhook, state: str = "") -> list[Delivery]:
-    return await engine.records.webhooks.list_deliveries(DeliveryQuery("default", webhook.webhook_id, state, 200, None))
+    query = DeliveryQuery("default", webhook.webhook_id, state, 200)
+    return (await engine.records.webhooks.list_deliveries(query))[0]
 
 
 async def wait_for_states(engine: Engine, webhook: Webhook, *states: str) -> list[Delivery]:

@@ -41,7 +41,6 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(\w+\.\w+) \? (\w+\.\w+)", r"EXISTS (SELECT 1 FROM json_each(\1) WHERE value = \2)", 0),
         (r"unnest\(([^()]*)\) AS (\w+)(?:\(([^()]*)\))?", "«unnest»", 0),
         (r"jsonb_to_recordset\((\$\d+)\) AS (\w+)\(([^()]*)\)", "«recordset»", 0),
-        (r"\bLIKE (\$\d+)", r"LIKE \1 ESCAPE '\\'", 0),
         (
             r"^DELETE FROM (\w+)\s+USING (.*?)\bWHERE\b(.*)$",
             r"DELETE FROM \1 WHERE EXISTS (SELECT 1 FROM \2 WHERE \3)",

@@ -43,8 +43,7 @@ class EventStreamReader:
         buffer = self._buffer
         buffer += chunk
         if self._is_document is None and buffer:
-            # No message begins like this: it would exceed the limit.
-            self._is_document = buffer[0] in b"{[ \r\n"
+            self._is_document = buffer[0] > 1  # of a message, it would mean more than the limit
         while not self._is_document and len(buffer) >= _PRELUDE.size:
             size, headers_size, checksum = _PRELUDE.unpack_from(buffer)
             if checksum != zlib.crc32(buffer[:8]) or not 16 + headers_size <= size <= MESSAGE_BYTES_MAX:

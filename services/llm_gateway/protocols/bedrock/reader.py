@@ -119,7 +119,7 @@ class BedrockReader(AnswerReader):
         try:
             payload = decode_event(data)
         except UNREADABLE as error:
-            payload = self._decode_again(Event, data, error)
+            payload = self._decode_again(Event, data, error, is_document=frame_id == DOCUMENT)
             if payload is None:
                 return
         index = payload.content_block_index or 0
@@ -137,6 +137,8 @@ class BedrockReader(AnswerReader):
             self.is_over = self.has_finish
         if self.is_over or frame_id == DOCUMENT:
             self._flush_held()
+        if frame_id == DOCUMENT and not (self.deltas or self.has_finish):
+            self._pass_over(data)
 
     def _read_block(self, index: int, block: Block) -> None:
         if block.tool_use is not None:

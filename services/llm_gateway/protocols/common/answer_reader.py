@@ -26,12 +26,14 @@ from services.llm_gateway.protocols.common.reports import FAILURES, is_known_fin
 from services.llm_gateway.provider_errors.refusal import (
     UNREADABLE,
     ErrorObject,
+    find_address,
     make_error,
     read_refusal,
     read_stream_error,
 )
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.telemetry.interaction_log import AnswerHead, decode_head
+from services.runtime.telemetry.masking import mask_secrets
 
 log = structlog.get_logger()
 
@@ -64,6 +66,9 @@ class AnswerSource:
     provider: Provider
     model: str
 
+    url: str = field(repr=False)
+    """Address with its query, which may contain a secret."""
+
     call_ids: Collection[str] = ()
     """Ids of calls in the conversation."""
 
@@ -91,6 +96,7 @@ class AnswerReader:
         "_send",
         "_take_frame",
         "_tool_names",
+        "_url",
         "deltas",
         "has_finish",
         "head",
@@ -108,6 +114,7 @@ class AnswerReader:
         self._provider = source.provider.key
         self._model = source.model
         self._secrets = source.secrets
+        self._url = source.url
         self._tool_names = source.tool_names
         self._send = give
         self._reader: FrameReader = frames or SseReader(size_bytes_max=frame_bytes_max, take_other=self._read_other)
@@ -169,10 +176,10 @@ class AnswerReader:
         if count := self._frames_passed_over:
             log.warning("frames passed over", provider=self._provider, model=self._model, count=count)
         if reason is None and self._passed_over:
-            raise make_error(read_refusal(self._provider, self._model, 200, {}, self._passed_over), *self._secrets)
+            raise self._make_refusal(self._passed_over)
         if reason is None:
             raise ProviderUnavailable(
-                f"provider {self._provider!r} ended the stream before the answer was complete",
+                f"{self._describe_provider()} ended the stream before the answer was complete",
                 provider=self._provider,
                 model=self._model,
             )
@@ -204,11 +211,11 @@ class AnswerReader:
         text = block.strip()
         name, _, value = text.partition(b":")
         if name == b"error":
-            body = b'{"error":%b}' % value.strip()
-            raise make_error(read_refusal(self._provider, self._model, 200, {}, body), *self._secrets)
+            raise self._make_refusal(b'{"error":%b}' % value.strip())
         if text.startswith(b"{"):
-            self._read_frame(text, None, None)
-        else:
+            with suppress(BadFrame):
+                self._read_frame(text, None, None)
+        if not (self.deltas or self.has_finish or self._passed_over):
             self._pass_over(text)
 
     def _pass_over(self, data: bytes) -> None:
@@ -265,13 +272,15 @@ class AnswerReader:
         """Return the finish reason translated by `translate_finish`; None for an unfinished answer."""
         raise NotImplementedError
 
-    def _decode_again(self, kind: type[Decoded], data: bytes, error: Exception) -> Decoded | None:
+    def _decode_again(
+        self, kind: type[Decoded], data: bytes, error: Exception, *, is_document: bool = False
+    ) -> Decoded | None:
         """Decode a frame that deviates from its protocol; None for a frame that is ignored."""
         marked = mark_lone_halves(data)
         try:
             frame = decode_leniently(marked, kind)
         except UNREADABLE:
-            if data.startswith(b"{"):  # it may have contained a decisive part
+            if data.startswith(b"{") and not is_document:  # it may have contained a decisive part
                 raise self._make_bad_frame(data) from error
             self._pass_over(data)
             return None
@@ -282,9 +291,19 @@ class AnswerReader:
     def _make_provider_error(self, error: ErrorObject | str) -> HeadraceError:
         return make_error(read_stream_error(self._provider, self._model, error), *self._secrets)
 
+    def _describe_provider(self) -> str:
+        """Return the provider's key, with its address if nothing of an answer has come from there."""
+        if self.deltas:
+            return f"provider {self._provider!r}"
+        address = mask_secrets(find_address(self._url), *self._secrets)
+        return f"provider {self._provider!r} at {address} (check its baseUrl)"
+
+    def _make_refusal(self, body: bytes) -> HeadraceError:
+        return make_error(read_refusal(self._provider, self._model, 200, {}, body, self._url), *self._secrets)
+
     def _make_bad_frame(self, data: bytes) -> BadFrame:
         return BadFrame(
-            f"provider {self._provider!r} sent a frame of {len(data)} bytes that is not in its protocol's form",
+            f"{self._describe_provider()} sent a frame of {len(data)} bytes that is not in its protocol's form",
             provider=self._provider,
             model=self._model,
             frameSizeBytes=len(data),

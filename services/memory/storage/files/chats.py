@@ -144,6 +144,9 @@ class FileChats:
     async def delete(self, chat_id: str) -> None:
         await complete(self._delete(chat_id))
 
+    async def delete_together(self, chat_ids: Collection[str]) -> Collection[str]:
+        return ()  # each has files of its own
+
     async def _delete(self, chat_id: str) -> None:
         try:
             chat = await self.load(chat_id)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from services.memory.storage.key_uses import RESERVED_MS, CallUse, take_from_bucket
+from services.memory.storage.paging import PAGE_MAX, read_pages
 from services.memory.storage.run_query import RunQuery
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ class FileKeyUses:
             if reserved:
                 # With those that have begun since, which the index has by now.
                 query = RunQuery(tenant, len(reserved), run_ids=[*reserved])
-                stored = {run.run_id for run in (await self._index.list_runs(query))[0]}
+                stored = {run.run_id async for run in read_pages(self._index.list_runs, query)}
             for other, until in list(reserved.items()):
                 if until <= now or other in stored:
                     del reserved[other]
-            query = RunQuery(tenant, runs_max + 1, state="live", credential=credential)
-            taken = {run.run_id for run in (await self._index.list_runs(query))[0]} | reserved.keys()
+            query = RunQuery(tenant, PAGE_MAX, state="live", credential=credential)
+            taken = {run.run_id async for run in read_pages(self._index.list_runs, query)} | reserved.keys()
             if len(taken - {run_id}) >= runs_max:
                 return False
             reserved[run_id] = now + RESERVED_MS

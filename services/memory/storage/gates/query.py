@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateEntry, GrantEntry
-from services.memory.storage.paging import PAGE_MAX, split_page
-from services.memory.storage.where import Where
+from services.memory.storage.paging import PAGE_MAX
+from services.memory.storage.where import Place, Where, split_rows
 from services.runtime.auth.access import list_names
 from services.runtime.auth.identity import Identity
 
@@ -50,23 +50,15 @@ class GateQuery:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
         where = Where("state = 'open'")
         where.add_given(
-            {
-                "tenant = {}": self.tenant,
-                "requester = {}": self.requester,
-                "agent_key = {}": self.agent_key,
-                "kind = {}": self.kind,
-                "risk = {}": self.risk,
-            }
+            {"tenant = {}": self.tenant, "requester = {}": self.requester, "opened_at <= {}": self.opened_before}
         )
+        where.add_filters({"agent_key = {}": self.agent_key, "kind = {}": self.kind, "risk = {}": self.risk})
         if self.answerer is not None:
-            where.add("(not_requester = 0 OR requester <> {})", self.answerer.user)
+            where.add_filter("(not_requester = 0 OR requester <> {})", self.answerer.user)
             where.add_named("answerers", list_names(self.answerer))
-        if self.opened_before is not None:
-            where.add("opened_at <= {}", self.opened_before)
         if self.after is not None:
             where.add("(opened_at, run_id, gate_id) > ({}, {}, {})", *self.after)
-        order = f"ORDER BY opened_at, run_id, gate_id LIMIT {where.mark(self.size + 1)}"
-        return f"SELECT {COLUMNS} FROM gates WHERE {where} {order}", where.values
+        return where.render_page(COLUMNS, "gates", "opened_at, run_id, gate_id", self.size), where.values
 
     def concerns(self, entry: GateEntry) -> bool:
         """Return whether the query matches this gate, open or closed; `render` states the same condition in SQL."""
@@ -87,14 +79,9 @@ class GateQuery:
             return False
         return any(f"\n{name}\n" in entry.answerers for name in list_names(self.answerer))
 
-    def split(self, gates: list[GateEntry]) -> tuple[list[GateEntry], str]:
-        """Return the page and the next page's token."""
-        return split_page(gates, self.size, get_gate_place)
-
-
-def get_gate_place(gate: GateEntry) -> tuple[int, str, str]:
-    """Return the sort key of lists of gates."""
-    return gate.opened_at, gate.run_id, gate.gate_id
+    def split(self, rows: Sequence[Sequence[Any]]) -> tuple[list[GateEntry], Place | None]:
+        """Return the page, and the place of the next one."""
+        return split_rows(rows, self.size, GateEntry, lambda gate: (gate.opened_at, gate.run_id, gate.gate_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +100,17 @@ class GrantQuery:
     def render(self) -> tuple[str, list[Any]]:
         """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
         where = Where("is_over = 0")
-        where.add("tenant = {} AND (expires_at = 0 OR expires_at > {})", self.tenant, self.now)
+        where.add("tenant = {}", self.tenant)
+        where.add_filter("(expires_at = 0 OR expires_at > {})", self.now)
         if self.user is not None:
             user = self.user.user
-            where.add("(requester = {} OR replace(made_by, {}, '') <> made_by)", user, f"\n{user}\n")
+            where.add_filter("(requester = {} OR replace(made_by, {}, '') <> made_by)", user, f"\n{user}\n")
         if self.chat_id is not None:
             where.add("chat_id = {}", self.chat_id)
         if self.after is not None:
             where.add("(made_at, chat_id, grant_id) > ({}, {}, {})", *self.after)
-        order = f"ORDER BY made_at, chat_id, grant_id LIMIT {where.mark(self.size + 1)}"
-        return f"SELECT {GRANT_COLUMNS} FROM gate_grants WHERE {where} {order}", where.values
+        return where.render_page(GRANT_COLUMNS, "gate_grants", "made_at, chat_id, grant_id", self.size), where.values
 
-    def split(self, rows: Iterable[Iterable[Any]]) -> tuple[list[GrantEntry], str]:
-        """Return the page and the next page's token."""
-        return split_page([GrantEntry(*row) for row in rows], self.size, get_grant_place)
-
-
-def get_grant_place(grant: GrantEntry) -> tuple[int, str, str]:
-    """Return the sort key of lists of grants."""
-    return grant.made_at, grant.chat_id, grant.grant_id
+    def split(self, rows: Sequence[Sequence[Any]]) -> tuple[list[GrantEntry], Place | None]:
+        """Return the page, and the place of the next one."""
+        return split_rows(rows, self.size, GrantEntry, lambda grant: (grant.made_at, grant.chat_id, grant.grant_id))

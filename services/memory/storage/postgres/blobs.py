@@ -115,7 +115,3 @@ async def copy_blobs(source: str, target: str, tenant: str, keys: Keyring, conne
     for blob_id, mime_type, data, wanted_at in rows:
         blob = decode_blob(keys, source, blob_id, mime_type, data)
         await connection.execute(_COPY, target, blob_id, *encode_blob(target, blob, keys, tenant), wanted_at)
-
-
-async def delete_blobs(chat_id: str, connection: Connection) -> None:
-    await connection.execute("DELETE FROM blobs WHERE chat_id = $1", chat_id)

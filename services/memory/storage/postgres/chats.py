@@ -17,9 +17,9 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.event_rows import NO_EVENTS
 from services.memory.storage.index_rows import make_full_change
 from services.memory.storage.leases import Lease, check_owned
-from services.memory.storage.postgres.blobs import copy_blobs, delete_blobs
+from services.memory.storage.postgres.blobs import copy_blobs
 from services.memory.storage.postgres.cached_chat import CachedChat, ChatCache
-from services.memory.storage.postgres.spend import retire_chat
+from services.memory.storage.postgres.spend import retire_chats
 from services.memory.storage.postgres.statements import store_lines
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 _EXPORT = "SELECT data FROM lines JOIN chats ON chats.id = lines.chat WHERE chat_id = $1 AND n <= $2 ORDER BY n"
 
 _LOCK = "SELECT id FROM chats WHERE chat_id = $1 FOR UPDATE"
+
+_LOCK_ALL = "SELECT id FROM chats WHERE chat_id = ANY($1) ORDER BY id FOR UPDATE"
+
+_IDLE = """
+SELECT id, chat_id FROM chats WHERE id = ANY($1)
+    AND NOT EXISTS (SELECT FROM runs WHERE runs.chat = chats.id AND NOT is_ended)
+"""
 
 _COUNT_OWNED = "SELECT count(*) FROM runs WHERE chat = $1 AND NOT is_ended AND owner <> '' AND expires_at > $2"
 
@@ -137,7 +144,7 @@ class PostgresChats:
             async with connection.transaction():
                 await cached.lock_row(connection, self._keys)
                 cached.chat.check_delete()
-                await _delete_rows(chat_id, cached.row, connection)
+                await _delete_rows([cached.row], [chat_id], connection)
 
         async with cached.lock:
             try:
@@ -145,6 +152,21 @@ class PostgresChats:
             except (KeyUnavailable, LogDamaged):
                 await self._database.run(partial(_delete_unread, chat_id, self._clock()))
         self._cache.drop_chat(chat_id)
+
+    async def delete_together(self, chat_ids: Collection[str]) -> Collection[str]:
+        async def delete(connection: Connection) -> list[str]:
+            async with connection.transaction():
+                locked = await connection.fetch(_LOCK_ALL, [*chat_ids])
+                # A separate statement, which sees the runs that began while the first one waited.
+                idle = await connection.fetch(_IDLE, [row[0] for row in locked])
+                rows, deleted = [row[0] for row in idle], [row[1] for row in idle]
+                await _delete_rows(rows, deleted, connection)
+            return deleted
+
+        deleted = await self._database.run(delete)
+        for chat_id in deleted:
+            self._cache.drop_chat(chat_id)
+        return deleted
 
     async def _load(self, chat_id: str) -> CachedChat:
         cached = self._cache.use_chat(chat_id)
@@ -165,13 +187,13 @@ async def _delete_unread(chat_id: str, now: int, connection: Connection) -> None
         if row is None:
             raise chat_not_found(chat_id)
         check_owned(chat_id, await connection.fetchval(_COUNT_OWNED, row, now))
-        await _delete_rows(chat_id, row, connection)
+        await _delete_rows([row], [chat_id], connection)
 
 
-async def _delete_rows(chat_id: str, row: int, connection: Connection) -> None:
-    await retire_chat(row, connection)
-    await connection.execute("DELETE FROM chats WHERE id = $1", row)
-    await delete_blobs(chat_id, connection)
+async def _delete_rows(rows: list[int], chat_ids: list[str], connection: Connection) -> None:
+    await retire_chats(rows, connection)
+    await connection.execute("DELETE FROM chats WHERE id = ANY($1)", rows)
+    await connection.execute("DELETE FROM blobs WHERE chat_id = ANY($1)", chat_ids)
 
 
 async def make_chat(chat_id: str, log: bytes, keys: Keyring, connection: Connection) -> bool:

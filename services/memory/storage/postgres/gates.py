@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from services.memory.storage.gates.rows import GateChange, GateUpdate, GrantEntry
     from services.memory.storage.gates.watch import GateKey
     from services.memory.storage.postgres.connection.pool import Database
+    from services.memory.storage.where import Place
 
 _COUNTED = frozenset({"opened_at", "expires_at", "closed_at", "not_requester", "votes_needed", "claimed_until"})
 
@@ -133,13 +134,12 @@ class PostgresGates:
         await self._keys.select_readable(gates, lambda gate: gate.reason)
         return self._rows.decrypt_known_gates(gates)
 
-    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
+    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], Place | None]:
         statement, given = query.render()
         values = [strip_nul(value) for value in given]
-        rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
-        gates = [GateEntry(*row) for row in rows]
+        gates, after = query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
         await self._keys.open_for(gate.reason for gate in gates)
-        return query.split(self._rows.decrypt_gates(gates))
+        return self._rows.decrypt_gates(gates), after
 
     async def list_gate_chats(self, tenant: str, since: int) -> list[str]:
         async def read(after: str) -> list[Any]:
@@ -147,10 +147,9 @@ class PostgresGates:
 
         return await read_gate_chats(read, since)
 
-    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], Place | None]:
         statement, given = query.render()
         values = [strip_nul(value) for value in given]
-        rows = await self._database.run(lambda connection: connection.fetch(statement, *values))
-        grants, token = query.split(rows)
+        grants, after = query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
         await self._keys.open_for(grant.event for grant in grants)
-        return self._rows.decrypt_grants(grants), token
+        return self._rows.decrypt_grants(grants), after

@@ -1,14 +1,9 @@
-"""The rows of chats, and the search of their texts.
-
-A search reads the user's own texts, newest first, and finds words as parts of them in any script. Texts with more of
-the words rank higher, then shorter ones.
-"""
+"""The rows of chats, and the search of their texts."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.log.chat import chat_not_found
@@ -17,8 +12,7 @@ from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX,
 from services.memory.storage.index_rows import UNCHANGED, ChatEntry, UnfinishedEntry
 from services.memory.storage.leases import DUE_MAX
 from services.memory.storage.postgres.connection.session import strip_nul
-from services.memory.storage.search import Hit, Question, make_like_pattern
-from services.memory.storage.where import Where
+from services.memory.storage.search import N_MAX, TITLE, Hit, Question, search_texts
 from services.runtime.auth.identity import Identity
 
 if TYPE_CHECKING:
@@ -29,16 +23,14 @@ if TYPE_CHECKING:
     from services.memory.storage.postgres.connection.pool import Database
     from services.memory.storage.run_query import RunEntry, RunQuery
     from services.memory.storage.sql import StoreState
-
-_TITLE = "coalesce(nullif(title, ''), name)"
-"""The title of a chat; services of version 7 still write chats without one."""
+    from services.memory.storage.where import Place
 
 _COLUMNS = (
-    f"chat_id, name, {_TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name,"
+    f"chat_id, name, {TITLE}, first_agent_key, last_agent_key, created_at, updated_at, false, tenant, user_name,"
     " shared_with, participants"
 )
 
-_CHAT = f"SELECT {_COLUMNS} FROM chats"
+_CHAT = f"SELECT {_COLUMNS} FROM chats WHERE chat_id = $1"
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, greatest(generation, lease_generation), last_seq, owner, expires_at,
@@ -67,35 +59,12 @@ _CHAT_OF_RUN = "SELECT chat_id FROM runs JOIN chats ON chats.id = runs.chat WHER
 
 _USER_OF_RUN = "SELECT of_tenant, of_user FROM runs WHERE run_id = $1"
 
-_OWN_TEXTS = """
-SELECT count(*), min(id) FROM (
-    SELECT id FROM texts WHERE tenant = $1 AND user_name = $2 AND id < $3 ORDER BY id DESC LIMIT $4) AS page
-"""
-
-_SEARCH = f"""
-SELECT best.id, length(folded), coalesce(chat_id, ''), coalesce({_TITLE}, ''), run_id, text, long, short FROM (
-    SELECT id, chat, run_id, text, folded, {{long}} AS long, CASE {{long}} WHEN 0 THEN {{short}} ELSE 0 END AS short
-    FROM texts
-    WHERE tenant = $1 AND user_name = $2 AND id < $3 AND id >= $4 AND kind = ANY($5) AND ({{any}})
-    ORDER BY long DESC, short DESC, length(folded), id DESC LIMIT $6
-) AS best LEFT JOIN chats ON chats.id = best.chat
-"""
-
-READ_TEXTS = 20_000
-"""Maximum own texts that one statement of a search reads: some 50 ms at 400 characters each (2026-11)."""
-
-READS_MAX = 10
-"""Maximum statements of a search; texts of a user beyond those are too old to be found."""
-
-
 _TEXTS = f"""
-SELECT texts.id, coalesce(chat_id, ''), coalesce({_TITLE}, ''), run_id, kind, text
+SELECT texts.id, coalesce(chat_id, ''), coalesce({TITLE}, ''), run_id, kind, text
 FROM texts LEFT JOIN chats ON chats.id = texts.chat
 WHERE texts.id < $1 AND kind = ANY($2) AND texts.tenant = $3 AND texts.user_name = $4 {{which}}
 ORDER BY texts.id DESC LIMIT $5
 """
-
-N_MAX = 2**63 - 1
 
 
 class PostgresIndex:
@@ -121,7 +90,7 @@ class PostgresIndex:
         return (await self._decrypt_entries([await self.find_row(chat_id)]))[0]
 
     async def find_row(self, chat_id: str) -> ChatEntry:
-        row = await self._database.run(lambda connection: connection.fetchrow(f"{_CHAT} WHERE chat_id = $1", chat_id))
+        row = await self._database.run(lambda connection: connection.fetchrow(_CHAT, chat_id))
         if row is None:
             raise chat_not_found(chat_id)
         return ChatEntry(*row)
@@ -130,21 +99,17 @@ class PostgresIndex:
         await self._keys.open_for(entry.title for entry in entries)
         return self._rows.decrypt_entries(entries)
 
-    async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        rows, token = await self.list_rows(owner, page)
-        return await self._decrypt_entries(rows), token
+    async def list_page(
+        self, who: Identity, page: Page, *, is_shared: bool = False
+    ) -> tuple[list[ChatEntry], Place | None]:
+        rows, after = await self.list_rows(who, page, is_shared=is_shared)
+        return await self._decrypt_entries(rows), after
 
-    async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        where = Where()
-        where.add("tenant = {} AND user_name = {}", owner.tenant, owner.user)
-        query = f"{_CHAT} WHERE {page.render(where)}"
-        rows = await self._database.run(lambda connection: connection.fetch(query, *where.values))
-        return page.split([ChatEntry(*row) for row in rows])
-
-    async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        where, values = page.render_shared(reader, "user_name")
-        rows = await self._database.run(lambda connection: connection.fetch(f"{_CHAT} {where}", *values))
-        return page.split(await self._decrypt_entries([ChatEntry(*row) for row in rows]))
+    async def list_rows(
+        self, who: Identity, page: Page, *, is_shared: bool = False
+    ) -> tuple[list[ChatEntry], Place | None]:
+        query, values = page.render(_COLUMNS, who, "user_name", is_shared=is_shared)
+        return page.split(await self._database.run(lambda connection: connection.fetch(query, *values)))
 
     async def find_chat_of_run(self, run_id: str) -> str | None:
         return await self._database.run(lambda connection: connection.fetchval(_CHAT_OF_RUN, run_id))
@@ -165,8 +130,13 @@ class PostgresIndex:
         rows = await self._database.run(lambda connection: connection.fetch(query, expired_at, value))
         return [UnfinishedEntry(*row) for row in rows]
 
-    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
-        statement, given = query.render("runs JOIN chats ON chats.id = runs.chat", "chats.chat_id", "chats.user_name")
+    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
+        statement, given = query.render(
+            "JOIN chats ON chats.id = page.chat",
+            "chat IN (SELECT id FROM chats WHERE chat_id IN ({}))",
+            "chats.chat_id",
+            "chats.user_name",
+        )
         values = [strip_nul(value) for value in given]
         return query.split(await self._database.run(lambda connection: connection.fetch(statement, *values)))
 
@@ -190,28 +160,7 @@ class PostgresIndex:
         )[: question.hits_max]
 
     async def _search_plain(self, owner: Identity, question: Question) -> list[Hit]:
-        terms, short = question.split_by_length()
-        query = _render_search(len(terms), len(short))
-        patterns = [make_like_pattern(strip_nul(term).casefold()) for term in [*terms, *short]]
-        best: list[tuple[tuple[float, int, int], Hit]] = []
-        before = N_MAX
-        for _ in range(READS_MAX if patterns else 0):
-            page = (owner.tenant, owner.user, before)
-            count, first = await self._database.run(
-                lambda connection, page=page: connection.fetchrow(_OWN_TEXTS, *page, READ_TEXTS)
-            )
-            values = (*page, first, question.kinds, question.hits_max, *patterns)
-            rows = await self._database.run(lambda connection, values=values: connection.fetch(query, *values))
-            for place, length, chat_id, title, run_id, text, held, held_short in rows:
-                # Matches of short words alone rank below, because many texts contain them.
-                score = float(held or held_short / (1 + held_short))
-                best.append(((-score, length, -place), Hit(chat_id, title, run_id, question.make_excerpt(text), score)))
-            best = sorted(best, key=lambda hit: hit[0])[: question.hits_max]
-            is_full = len(best) == question.hits_max and best[-1][0][0] == -len(terms or patterns)
-            if count < READ_TEXTS or is_full:
-                break
-            before = first
-        return [hit for _, hit in best]
+        return await search_texts(self._fetch, owner, question, "chat", "ON chats.id = best.chat")
 
     async def _search_encrypted(self, owner: Identity, question: Question) -> list[Hit]:
         """Search the encrypted texts; with encryption on, also those not yet encrypted."""
@@ -230,10 +179,5 @@ class PostgresIndex:
             before = rows[-1].place
         return search.list_hits()
 
-
-@cache
-def _render_search(terms: int, short: int) -> str:
-    """Return the statement for this many terms of three characters or more, and shorter ones."""
-    tests = [f"folded LIKE ${index}" for index in range(7, 7 + terms + short)]
-    counts = [" + ".join(f"({test})::int" for test in part) or "0" for part in (tests[:terms], tests[terms:])]
-    return _SEARCH.format(long=counts[0], short=counts[1], any=" OR ".join(tests))
+    async def _fetch(self, statement: str, values: list[Any]) -> list[Any]:
+        return await self._database.run(lambda connection: connection.fetch(statement, *values))

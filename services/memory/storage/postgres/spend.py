@@ -44,9 +44,11 @@ _TYPES = ", ".join(
     ]
 )
 
+_ADDED = ", ".join(f"sum({name})::bigint" for name in SUM_NAMES)
+
 _RETIRE = f"""
-INSERT INTO spend (chat, {_KEYS}, {_SUMS}) SELECT {_DELETED}, {_KEYS}, {_SUMS} FROM spend WHERE chat = $1
-ORDER BY {_KEYS} {_ADD}
+INSERT INTO spend (chat, {_KEYS}, {_SUMS}) SELECT {_DELETED}, {_KEYS}, {_ADDED} FROM spend WHERE chat = ANY($1)
+GROUP BY {_KEYS} ORDER BY {_KEYS} {_ADD}
 """
 """In a fixed order, because two concurrently deleted chats of a user could otherwise deadlock on each other's sums."""
 
@@ -68,10 +70,10 @@ def encode_rows(rows: Iterable[SpendRow]) -> str:
     return orjson.dumps([{name: strip_nul(value) for name, value in row.items()} for row in named]).decode()
 
 
-async def retire_chat(row: int, connection: Connection) -> None:
-    """Keep the spending of a chat that is about to be deleted."""
-    await connection.execute(_RETIRE, row)
-    await connection.execute("DELETE FROM spend WHERE chat = $1", row)
+async def retire_chats(rows: list[int], connection: Connection) -> None:
+    """Keep the spending of chats that are about to be deleted."""
+    await connection.execute(_RETIRE, rows)
+    await connection.execute("DELETE FROM spend WHERE chat = ANY($1)", rows)
 
 
 async def delete_spend_of_chat(row: int, connection: Connection) -> None:
@@ -90,7 +92,7 @@ FREE_GRANTS = """
 
 _RENAME = f"""
 INSERT INTO spend (chat, {_KEYS}, {_SUMS})
-SELECT chat, day, tenant, $3, agent_key, model, '', {", ".join(f"sum({name})::bigint" for name in SUM_NAMES)}
+SELECT chat, day, tenant, $3, agent_key, model, '', {_ADDED}
 FROM spend WHERE chat = {_DELETED} AND tenant = $1 AND user_name = $2 GROUP BY chat, day, tenant, agent_key, model
 ORDER BY day, tenant, agent_key, model {_ADD}
 """

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import HeadraceError
-from services.memory.encryption.envelope import is_encrypted_text
 from services.memory.log.chat import Chat, Span
 from services.memory.log.lines import Known, Query, Revert, Title
 from services.memory.log.sealing import encode_lines
@@ -18,6 +17,7 @@ from services.memory.storage.index_rows import IndexChange, make_change, make_fu
 from services.memory.storage.leases import NO_LEASE
 from services.memory.storage.postgres import gates, outbox, spend
 from services.memory.storage.postgres.connection.session import strip_nul
+from services.memory.storage.search import fold_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -148,8 +148,7 @@ def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
 
 def make_text_row(text: Text) -> tuple[str, str, str, str]:
     said = strip_nul(text.text)
-    # Encrypted text cannot be searched, and an index of it would be just as large.
-    return text.run_id, text.kind, said, "" if is_encrypted_text(said) else said.casefold()
+    return text.run_id, text.kind, said, fold_text(said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from services.memory.storage.event_rows import OutsideEvent
     from services.memory.storage.records.webhooks import DeliveryQuery, TryResult
     from services.memory.storage.sql import Row, StatementRunner
+    from services.memory.storage.where import Place
 
 
 WAITING_MAX = 100_000
@@ -69,12 +70,6 @@ _COUNTED = frozenset({"occurred_at", "began_at", "next_at", "as_of"})
 
 _DEAD = """
 SELECT event_id FROM deliveries WHERE webhook_id = $1 AND state = 'dead' ORDER BY place, event_id LIMIT $2
-"""
-
-_LIST = f"""
-SELECT {COLUMNS} FROM deliveries
-WHERE tenant = $1 AND webhook_id = $2 AND state <> 'scheduled' {{state}} {{after}}
-ORDER BY occurred_at DESC, event_id DESC, webhook_id DESC LIMIT $3
 """
 
 _DUE = """
@@ -191,18 +186,10 @@ class Webhooks(WebhookRecords):
         self._wake()
         return Delivery(*rows[0]) if rows else None
 
-    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
-        """List deliveries, newest first, and one more than the page has."""
-        values: list[Any] = [query.tenant, query.webhook_id, query.size + 1]
-        state = after = ""
-        if query.state:
-            values.append(query.state)
-            state = f"AND state = ${len(values)}"
-        if query.after is not None:
-            marks = ", ".join(f"${len(values) + n}" for n in (1, 2, 3))
-            values += query.after
-            after = f"AND (occurred_at, event_id, webhook_id) < ({marks})"
-        return [Delivery(*row) for row in await self._fetch(_LIST.format(state=state, after=after), *values)]
+    async def list_deliveries(self, query: DeliveryQuery) -> tuple[list[Delivery], Place | None]:
+        """Return a page of deliveries, newest first, and the place of the next one."""
+        statement, values = query.render()
+        return query.split(await self._fetch(statement, *values))
 
     async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
         """Deliver ended deliveries again, after all waiting ones; without ids all dead letters. Return their number."""

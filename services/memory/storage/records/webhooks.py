@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from services.memory.storage.records.kind import Kind, Records
+from services.memory.storage.where import Place, Where, split_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from services.memory.encryption.keyring import Keyring
     from services.memory.storage.sql import Statement, StatementRunner
@@ -147,14 +148,23 @@ class DeliveryQuery:
     webhook_id: str
     state: str
     size: int
-    after: tuple[int, str, str] | None
+    after: tuple[int, str, str] | None = None
     """Time, event and webhook of the last delivery before the page."""
 
-    def split(self, found: Sequence[Delivery]) -> tuple[list[Delivery], str]:
-        """Return the page and the next page's token; `found` has one more than the page if there are more."""
-        page = list(found[: self.size])
-        last = page[-1] if len(found) > self.size else None
-        return page, "" if last is None else f"{last.occurred_at}.{last.event_id}.{last.webhook_id}"
+    def render(self) -> tuple[str, list[Any]]:
+        """Return the statement, with numbered marks ($1), and its values: one more row than the page has."""
+        where = Where()
+        where.add("tenant = {} AND webhook_id = {}", self.tenant, self.webhook_id)
+        where.add_filter("state <> 'scheduled'")
+        where.add_filters({"state = {}": self.state or None})
+        if self.after is not None:
+            where.add("(occurred_at, event_id, webhook_id) < ({}, {}, {})", *self.after)
+        order = "occurred_at DESC, event_id DESC, webhook_id DESC"
+        return where.render_page(COLUMNS, "deliveries", order, self.size), where.values
+
+    def split(self, rows: Sequence[Sequence[Any]]) -> tuple[list[Delivery], Place | None]:
+        """Return the page, and the place of the next one."""
+        return split_rows(rows, self.size, Delivery, lambda it: (it.occurred_at, it.event_id, it.webhook_id))
 
 
 IS_OF_RUN = f"substr(agents, 1, {len(RUN_WORD) + 1}) = ',{RUN_WORD}'"
@@ -233,8 +243,8 @@ class WebhookRecords(Records[Webhook]):
         tables = ("webhooks", "deliveries")
         await self._sql.run(*((f"DELETE FROM {table} WHERE webhook_id = $1", (record_id,)) for table in tables))
 
-    async def delete_of_run(self, tenant: str, run_id: str) -> None:
-        """Delete the webhooks of one run of the tenant; no key is needed."""
-        words = _join_words((make_run_word(run_id),))
-        for (webhook_id,) in await self.fetch("webhook_id", "tenant = $1 AND agents = $2", tenant, words):
-            await self.delete(webhook_id)
+    async def delete_of_runs(self, tenant: str, run_ids: Collection[str]) -> None:
+        """Delete the webhooks of runs of the tenant; no key is needed."""
+        for webhook_id, run_id in await self.list_ids(tenant):
+            if run_id in run_ids:
+                await self.delete(webhook_id)

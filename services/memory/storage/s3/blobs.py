@@ -73,12 +73,12 @@ class S3Blobs:
         return _decode(chat_id, blob_id, found[0], self._keys) if found else None
 
     async def list_all(self, chat_id: str) -> list[Blob]:
-        found = [await self.load(chat_id, blob_id) for blob_id in await self._list_objects(chat_id)]
+        found = [await self.load(chat_id, blob_id) for blob_id in await self.list_objects(chat_id)]
         there = {blob.id: blob for blob in [*await self.earlier.list_all(chat_id), *filter(None, found)]}
         return [blob for _, blob in sorted(there.items())]
 
     async def list_ids(self, chat_id: str) -> list[str]:
-        return sorted({*await self.earlier.list_ids(chat_id), *await self._list_objects(chat_id)})
+        return sorted({*await self.earlier.list_ids(chat_id), *await self.list_objects(chat_id)})
 
     async def delete_each(self, chat_id: str, blob_ids: Collection[str]) -> None:
         for blob_id in blob_ids:
@@ -110,7 +110,7 @@ class S3Blobs:
 
     async def begin_deletion(self, chat_id: str) -> bool:
         """Record the objects of a chat that is about to be deleted; return whether there are any."""
-        blob_ids = await self._list_objects(chat_id)
+        blob_ids = await self.list_objects(chat_id)
         if blob_ids:
             await self._bucket.put(_DELETIONS + chat_id, "\n".join(blob_ids).encode())
         return bool(blob_ids)
@@ -126,7 +126,7 @@ class S3Blobs:
     async def copy_all(self, source: str, target: str, tenant: str) -> None:
         """Copy the objects of a tenant's chat to another of its chats, which does not exist yet."""
         await _do_all(
-            [partial(self._copy, source, target, tenant, blob_id) for blob_id in await self._list_objects(source)]
+            [partial(self._copy, source, target, tenant, blob_id) for blob_id in await self.list_objects(source)]
         )
 
     async def move_chat(self, chat_id: str) -> int:
@@ -151,7 +151,7 @@ class S3Blobs:
         except NotFound:  # no one needs them
             return False
         await self._keys.prepare_newest(tenant)
-        return any([await self._rewrite(chat_id, tenant, blob_id) for blob_id in await self._list_objects(chat_id)])
+        return any([await self._rewrite(chat_id, tenant, blob_id) for blob_id in await self.list_objects(chat_id)])
 
     async def _rewrite(self, chat_id: str, tenant: str, blob_id: str) -> bool:
         name = _name(chat_id, blob_id)
@@ -174,7 +174,7 @@ class S3Blobs:
         if blob is not None:
             await self._put(target, tenant, blob)
 
-    async def _list_objects(self, chat_id: str) -> list[str]:
+    async def list_objects(self, chat_id: str) -> list[str]:
         return await _list_names(self._bucket, chat_id)
 
     async def _has_chat(self, chat_id: str) -> bool:

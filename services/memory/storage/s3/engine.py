@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -52,6 +52,12 @@ class S3Chats:
             # They may include objects erased from the chat in the meantime.
             await self._blobs.delete_each(target, await self._blobs.list_ids(target))
             raise
+
+    async def delete_together(self, chat_ids: Collection[str]) -> Collection[str]:
+        for chat_id in chat_ids:
+            if blob_ids := await self._blobs.list_objects(chat_id):
+                await self._blobs.delete_each(chat_id, blob_ids)
+        return await self._chats.delete_together(chat_ids)
 
     async def delete(self, chat_id: str) -> None:
         with suppress(KeyUnavailable, LogDamaged):  # for such a chat, deletion decides

@@ -67,6 +67,9 @@ class Problem:
     rule: str
     is_warning: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.field}: {self.rule}" if self.field else self.rule
+
 
 def find_problems(
     source: bytes, file_key: str = "", check: Callable[[Definition], list[Problem]] | None = None

@@ -64,7 +64,8 @@ async def test_what_waits_is_listed_and_approved(opening: Opening, scheme: str) 
         await console.check_accessibility()
         await shown.get_by_label("Note for the model").fill("go on")
         await shown.get_by_role("button", name="Approve").click()
-        await expect(shown).to_contain_text("Answered by default (identity unproven)")
+        await expect(shown).to_contain_text("Approved by default (identity unproven)")
+        await expect(shown.locator(".outcome")).to_contain_text(re.compile("Approved by .*: go on"))
         await expect(links).to_have_count(3)
         await expect(page).to_have_title("(3) Inbox – Headrace")
         assert answers_of(script) == [("approval_1", {"decision": "approve", "note": "go on"})]
@@ -78,7 +79,8 @@ async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None
         await page.get_by_role("button", name="Edit…").click()
         await page.get_by_label("Arguments to run with").fill('{"to": "Eve"}')
         await page.get_by_role("button", name="Approve as edited").click()
-        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(page.get_by_role("main")).to_contain_text("Approved with other arguments by default")
+        await expect(page.get_by_role("group", name="Answer")).to_have_text('{\n  "to": "Eve"\n}')
         await links_of(page).first.click()
         await expect(page.get_by_role("heading", name="Approval: wipe")).to_be_visible()
         await expect(page.get_by_text("Can be answered by role:boss, except the requester")).to_be_visible()
@@ -88,7 +90,7 @@ async def test_arguments_are_edited_and_calls_rejected(opening: Opening) -> None
         await expect(page.get_by_text("who has asked may not answer")).to_be_visible()
         script.refused_gate = None
         await page.get_by_role("button", name="Reject").click()
-        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(page.get_by_role("main")).to_contain_text("Rejected by default")
         assert answers_of(script) == [
             ("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}}),
             ("approval_2", {"decision": "reject"}),
@@ -106,7 +108,7 @@ async def test_what_a_vote_has_changed_is_shown_and_approved(opening: Opening) -
         approval = console.page.get_by_role("region", name="Approval")
         await expect(approval.locator("pre")).to_have_text('{\n  "to": "Eve"\n}')
         await approval.get_by_role("button", name="Approve", exact=True).click()
-        await expect(console.page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(console.page.get_by_role("main")).to_contain_text("Approved with other arguments by default")
         assert answers_of(script) == [("approval_1", {"decision": "edit", "arguments": {"to": "Eve"}})]
 
 
@@ -118,6 +120,7 @@ async def test_questions_and_forms_are_answered_by_their_views(opening: Opening)
         await expect(page.get_by_label("Which <i>one</i>?")).to_have_value("blue")
         await page.get_by_role("button", name="Submit").click()
         await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(page.get_by_role("group", name="Answer")).to_contain_text("blue")
         await links_of(page).filter(has_text="order").click()
         await page.get_by_label("count").fill("2")
         await page.get_by_role("button", name="Submit").click()  # which lacks a required field
@@ -125,6 +128,7 @@ async def test_questions_and_forms_are_answered_by_their_views(opening: Opening)
         await page.get_by_label("gift").check()
         await page.get_by_role("button", name="Submit").click()
         await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(page.get_by_role("group", name="Answer")).to_contain_text('"size": "large"')
         form = {"size": "large", "count": 2, "gift": True}
         assert answers_of(script) == [("q_1", {"answer": "blue"}), ("f_1", form)]
 
@@ -148,10 +152,10 @@ async def test_a_credential_is_supplied_by_a_field_that_shows_nothing(opening: O
         await console.check_accessibility()
         await field.fill(" hunter2-of-ada ")
         await page.get_by_role("button", name="Submit").click()
-        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(page.get_by_role("main")).to_contain_text("Supplied by default")
         await links_of(page).click()
         await page.get_by_role("button", name="Continue without it").click()
-        await expect(page.get_by_role("main")).to_contain_text("Answered by default")
+        await expect(page.get_by_role("main")).to_contain_text("Rejected by default")
         supplied = {"decision": "supply", "secret": "hunter2-of-ada"}
         assert answers_of(script) == [("credential_1", supplied), ("credential_2", {"decision": "reject"})]
 
@@ -256,7 +260,8 @@ async def test_what_somebody_else_answers_meanwhile_is_told(opening: Opening) ->
         await expect(page.get_by_label("Note for the model")).to_have_value("half a no")
         first = script.find_gate("approval_1")
         first.state, first.answered_by, first.credential = "answered", "bob", "api_key:1234"
-        await expect(page.get_by_role("main")).to_contain_text("Answered by bob.")
+        first.answer = '{"decision": "reject", "note": "half a no"}'
+        await expect(page.get_by_role("main")).to_contain_text("Rejected by bob: half a no")
         await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
 
@@ -337,7 +342,7 @@ async def test_a_call_is_approved_for_later_ones_which_are_listed_and_revoked(op
         await expect(ahead.locator("tbody tr")).to_have_count(1)
         await expect(page.get_by_role("heading", name="Inbox")).to_be_focused()
         await shown.get_by_role("button", name="For this chat").click()
-        await expect(shown).to_contain_text("Answered by default")
+        await expect(shown).to_contain_text("Approved by default")
         await links_of(page).first.click()
         await expect(shown.get_by_role("button", name="Approve")).to_be_visible()
         await expect(shown.get_by_role("button", name="For this run")).to_have_count(0)

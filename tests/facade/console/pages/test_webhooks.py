@@ -28,11 +28,11 @@ class DeadLetters(ListedWebhooks):
         self.letters = [*LETTERS]
         self.replayed: list[tuple[str, ...]] = []
 
-    async def list_deliveries(self, query: DeliveryQuery) -> list[Delivery]:
+    async def list_deliveries(self, query: DeliveryQuery) -> tuple[list[Delivery], None]:
         if query.state not in ("", DEAD):
             return await super().list_deliveries(query)
         given: dict[str, Any] = {"tenant": "default", "type": ENDED, "agent_key": "helper", "state": DEAD, "tries": 9}
-        return [
+        found = [
             Delivery(
                 webhook_id=query.webhook_id,
                 event_id=letter,
@@ -50,6 +50,7 @@ class DeadLetters(ListedWebhooks):
             )
             for letter in self.letters
         ]
+        return found, None
 
     async def replay(self, webhook_id: str, event_ids: Sequence[str], now: int) -> int:
         self.replayed.append(tuple(event_ids))

@@ -1,10 +1,12 @@
-"""A run costs the database the same few statements however many services share it, and a service at rest one a second.
+"""A run costs the database the same few statements however many services share it, a service at rest one a second, and
+an erasure a few for many chats.
 
 PostgreSQL itself logs each statement, BEGIN and COMMIT included.
 """
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -14,7 +16,11 @@ from benchmarks.postgresql import Server
 from headrace.client import Client
 from headrace.v1 import llm_pb2
 from services.orchestrator.server import orchestrator
+from services.runtime.auth.identity import ALL_SCOPES, Identity
 from tests.support.local_client import open_client
+from tests.support.memory import people
+from tests.support.memory.filling import CHATS_EACH, fill
+from tests.support.memory.questions import write_sources
 from tests.support.memory.serving import memory_in
 from tests.support.orchestrator.steps import ANSWER, Step, call_tool
 from tests.support.orchestrator.suite import ANYWHERE, serve_suite
@@ -95,3 +101,22 @@ async def check_counts(postgres: Server, folder: Path, replicas: int, plain_max:
         await asyncio.sleep(REST_S)
         statements = log.take()
         assert 0 < len(statements) <= REST_S * replicas, statements
+
+
+async def test_an_erasure_takes_few_statements_for_a_chat(postgres: Server) -> None:
+    url = postgres.new_database()
+    async with memory_in(url) as memory:
+        await write_sources(memory)
+        async with connected(url) as connection:
+            await fill(connection, 2 * CHATS_EACH, 1)
+            name = await connection.fetchval("SELECT current_database()")
+            await connection.execute(f"ALTER DATABASE {name} SET log_statement = 'all'")
+    log = StatementLog(postgres.folder / "log")
+    async with memory_in(url) as memory:
+        begun = await memory.call_as(Identity("t-0", "op", scopes=ALL_SCOPES), "EraseData", user="u-1")
+        erasure = await people.work_off(memory, begun.erasure.erasure_id)
+    assert people.count(erasure)["chats"] == CHATS_EACH
+    statements = log.take()
+    vacuums = [statement for statement in statements if statement.startswith("VACUUM")]
+    assert len({*vacuums}) == len(vacuums), "once each table"
+    assert len(statements) - len(vacuums) <= 1.6 * CHATS_EACH, Counter(statements).most_common(30)

@@ -29,12 +29,15 @@ export function createSelect(label, options, chosen, onchange) {
     ...Object.entries(options).map(([value, text]) => createElement("option", { value }, text)),
   );
   select.value = chosen;
-  return { select, element: createElement("label", { class: "choice" }, createElement("span", {}, label), select) };
+  return { select, element: createElement("label", {}, createElement("span", {}, label), select) };
 }
 
 // Roles are named because a narrow window shows rows as cards, for which browsers would forget them.
 const createCell = (cell, label) =>
-  createElement("td", { role: "cell", "data-label": label, class: typeof cell === "number" ? "number" : null }, formatCell(cell));
+  createElement("td", { role: "cell", "data-label": label, class: findClass(cell) }, formatCell(cell));
+
+const SHORT_CHARS_MAX = 24; // a longer text wraps
+const findClass = (cell) => (typeof cell !== "string" ? typeof cell : cell.length <= SHORT_CHARS_MAX ? "short" : "long");
 
 const countFormat = new Intl.NumberFormat();
 const formatCell = (cell) => (typeof cell === "number" ? countFormat.format(cell) : (cell ?? ""));
@@ -44,7 +47,7 @@ export const createRow = ([name, ...cells], columns = []) =>
   createElement(
     "tr",
     { role: "row" },
-    createElement("th", { scope: "row", role: "rowheader" }, name),
+    createElement("th", { scope: "row", role: "rowheader", class: findClass(name) }, name),
     ...cells.map((cell, index) => createCell(cell, columns[index + 1])),
   );
 

@@ -5,6 +5,7 @@ import { formatCount, formatTime } from "../elements/format.js";
 import { makeVisible, SHOWN_CHARS_MAX, showText } from "../elements/shown_text.js";
 import { parseJson } from "../client/json.js";
 import { formatJson } from "../server/json.js";
+import { describeAuthor } from "./gate_step.js";
 import { submitForm } from "./submission.js";
 
 function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
@@ -24,7 +25,7 @@ function createGrantButton(scope, view) {
   return createButton(label, () => view.approve({ grant: scope }), { title });
 }
 
-const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected" };
+export const DECISION_TEXTS = { approve: "Approved", edit: "Approved with other arguments", reject: "Rejected", supply: "Supplied" };
 
 export class ApprovalView {
   /** `ask` is an event approval.ask, or a gate with its steps. `submit(payload)` sends the decision and returns a
@@ -94,11 +95,9 @@ export class ApprovalView {
   }
 
   showAnswer({ decision, by, note, credential }) {
-    const author = by ? ` by ${by}${credential ? "" : " (identity unproven)"}` : "";
+    const text = (DECISION_TEXTS[decision] ?? decision) + describeAuthor(by, credential) + (note ? `: ${note}` : "");
     this.element.dataset.decision = decision;
-    this.element.replaceChildren(
-      createElement("p", {}, showText((DECISION_TEXTS[decision] ?? decision) + author + (note ? `: ${note}` : ""))),
-    );
+    this.element.replaceChildren(createElement("p", {}, showText(text)));
   }
 
   #createForm() {

@@ -6,12 +6,12 @@ import { showText } from "../elements/shown_text.js";
 import { formatHash } from "../navigation/address.js";
 import * as api from "../server/api.js";
 import { getHolder } from "../server/holder.js";
-import { ApprovalView, createArguments } from "./approval_view.js";
+import { ApprovalView, createArguments, DECISION_TEXTS } from "./approval_view.js";
 import { createAskForm } from "./ask_view.js";
 import { Claim } from "./claim.js";
 import { createCredentialForm } from "./credential_view.js";
 import { createForm } from "./form_view.js";
-import { createStepLine } from "./gate_step.js";
+import { createStepLine, describeAuthor } from "./gate_step.js";
 import { showViewport } from "./viewport.js";
 import { KINDS } from "./waiting_gates.js";
 
@@ -21,6 +21,8 @@ const STATES = {
   expired: "No one answered in time.",
   cancelled: "The run ended before an answer.",
 };
+
+const DECIDED = new Set(["approval", "credential"]); // kinds that are answered with a decision
 
 export class GateView {
   #isOpen;
@@ -48,14 +50,15 @@ export class GateView {
     else this.showOutcome(gate);
   }
 
-  /** Show how the gate was closed. */
-  showOutcome({ state, answeredBy, credential, closedAt }) {
+  /** Show how the gate was closed, and with which answer. */
+  showOutcome({ kind, state, answer, answeredBy, credential, closedAt }) {
     this.#isOpen = false;
     this.claim.close();
-    const author = answeredBy ? ` by ${answeredBy}${credential ? "" : " (identity unproven)"}` : "";
+    const { decision, note, arguments: edited } = DECIDED.has(kind) ? (answer ?? {}) : { arguments: answer };
+    this.prompt.replaceChildren(edited === undefined ? "" : createArguments("Answer", edited));
     const at = closedAt ? `, ${formatDate(closedAt)}` : "";
-    this.prompt.replaceChildren();
-    this.outcome.textContent = STATES[state] ?? `Answered${author}${at}.`;
+    const text = (DECISION_TEXTS[decision] ?? "Answered") + describeAuthor(answeredBy, credential) + at;
+    this.outcome.textContent = STATES[state] ?? showText(text + (note ? `: ${note}` : "."));
   }
 
   #showPrompt() {
@@ -97,8 +100,8 @@ function createFacts({ agentKey, requester, openedAt, expiresAt, chatId, runId }
   const facts = [
     ["Agent", agentKey],
     ["Requested by", requester],
-    ["Waiting since", `${formatDate(openedAt)} (${formatAge(openedAt)})`],
-    ["Until", formatDate(expiresAt)],
+    ["Asked", `${formatDate(openedAt)} (${formatAge(openedAt)} ago)`],
+    ["Answer by", formatDate(expiresAt)],
   ];
   if (isOwn) facts.push(["Chat", createElement("a", { href: formatHash({ chatId }) }, "Open")]);
   return createElement(

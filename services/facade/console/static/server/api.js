@@ -13,7 +13,7 @@ async function fetchAndReport(path, init) {
   if (response.status !== 401) return response;
   const answer = await response.clone().json().catch(() => null); // a proxy's page is no JSON
   if (await renewCredential(answer?.error?.code)) return fetch(path, init);
-  reportUnauthenticated(answer?.error?.message ?? response.statusText);
+  reportUnauthenticated(answer?.msg ?? response.statusText);
   return response;
 }
 

@@ -6,12 +6,12 @@ starts them above any in an earlier file.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from services.memory.encryption.keyring import NO_KEYS
 from services.memory.storage.encrypted.rows import RowCipher
@@ -30,10 +30,12 @@ from services.memory.storage.leases import DUE_MAX, Lease
 from services.memory.storage.paging import Page
 from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
 from services.memory.storage.run_query import RunEntry, RunQuery
+from services.memory.storage.search import fold_text
 from services.memory.storage.spend import SpendRow
+from services.memory.storage.where import Place
 from services.runtime.auth.identity import Identity
 
-VERSION = 16
+VERSION = 17
 """Version of the tables; a file of another version is rebuilt."""
 
 ENCRYPTED_VERSIONS = 1_000_000
@@ -73,21 +75,17 @@ CREATE TABLE leases(
 CREATE INDEX leases_owned ON leases(owner) WHERE owner <> '';
 CREATE INDEX leases_due ON leases(expires_at) WHERE owner = '';
 CREATE TABLE floor(generation INTEGER NOT NULL);
-CREATE TABLE places(
+CREATE TABLE texts(
     id INTEGER PRIMARY KEY, chat_id TEXT NOT NULL, n INTEGER NOT NULL, run_id TEXT NOT NULL, kind TEXT NOT NULL,
-    tenant TEXT NOT NULL, user TEXT NOT NULL,
+    tenant TEXT NOT NULL, user_name TEXT NOT NULL, text TEXT NOT NULL, folded TEXT NOT NULL,
     UNIQUE(chat_id, n));
-CREATE INDEX places_of_user ON places(tenant, user, id);
+CREATE INDEX texts_of_user ON texts(tenant, user_name, id);
 """
     + GATE_TABLES
     + SPEND_TABLES
     + ";".join([*make_triggers(), ""])
     + GRANT_TABLES
 )
-
-
-_TEXTS = "CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='trigram');"
-_ENCRYPTED_TEXTS = "CREATE TABLE texts(rowid INTEGER PRIMARY KEY, text TEXT NOT NULL);"
 
 _UNFINISHED = """
 SELECT chat_id, run_id, agent_key, max(runs.generation, ifnull(leases.generation, 0)), last_seq,
@@ -154,7 +152,7 @@ class IndexDatabase:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             if is_new:
-                self._db.executescript(f"BEGIN; {_TABLES} {_ENCRYPTED_TEXTS if rows.keys.encrypts else _TEXTS}")
+                self._db.executescript(f"BEGIN; {_TABLES}")
                 self._db.execute("INSERT INTO floor VALUES (?)", (generation_floor,))
                 self.spend.add_rows("", deleted)
                 self._db.execute(f"PRAGMA user_version={wanted}")
@@ -202,24 +200,15 @@ class IndexDatabase:
     def find_row(self, chat_id: str) -> ChatEntry | None:
         """Like find_chat, with stored texts."""
         rows = self._db.execute(f"SELECT {_CHAT} FROM chats WHERE chat_id=?", (chat_id,)).fetchall()
-        return _make_entry(rows[0]) if rows else None
+        return ChatEntry(*rows[0]) if rows else None
 
-    def list_page(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
-        """List up to `count` chats of `owner`, last changed first, after the one with this time and id."""
-        return self._rows.decrypt_entries(self.list_rows(owner, count, after))
+    def list_page(self, who: Identity, page: Page, *, is_shared: bool) -> tuple[list[ChatEntry], Place | None]:
+        rows, after = self.list_rows(who, page, is_shared=is_shared)
+        return self._rows.decrypt_entries(rows), after
 
-    def list_rows(self, owner: Identity, count: int, after: tuple[int, str] | None) -> list[ChatEntry]:
-        """Like list_page, with stored texts."""
-        behind = "AND (-updated_at, chat_id) > (?, ?)" if after else ""
-        query = f"SELECT {_CHAT} FROM chats WHERE tenant=? AND user=? {behind} ORDER BY -updated_at, chat_id LIMIT ?"
-        rows = self._db.execute(query, (owner.tenant, owner.user, *(after or ()), count))
-        return list(map(_make_entry, rows))
-
-    def list_shared(self, reader: Identity, page: Page) -> list[ChatEntry]:
-        """List the page's chats of other users, and one more if there are more."""
-        where, values = page.render_shared(reader, "user")
-        query = f"SELECT {_CHAT} FROM chats {where}".replace("$", "?")
-        return self._rows.decrypt_entries(map(_make_entry, self._db.execute(query, values)))
+    def list_rows(self, who: Identity, page: Page, *, is_shared: bool) -> tuple[list[ChatEntry], Place | None]:
+        query, values = page.render(_CHAT, who, "user", is_shared=is_shared)
+        return page.split(self._db.execute(query.replace("$", "?"), values).fetchall())
 
     def find_chat_of_run(self, run_id: str) -> str | None:
         row = self._db.execute("SELECT chat_id FROM runs WHERE run_id=?", (run_id,)).fetchone()
@@ -234,13 +223,10 @@ class IndexDatabase:
         values = {"chat_id": chat_id, "expired_at": expired_at, "now": now, "due_max": DUE_MAX}
         return [UnfinishedEntry(*row) for row in self._db.execute(_LIST if chat_id is None else _LIST_OF_CHAT, values)]
 
-    def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
-        statement, values = query.render(
-            "runs JOIN chats ON chats.chat_id = runs.chat_id LEFT JOIN leases USING (run_id)",
-            "runs.chat_id",
-            "chats.user",
-        )
-        return query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
+    def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
+        joins = "JOIN chats ON chats.chat_id = page.chat_id LEFT JOIN leases USING (run_id)"
+        statement, values = query.render(joins, "chat_id IN ({})", "page.chat_id", "chats.user")
+        return query.split(self._db.execute(statement.replace("$", "?"), values).fetchall())
 
     def reserve_spend(self, reservation: SpendReservation) -> SpendDecision | None:
         with self._transaction():
@@ -251,7 +237,7 @@ class IndexDatabase:
 
     def list_unchanged(self, updated_at: int, after: tuple[int, str] | None) -> list[ChatEntry]:
         rows = self._db.execute(_UNCHANGED, (updated_at, *(after or (0, ""))))
-        return list(map(_make_entry, rows))
+        return [ChatEntry(*row) for row in rows]
 
     def get_generation_floor(self) -> int:
         """Return the number above which new leases' generations start.
@@ -278,34 +264,15 @@ class IndexDatabase:
         finally:
             self._db.execute("PRAGMA synchronous=NORMAL")
 
-    def find_texts(
-        self, owner: Identity, match: str, likes: list[str], kinds: list[str], count: int
-    ) -> list[tuple[str, str, str, str, float]]:
-        """Return chat, its title, run, text and rank (lower is better) of the best texts, by FTS5 or by patterns."""
-        marks = ",".join("?" * len(kinds))
-        if match:
-            where, rank, words = "texts MATCH ?", "bm25(texts)", [match]
-            source = "texts JOIN places ON places.id = texts.rowid"
-        else:
-            like = [r"(text LIKE ? ESCAPE '\')"] * len(likes)
-            where, rank, words = f"({' OR '.join(like)})", f"-({' + '.join(like)})", likes + likes
-            source = "places CROSS JOIN texts ON texts.rowid = places.id"  # the owner's first
-        query = (
-            f"SELECT chat_id, title, run_id, text, {rank} AS place FROM {source}"
-            " JOIN chats USING (chat_id)"
-            f" WHERE {where} AND kind IN ({marks}) AND places.tenant = ? AND places.user = ?"
-            " ORDER BY place, places.id DESC LIMIT ?"
-        )
-        return self._db.execute(query, (*words, *kinds, owner.tenant, owner.user, count)).fetchall()
+    def fetch(self, statement: str, values: list[Any]) -> list[Any]:
+        return self._db.execute(statement.replace("$", "?"), values).fetchall()
 
     def list_users(self, tenant: str) -> list[str]:
         """List all users named in the tenant's chats, runs and sums."""
         return [row[0] for row in self._db.execute(_USERS, (tenant, tenant, tenant))]
 
     def scrub(self) -> None:
-        """Clear traces of deleted rows; the full-text index keeps their words until its parts are merged."""
-        if not self._rows.keys.encrypts:
-            self._db.execute("INSERT INTO texts(texts) VALUES ('optimize')")
+        """Clear traces of deleted rows."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -313,16 +280,15 @@ class IndexDatabase:
         """List the owner's encrypted texts before a place, newest first."""
         marks = ",".join("?" * len(kinds))
         query = (
-            "SELECT places.id, chat_id, title, run_id, kind, text FROM places JOIN texts ON texts.rowid = places.id"
-            f" JOIN chats USING (chat_id) WHERE places.id < ? AND kind IN ({marks})"
-            " AND places.tenant = ? AND places.user = ? ORDER BY places.id DESC LIMIT ?"
+            f"SELECT id, chat_id, title, run_id, kind, text FROM texts JOIN chats USING (chat_id)"
+            f" WHERE id < ? AND kind IN ({marks}) AND texts.tenant = ? AND user_name = ? ORDER BY id DESC LIMIT ?"
         )
         return [TextRow(*row) for row in self._db.execute(query, (before, *kinds, owner.tenant, owner.user, count))]
 
     def clear_logs(self) -> None:
         """Delete everything that logs can restore; leases are kept."""
         with self._transaction():
-            for table in ("chats", "runs", "places", "texts", "gates", "gate_grants"):
+            for table in ("chats", "runs", "texts", "gates", "gate_grants"):
                 self._db.execute(f"DELETE FROM {table}")
             self.spend.clear_logs()
 
@@ -339,8 +305,7 @@ class IndexDatabase:
                 # Of a chat that was deleted and made again, the first may never have been written.
                 if isinstance(change, str) or (made is not None and made[0] != change.chat.created_at):
                     self.spend.retire_chat(chat_id)
-                self._db.execute("DELETE FROM texts WHERE rowid IN (SELECT id FROM places WHERE chat_id=?)", (chat_id,))
-                for table in ("places", "runs", "gates", "gate_grants", "spend", "chats"):
+                for table in ("texts", "runs", "gates", "gate_grants", "spend", "chats"):
                     self._db.execute(f"DELETE FROM {table} WHERE chat_id=?", (chat_id,))
             if isinstance(change, IndexChange):
                 together.append(self._rows.encrypt_change(change))
@@ -376,12 +341,14 @@ class IndexDatabase:
         self._put_texts((change.chat.chat_id, change.chat.owner, text) for change in changes for text in change.texts)
 
     def _put_texts(self, texts: Iterable[tuple[str, Identity, Text]]) -> None:
-        insert = "INSERT OR IGNORE INTO places(chat_id, n, run_id, kind, tenant, user) VALUES (?,?,?,?,?,?)"
-        for chat_id, owner, text in texts:
-            place = (chat_id, text.n, text.run_id, text.kind, owner.tenant, owner.user)
-            added = self._db.execute(insert, place)
-            if added.rowcount:
-                self._db.execute("INSERT INTO texts(rowid, text) VALUES (?, ?)", (added.lastrowid, text.text))
+        self._db.executemany(
+            "INSERT OR IGNORE INTO texts(chat_id, n, run_id, kind, tenant, user_name, text, folded)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (chat_id, text.n, text.run_id, text.kind, owner.tenant, owner.user, text.text, fold_text(text.text))
+                for chat_id, owner, text in texts
+            ),
+        )
 
     def rename_spender(self, tenant: str, user: str, name: str) -> int:
         """Like SpendTable.rename_spender; an interrupted and repeated call counts nothing twice."""
@@ -411,7 +378,3 @@ _run_columns = attrgetter(
     *("agent_key", "started_at", "generation", "last_seq", "is_ended", "state", "reason", "updated_at", "model_calls"),
     *("input_tokens", "output_tokens", "cost_nano_usd", "credential"),
 )
-
-
-def _make_entry(row: tuple[str, str, str, str, str, int, int, int, str, str, str, str]) -> ChatEntry:
-    return ChatEntry(*row[:7], bool(row[7]), *row[8:])

@@ -11,6 +11,7 @@ from services.memory.storage.encrypted.rows import RowCipher
 from services.memory.storage.gates.query import LIST_CHATS, GateQuery, GrantQuery
 from services.memory.storage.gates.rows import COLUMNS, GRANT_COLUMNS, GateChange, GateEntry, GrantEntry
 from services.memory.storage.gates.watch import GateKey
+from services.memory.storage.where import Place
 
 TABLES = """
 CREATE TABLE gates(
@@ -90,16 +91,16 @@ class GateTable:
             GateEntry(*row) for key in keys for row in self._db.execute(statement, key)
         )
 
-    def list_gates(self, query: GateQuery) -> list[GateEntry]:
+    def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], Place | None]:
         statement, values = query.render()
-        rows = self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values)
-        return self._rows.decrypt_gates(GateEntry(*row) for row in rows)
+        gates, after = query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values).fetchall())
+        return self._rows.decrypt_gates(gates), after
 
     def list_chats(self, tenant: str, after: str) -> list[tuple[str, int]]:
         """List the next page of the tenant's chats with gates, each with the time of its last line."""
         return self._db.execute(LIST_CHATS.replace("$", "?"), (tenant, after)).fetchall()
 
-    def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+    def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], Place | None]:
         statement, values = query.render()
-        grants, token = query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values))
-        return self._rows.decrypt_grants(grants), token
+        grants, after = query.split(self._db.execute(re.sub(r"\$(\d+)", r"?\1", statement), values).fetchall())
+        return self._rows.decrypt_grants(grants), after

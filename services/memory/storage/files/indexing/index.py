@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -23,7 +23,6 @@ from services.memory.storage.encrypted.text_search import PAGE_TEXTS, TEXTS_MAX,
 from services.memory.storage.files.backlog import DAY_MS, Backlog, LogState
 from services.memory.storage.files.disk_room import DiskRoom
 from services.memory.storage.files.indexing.database import PLAIN_ROWS, IndexDatabase
-from services.memory.storage.files.indexing.search import search_texts
 from services.memory.storage.files.outbox import Outbox
 from services.memory.storage.files.sqlite import database_errors
 from services.memory.storage.gates.query import GateQuery, GrantQuery, read_gate_chats
@@ -33,8 +32,9 @@ from services.memory.storage.index_rows import ChatEntry, IndexChange, IndexProg
 from services.memory.storage.paging import Page
 from services.memory.storage.reservations import BudgetUse, SpendDecision, SpendReservation
 from services.memory.storage.run_query import RunEntry, RunQuery
-from services.memory.storage.search import Hit, Question
+from services.memory.storage.search import Hit, Question, search_texts
 from services.memory.storage.spend import SpendAnswer, SpendQuery
+from services.memory.storage.where import Place
 from services.runtime.auth.identity import Identity
 from services.runtime.clock import now_ms, thread_time_s
 from services.runtime.files.disk import disk_errors
@@ -193,8 +193,10 @@ class Index:
             raise chat_not_found(chat_id)
         return row
 
-    async def list_rows(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        return page.split(await self.query_file(lambda database: database.list_rows(owner, page.size + 1, page.after)))
+    async def list_rows(
+        self, who: Identity, page: Page, *, is_shared: bool = False
+    ) -> tuple[list[ChatEntry], Place | None]:
+        return await self.query_file(lambda database: database.list_rows(who, page, is_shared=is_shared))
 
     async def find_run_user(self, run_id: str) -> Identity | None:
         return await self.query_file(lambda database: database.find_run_user(run_id))
@@ -230,16 +232,14 @@ class Index:
         expired_at = now if without_owner else None
         return await self.query_file(lambda database: database.list_unfinished(now, chat_id, expired_at))
 
-    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], str]:
+    async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
         return await self.query_file(lambda database: database.list_runs(query))
 
-    async def list_page(self, owner: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        await self._keys.open_tenant(owner.tenant)
-        return page.split(await self.query_file(lambda database: database.list_page(owner, page.size + 1, page.after)))
-
-    async def list_shared(self, reader: Identity, page: Page) -> tuple[list[ChatEntry], str]:
-        await self._keys.open_tenant(reader.tenant)
-        return page.split(await self.query_file(lambda database: database.list_shared(reader, page)))
+    async def list_page(
+        self, who: Identity, page: Page, *, is_shared: bool = False
+    ) -> tuple[list[ChatEntry], Place | None]:
+        await self._keys.open_tenant(who.tenant)
+        return await self.query_file(lambda database: database.list_page(who, page, is_shared=is_shared))
 
     async def list_chats(self) -> list[str]:
         self.backlog.check_empty("the list of all chats")
@@ -254,9 +254,9 @@ class Index:
         await self.backlog.take_in(await self.find_chat_of_run(run_id) or "")
         return await self.query_file(lambda database: database.gates.find_gate(tenant, run_id, gate_id))
 
-    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], str]:
+    async def list_gates(self, query: GateQuery) -> tuple[list[GateEntry], Place | None]:
         await self._keys.open_tenant(query.tenant)
-        return query.split(await self.query_file(lambda database: database.gates.list_gates(query)))
+        return await self.query_file(lambda database: database.gates.list_gates(query))
 
     async def find_gates(self, keys: Collection[GateKey]) -> list[GateEntry]:
         return await self.query_file(lambda database: database.gates.find_gates(keys))
@@ -269,7 +269,7 @@ class Index:
 
         return await read_gate_chats(read, since)
 
-    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], str]:
+    async def list_grants(self, query: GrantQuery) -> tuple[list[GrantEntry], Place | None]:
         await self._keys.open_tenant(query.tenant)
         return await self.query_file(lambda database: database.gates.list_grants(query))
 
@@ -289,7 +289,11 @@ class Index:
     async def search(self, owner: Identity, question: Question) -> list[Hit]:
         if self._keys.encrypts:
             return await self._search_encrypted(owner, question)
-        return await self.query_file(lambda database: search_texts(question, database, owner))
+
+        async def fetch(statement: str, values: list[Any]) -> list[Any]:
+            return await self.query_file(lambda database: database.fetch(statement, values))
+
+        return await search_texts(fetch, owner, question, "chat_id", "USING (chat_id)")
 
     async def _search_encrypted(self, owner: Identity, question: Question) -> list[Hit]:
         await self._keys.open_tenant(owner.tenant)

@@ -1,4 +1,4 @@
-"""Every client of the OpenAI face does its exercises, with a provider that takes JSON schemas and one that does not."""
+"""Every client of the OpenAI adapter does its exercises, with a provider that takes JSON schemas and one without."""
 
 import json
 from typing import Any
