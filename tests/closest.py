@@ -4,8 +4,6 @@ A test sees a file that it imports, or that is imported by what it imports, or b
 For a file that is not Python they are the tests of the nearest folder that mirrors the file's.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ ruff and pyright look at changed files, pytest at ten smoke tests and then at th
 nearest first, until the time is over. It names what it has left out: `make check` runs all.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -4,8 +4,6 @@ CPython's runner does so with `--rerun`. A test that passes only then hangs on t
 it: a defect of the test, named in the last lines, and not of what it judges.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

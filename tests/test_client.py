@@ -1,7 +1,5 @@
 """The client against a scripted orchestrator and memory, over a Unix socket."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -111,9 +109,7 @@ async def test_a_stream_that_stays_cut_ends_as_it_was_cut(tmp_path: Path) -> Non
     assert len(script.requests) == 1
 
 
-async def test_an_attached_stream_that_breaks_at_once_is_reopened_where_it_was(
-    tmp_path: Path,
-) -> None:
+async def test_an_attached_stream_that_breaks_at_once_is_reopened_where_it_was(tmp_path: Path) -> None:
     script = Script(attaches=[[ProviderUnavailable("restarting")], [complete(9)]])
     async with client(tmp_path, script) as headrace, headrace.attach(RUN, 8) as run:
         assert [event.seq async for event in run] == [9]

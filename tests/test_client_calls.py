@@ -1,7 +1,5 @@
 """The calls of the two clients: the same, and each RPC that the contract names a call for has one."""
 
-from __future__ import annotations
-
 from inspect import Parameter, isfunction, signature
 
 import pytest

@@ -1,7 +1,5 @@
 """The client over TLS, against a real server: whom it believes, and what it shows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

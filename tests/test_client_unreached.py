@@ -1,7 +1,5 @@
 """The client's errors where no server is: each names the address and the cause."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator

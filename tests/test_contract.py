@@ -1,7 +1,5 @@
 """What the options of the protos say can be, and nobody lists the services a second time."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The error table, held against the table of the HTTP contract, and the way over the wire and back."""
 
-from __future__ import annotations
-
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2

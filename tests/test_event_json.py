@@ -1,7 +1,5 @@
 """Reading events in their JSON form: what json_form writes comes back as it was."""
 
-from __future__ import annotations
-
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 

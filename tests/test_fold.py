@@ -1,7 +1,5 @@
 """The public fold against the cases that readers in other languages are held to as well."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

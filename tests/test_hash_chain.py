@@ -1,7 +1,5 @@
 """What is done to the lines of an export is found, and the first line that it is done to is named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,8 +1,6 @@
 """The arrows of the architecture, read from the source: who imports whom, who makes servers, who reads the
 environment."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -3,8 +3,6 @@
 buf checks style and comments; this checks what only we know.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

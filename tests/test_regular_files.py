@@ -1,7 +1,5 @@
 """Definition files that are none: a pipe without a writer, an endless device, a folder; and every reader of them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

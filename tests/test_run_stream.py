@@ -1,7 +1,5 @@
 """A run's stream as its readers see it: each word once, whatever is repeated, and the answers of the fold cases."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What would hide or reorder text is visible, in Python and in the console alike."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

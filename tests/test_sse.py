@@ -1,7 +1,5 @@
 """The byte-level SSE reader: every form the format allows, cut at every byte."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

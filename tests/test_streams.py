@@ -1,7 +1,5 @@
 """Readers of a stream that fail, are cancelled, or come to a status of others; tests/test_client.py has the rest."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc

@@ -1,7 +1,5 @@
 """The size of the source's parts: small helpers, attributes of a class, modules. A bound is lowered, never raised."""
 
-from __future__ import annotations
-
 import re
 
 from tests.support.source_code import FILES, examine, read

@@ -1,7 +1,5 @@
 """The client for programs without an event loop: over real sockets, and over the channel of grpcio-testing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -119,10 +117,7 @@ async def test_calls_with_one_answer(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_be_reached_is_provider_unavailable(tmp_path: Path) -> None:
-    with (
-        Client(f"unix:{tmp_path}/nobody") as client,
-        pytest.raises(ProviderUnavailable, match="nothing listens"),
-    ):
+    with Client(f"unix:{tmp_path}/nobody") as client, pytest.raises(ProviderUnavailable, match="nothing listens"):
         client.agents()
 
 

@@ -1,7 +1,5 @@
 """`python -m trials NAME [ARGUMENTS…]` runs a trial; `--list` lists the trials."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

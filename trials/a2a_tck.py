@@ -1,7 +1,5 @@
 """Run A2A's compatibility kit against a suite: [FOLDER of its branch 1.0-dev, which is not fetched]."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trials.support.commands import ROOT, NotTried, install, run_python

@@ -1,7 +1,5 @@
 """Check everything we ship against the advisory databases of Python, Go and npm, and against the allowed licences."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

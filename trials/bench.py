@@ -1,7 +1,5 @@
 """Benchmark entrances against peers, memory, waiting runs, fair use and replicas: [PART…]."""
 
-from __future__ import annotations
-
 import shutil
 
 from trials.support.commands import make, run_python, worst

@@ -1,7 +1,5 @@
 """The checks run by CI, `make check`: format, types, protos, the gateway, tests, 100 simulated worlds."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

@@ -1,7 +1,5 @@
 """Try the third-party clients of docs/clients.md: the small ones, or with --large all of them (2 GB)."""
 
-from __future__ import annotations
-
 from trials.support.commands import make, run_python
 
 NIGHTLY = ["--large"]

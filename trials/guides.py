@@ -8,8 +8,6 @@ into Python, js into node. Blocks marked `output` must be printed; … matches a
 reading. Nothing else is set, written or passed on. The suite has its default ports in a network of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -6,8 +6,6 @@ refused, no run may lose its lease, and its p99 may be 1.5 times that of the idl
 on the machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

@@ -5,8 +5,6 @@ of the project on the tests that can see its file: the check's first and, if the
 table of results is written to tests/mutations.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

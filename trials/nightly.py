@@ -1,7 +1,5 @@
 """`make nightly`, for which the check has no time: the nightly tests, and each nightly trial; two hours."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

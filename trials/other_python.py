@@ -1,7 +1,5 @@
 """Run a part of the tests on the newest other Python of this machine: [PYTHON]."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Run the services in simulated worlds with kills, cuts and failing peers: [SEED or FIRST-LAST] [--help]."""
 
-from __future__ import annotations
-
 import datetime
 
 from trials.support.commands import run_python

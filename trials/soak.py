@@ -1,7 +1,5 @@
 """Kill owners of runs and parts of a cluster at random, fail every system call, and check the answers to readers."""
 
-from __future__ import annotations
-
 import argparse
 from random import randrange
 
@@ -15,10 +13,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--connections", default="100000", help="idle ones of one address")
     given = parser.parse_args(arguments)
     soaked: list[tuple[dict[str, str], tuple[str, ...]]] = [
-        (
-            {"HEADRACE_SOAK_ROUNDS": given.rounds},
-            ("tests/orchestrator/cluster/test_crashes.py", "-k", "any_event"),
-        ),
+        ({"HEADRACE_SOAK_ROUNDS": given.rounds}, ("tests/orchestrator/cluster/test_crashes.py", "-k", "any_event")),
         (
             {
                 "CLUSTER_ROUNDS": given.cluster_rounds,

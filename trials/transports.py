@@ -1,7 +1,5 @@
 """Run the tests of the RPC transports on grpcio and in memory, and the whole suite as `--split` runs it."""
 
-from __future__ import annotations
-
 import argparse
 
 from trials.support.commands import make, run_python, worst
@@ -27,10 +25,7 @@ PASSES: dict[str, tuple[dict[str, str], list[str]]] = {
         {"HEADRACE_TRANSPORT": "local"},
         [*(f"tests/runtime/{name}" for name in ("local", "rpc", "auth")), *HANDLERS],
     ),
-    "split": (
-        {"SUITE_FORM": "--split"},
-        [f"tests/e2e/test_{name}.py" for name in (*END_TO_END, "effects")],
-    ),
+    "split": ({"SUITE_FORM": "--split"}, [f"tests/e2e/test_{name}.py" for name in (*END_TO_END, "effects")]),
     "all-grpcio": (
         {"HEADRACE_TRANSPORT": "grpcio"},
         # Our own transport, and replicas, which need it: one channel to several addresses.

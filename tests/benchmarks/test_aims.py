@@ -1,7 +1,5 @@
 """The table of aims, of figures that were measured in part."""
 
-from __future__ import annotations
-
 import math
 
 from benchmarks.entrances.aims import BIFROST, HAND, show_aims

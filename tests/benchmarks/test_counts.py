@@ -1,7 +1,5 @@
 """What a run costs in calls, held to budgets: `python -m benchmarks.counts --write` sets them anew."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,5 @@
 """The command line as a whole: its help, its JSON, its suggestions and its completion."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import re
 import sys
@@ -18,6 +15,7 @@ from headrace.cli import COMMANDS, main
 from headrace.cli.facade.command import SUMMARY_CHARS_MAX
 from tests.support.command_line import GIVEN_UP_S, run
 from tests.support.facade.scripted import CHAT, GATE, RUN, suite
+from tests.support.programs import run_to_end
 
 WIRE_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
@@ -149,7 +147,5 @@ async def test_bash_completes_commands_options_and_values(words: str, tmp_path: 
     COMP_WORDS=(headrace {words}) COMP_CWORD={last}
     complete -p headrace >&2 && _headrace_completion headrace && printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    process = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(GIVEN_UP_S):
-        out, _ = await process.communicate()
-    assert (process.returncode, out.decode().split()) == (0, COMPLETED[words])
+    code, out, _ = await run_to_end("bash", "-c", script, timeout_s=GIVEN_UP_S)
+    assert (code, out.decode().split()) == (0, COMPLETED[words])

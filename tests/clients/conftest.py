@@ -1,7 +1,5 @@
 """One suite for all clients: two agents that differ in whether their provider takes JSON schemas."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

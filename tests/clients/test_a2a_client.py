@@ -1,7 +1,5 @@
 """Agents elsewhere as agents of ours: one of A2A's official SDK, and one of another Headrace, by processes that die."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Fifty tasks of A2A's SDK at once, whose facade or orchestrator is killed in mid-answer: nothing is lost, or twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -49,12 +47,7 @@ async def test_tasks_are_read_on_where_their_reader_was(tmp_path: Path, form: st
         told = json.loads(await reader.stdout.readline())
         assert await reader.wait() == 0
         asked = len(suite.requests())
-    assert told == {
-        "texts": ["one two three"],
-        "states": ["TASK_STATE_COMPLETED"],
-        "tasks": COUNT,
-        "broken": COUNT,
-    }
+    assert told == {"texts": ["one two three"], "states": ["TASK_STATE_COMPLETED"], "tasks": COUNT, "broken": COUNT}
     assert asked == (COUNT if victim == "facade" else 2 * COUNT)
 
 

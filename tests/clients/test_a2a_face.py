@@ -1,7 +1,5 @@
 """The A2A face, judged by the official SDK in an environment of its own."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

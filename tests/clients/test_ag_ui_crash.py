@@ -1,12 +1,11 @@
 """Fifty runs of AG-UI's client, their facade or orchestrator killed in mid-answer: nothing is lost, nor twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import shutil
 import signal
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.support.clients.ag_ui import get_command
 from tests.support.clients.script import ASKING, WAITING, write_asker
+from tests.support.programs import starting
 from tests.support.suite import fresh_suite, kill_service
 from tests.support.timing import within
 
@@ -33,17 +33,10 @@ SETTINGS = {"HEADRACE_FACADE_PUBLISH": "ag-ui", "HEADRACE_DRAIN_S": "0.2"}
 @asynccontextmanager
 async def begun(url: str, exercise: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """The client's program, when it has said that all of its runs have begun."""
-    program = await asyncio.create_subprocess_exec(
-        *get_command(url, exercise), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    try:
+    async with starting(*get_command(url, exercise), stdin=PIPE, stdout=PIPE) as program:
         assert program.stdout is not None
         assert await program.stdout.readline() == b"begun\n"
         yield program
-    finally:
-        if program.returncode is None:
-            program.kill()
-            await program.wait()
 
 
 @pytest.mark.parametrize("victim", ["facade", "orchestrator"])

@@ -1,8 +1,5 @@
 """The AG-UI face, judged by its own client, which ends at the first event that is out of order."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import shutil
 from typing import Any
@@ -12,6 +9,7 @@ import pytest
 from tests.support.clients.ag_ui import get_command
 from tests.support.clients.catalogue import ROOT
 from tests.support.clients.programs import Served, check_row, find_version
+from tests.support.programs import run_to_end
 from tests.support.suite import Running
 
 pytestmark = [
@@ -27,10 +25,8 @@ SAID = "one two three"
 
 
 async def run_exercise(url: str, exercise: str) -> Any:
-    process = await asyncio.create_subprocess_exec(*get_command(url, exercise), stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(TIMEOUT_S):
-        output, _ = await process.communicate()
-    assert process.returncode == 0
+    code, output, complaints = await run_to_end(*get_command(url, exercise), timeout_s=TIMEOUT_S)
+    assert code == 0, complaints.decode()
     return json.loads(output.splitlines()[-1])
 
 

@@ -1,7 +1,5 @@
 """Examples that show agents in others' programs: a React page on AG-UI, in a real browser, and the MCP Inspector."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

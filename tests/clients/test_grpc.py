@@ -1,7 +1,5 @@
 """gRPC clients in other languages: stubs made of the protos without options, and clients that know only reflection."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

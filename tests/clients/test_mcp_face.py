@@ -1,7 +1,5 @@
 """The MCP face, judged by the official clients, each with the versions of the protocol that it speaks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from importlib.metadata import version

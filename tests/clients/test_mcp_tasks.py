@@ -1,7 +1,5 @@
 """MCP's tasks, judged by the clients that have them, and by the Python client with an extension of the test's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Its environment lacks what embeds and transcribes on this machine (torch and what needs it), which is gigabytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -19,6 +17,7 @@ import pytest
 from headrace.cli.supervisor.ports import reserve_port
 from tests.support.clients.catalogue import ENVIRONMENTS, PAGE
 from tests.support.clients.programs import Served
+from tests.support.programs import starting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -41,21 +40,18 @@ async def open_webui(served: Served, data_dir: Path) -> AsyncGenerator[aiohttp.C
     program = ENVIRONMENTS / "open_webui" / "bin" / "open-webui"
     settings = SETTINGS | {"DATA_DIR": str(data_dir), "OPENAI_API_BASE_URL": f"{served.suite.url}/v1"}
     with reserve_port("open-webui", 0) as port:
-        process = await asyncio.create_subprocess_exec(
-            *(program, "serve", "--host", "127.0.0.1", "--port", str(port)), env=os.environ | settings
-        )
-        try:
-            async with asyncio.timeout(READY_TIMEOUT_S), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
-                while not await is_healthy(http):
-                    assert process.returncode is None
-                    await asyncio.sleep(0.5)
-                async with http.post("/api/v1/auths/signin", json={"email": "", "password": ""}) as response:
-                    http.headers["Authorization"] = f"Bearer {(await response.json())['token']}"
-                yield http
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        command = (program, "serve", "--host", "127.0.0.1", "--port", str(port))
+        async with (
+            starting(*command, env=os.environ | settings) as process,
+            asyncio.timeout(READY_TIMEOUT_S),
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+        ):
+            while not await is_healthy(http):
+                assert process.returncode is None
+                await asyncio.sleep(0.5)
+            async with http.post("/api/v1/auths/signin", json={"email": "", "password": ""}) as response:
+                http.headers["Authorization"] = f"Bearer {(await response.json())['token']}"
+            yield http
 
 
 async def is_healthy(http: aiohttp.ClientSession) -> bool:

@@ -1,23 +1,20 @@
 """Every client of the OpenAI adapter does its exercises, with a provider that takes JSON schemas and one without."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from tests.support.clients.catalogue import CLIENTS, PAGE, TYPED, Client
+from tests.support.clients.catalogue import CLIENTS, OTHERS, PAGE, TYPED, Client
 from tests.support.clients.programs import Served
 from tests.support.clients.script import EXERCISES, MODELS
+from tests.support.programs import run_to_end
 from tests.support.tiers import check_first
-
-pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PROGRAM_TIMEOUT_S = 300.0
 
 
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(
     "client", check_first(CLIENTS, 2), ids=[client.program.partition(".")[0] for client in CLIENTS]
 )
@@ -34,10 +31,8 @@ async def test_a_client_does_its_exercises_as_the_page_says(served: Served, clie
 
 async def run_program(command: list[str]) -> Any:
     """The JSON of a program's last line."""
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(PROGRAM_TIMEOUT_S):
-        output, _ = await process.communicate()
-    assert process.returncode == 0
+    code, output, complaints = await run_to_end(*command, timeout_s=PROGRAM_TIMEOUT_S)
+    assert code == 0, complaints.decode()
     return json.loads(output.splitlines()[-1])
 
 
@@ -46,3 +41,8 @@ def check_forms(requests: list[Any]) -> None:
     forms = {request["model"] for request in requests if "response_format" in request}
     words = {request["model"] for request in requests if "fits this JSON Schema" in json.dumps(request["messages"])}
     assert (forms, words) == ({"schemas"}, {"words"})
+
+
+def test_each_row_is_a_client_that_is_tried() -> None:
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    assert sorted(row for row in rows if row != "client") == sorted([*(client.name for client in CLIENTS), *OTHERS])

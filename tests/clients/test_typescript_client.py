@@ -3,8 +3,6 @@
 Both do the same exercises (typescript/exercises.js). What they come to is what the fold in Python comes to.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json
@@ -49,10 +47,7 @@ EXERCISE_S = 120.0
 DELTAS = 20_000
 RULES: list[dict[str, Any]] = [
     {"match": {"text": r"Many\."}, "steps": [{"repeat": "ten chars ", "times": DELTAS}]},
-    {
-        "match": {"text": r"Where am I\?", "turn": 1},
-        "steps": [{"repeat": "word ", "times": 300}, call("locate", "{}")],
-    },
+    {"match": {"text": r"Where am I\?", "turn": 1}, "steps": [{"repeat": "word ", "times": 300}, call("locate", "{}")]},
     {"match": {"text": r"Where am I\?"}, "steps": [{"repeat": "more ", "times": 300}]},
     {"match": {"text": r"Count\."}, "steps": [{"content": PIECES}]},
     {"match": {"text": r"Where was I\?"}, "steps": [{"content": ["There."]}]},

@@ -1,8 +1,5 @@
 """@headrace/client where no server is: each error names the address and the cause."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import shutil
 from collections.abc import AsyncGenerator
@@ -15,6 +12,7 @@ from aiohttp import web
 from services.runtime.process.config import ServerSettings
 from services.runtime.rpc.server import serving_grpc
 from tests.support.facade.scripted import Script, ScriptedMemory, answering, served
+from tests.support.programs import run_to_end
 from tests.support.web_server import serving_web
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="NOTICE: Node is not installed: this is NOT tried")
@@ -31,10 +29,7 @@ catch (error) { console.log(JSON.stringify(error.message)); }
 async def fail(url: str) -> str:
     """What a program in Node is told."""
     command = ("node", "--input-type=module", "--eval", PROGRAM, str(TRANSPORT), url)
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(100):
-        output, _ = await process.communicate()
-    return json.loads(output)
+    return json.loads((await run_to_end(*command))[1])
 
 
 @asynccontextmanager

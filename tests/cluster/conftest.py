@@ -1,7 +1,5 @@
 """One cluster for a test, with an agent whose tool must not run twice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,8 +1,6 @@
 """Whatever is killed, cut or restarted: every run ends once and honestly, nothing acknowledged is lost, nothing that
 must not be is done twice. CLUSTER_ROUNDS and CLUSTER_RUNS say how hard it is tried."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

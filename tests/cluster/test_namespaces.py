@@ -1,7 +1,5 @@
 """Two namespaces that are kept from hearing each other."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

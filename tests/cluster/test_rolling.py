@@ -1,7 +1,5 @@
 """A new version of everything, one replica after the other, under load: nobody is refused, nobody comes back twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 

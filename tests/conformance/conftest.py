@@ -1,7 +1,5 @@
 """Every test with a `front` runs in front of the same peers with each facade."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.facade.fronts import FRONTS, Front

@@ -1,7 +1,5 @@
 """Every error of the suite, before and after the first event, over gRPC and both facades."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

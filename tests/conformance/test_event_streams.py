@@ -1,7 +1,5 @@
 """Streams through each facade, five ways; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Sequence
@@ -258,10 +256,7 @@ async def test_stream_false_folds_the_run_into_one_answer(tmp_path: Path, front:
 
 @pytest.mark.parametrize(
     ("last", "status", "reason"),
-    [
-        ([delta(4, run_cancel=agent_pb2.RunCancel(run_id=RUN))], 499, "CANCELLED"),
-        ([], 409, "INTERRUPTED"),
-    ],
+    [([delta(4, run_cancel=agent_pb2.RunCancel(run_id=RUN))], 499, "CANCELLED"), ([], 409, "INTERRUPTED")],
 )
 async def test_stream_false_says_when_there_is_no_answer(
     tmp_path: Path, front: Front, last: list[agent_pb2.AgentDelta], status: int, reason: str

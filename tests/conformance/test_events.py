@@ -1,7 +1,5 @@
 """Every event of the contract, over gRPC and both facades: the same message, the same JSON."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

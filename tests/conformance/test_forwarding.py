@@ -1,7 +1,5 @@
 """What goes from a request's headers into the calls behind it: an explicit list and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from services.runtime.auth.identity import ALL_SCOPES

@@ -1,7 +1,5 @@
 """deploy/gateway before several replicas: calls go to all of them, and one that is stopped costs nobody a call."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

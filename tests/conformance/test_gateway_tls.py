@@ -1,7 +1,5 @@
 """deploy/gateway and the services behind it know each other: by certificates, which are renewed, or by the token."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -35,12 +33,7 @@ def settings(authority: Authority, h2: None, monkeypatch: pytest.MonkeyPatch) ->
     for name, path in environment(files).items():
         monkeypatch.setenv(name, path)
     return ServerSettings(
-        listen="127.0.0.1:0",
-        tls_cert=files.cert,
-        tls_key=files.key,
-        tls_ca=files.ca,
-        connection_age_s=0.2,
-        drain_s=0,
+        listen="127.0.0.1:0", tls_cert=files.cert, tls_key=files.key, tls_ca=files.ca, connection_age_s=0.2, drain_s=0
     )
 
 

@@ -1,7 +1,5 @@
 """Requests that no honest client sends, byte by byte, to both facades: one refusal each, and nothing is obeyed."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """What never reaches a service: both facades refuse it with the same status and code, each in its own words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headrace.v1 import agent_pb2, memory_pb2

@@ -1,7 +1,5 @@
 """What is refused so late that the answer has begun: only heartbeats have been sent, and the caller knows no run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The objects that the chart renders to, and what a test asks of them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -32,11 +30,7 @@ BUILD_TIMEOUT_S = 1200.0
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is not installed: no manifest is built")
 
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
+RESTRICTED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 """The security context of each container."""
 
 

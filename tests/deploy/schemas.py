@@ -3,8 +3,6 @@
 As published they accept unknown fields, so a misspelt one would have no effect; here they are strict.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the code knows of settings: the programs of the image, and the variables each of them reads."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

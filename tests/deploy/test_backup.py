@@ -1,21 +1,17 @@
 """A backup that is made while chats grow, restored: what had ended is there whole, and every chat goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import tarfile
 import threading
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from services.simulator.server import simulator
 from tests.support.suite import Suite, running
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 BACKUP = Path(__file__).parents[2] / "deploy" / "backup"
 

@@ -1,7 +1,5 @@
 """The CronJob of backups and the Job that restores one: their form, and what their scripts do here."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

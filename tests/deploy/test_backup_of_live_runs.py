@@ -2,8 +2,6 @@
 with the pictures that were sent, and the runs go on to their end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

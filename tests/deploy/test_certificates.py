@@ -2,8 +2,6 @@
 given, it meets the service of that name, and is known there by its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """deploy/compose.yaml is the documentation of the settings: every one stands there, with its default, and no other."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

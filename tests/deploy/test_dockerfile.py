@@ -1,7 +1,5 @@
 """The image, as far as its Dockerfile tells: Docker itself is not asked for."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 

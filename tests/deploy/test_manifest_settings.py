@@ -1,7 +1,5 @@
 """Every setting in the manifests exists in the code, which accepts its value, and every setting can be set."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -56,7 +54,7 @@ def test_every_setting_of_compose_can_be_set() -> None:
     }
     values = {
         VALUES_OF.get(container, container): {
-            "env": [{"name": name, "value": f"{name} set"} for name in names if not name.endswith("_DRAIN_S")],
+            "env": [{"name": name, "value": f"{name} set"} for name in names if not name.endswith("_DRAIN_S")]
         }
         | ({"enabled": True} if container == "gateway" else {"drainSeconds": 77})
         for container, names in settings.items()

@@ -1,7 +1,5 @@
 """The chart renders what Kubernetes accepts, field by field, with all the values that a user may set."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The network allows the arrows of the architecture, from both ends, and nothing else between services."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """Alerts and dashboard: in a form that Prometheus takes, and about metrics and labels that the code has."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

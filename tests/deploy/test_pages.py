@@ -1,7 +1,5 @@
 """The pages of docs/operating are followed by `python -m trials cluster`, without a command that nobody has tried."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

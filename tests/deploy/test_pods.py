@@ -1,7 +1,5 @@
 """What each pod is held to: its rights, its probes, its end, and how many there are."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

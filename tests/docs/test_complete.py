@@ -1,7 +1,5 @@
 """Everything that a user may write, set, receive or call stands in its page of the reference."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from typing import get_args

@@ -2,8 +2,6 @@
 made of a running suite. The second word behind the fence says what a block is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

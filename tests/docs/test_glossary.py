@@ -1,7 +1,5 @@
 """Code, protos and documents use the words of docs/glossary.md, and not those that it replaces."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

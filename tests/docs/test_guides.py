@@ -1,7 +1,6 @@
 """Every guide does what it says when a reader pastes it: `trials/guides.py` says how."""
 
-from __future__ import annotations
-
+import json
 import shutil
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, check_output
+from tests.support.pages import GUIDES, ROOT, check_output, list_blocks
 from trials.guides import OWN_NETWORK, PAGES
 
 IN_THE_CHECK = ("README", "start", "first-agent")
@@ -44,3 +43,30 @@ def test_output_is_compared_line_by_line() -> None:
         check_output("b\na\n", "b\na\na")
     with pytest.raises(AssertionError, match="no line"):
         check_output("abc\n", "a")
+
+
+CASES = Path(__file__).parents[1] / "fold_cases.json"
+
+HARNESS = """
+import { readFileSync } from "node:fs";
+const answers = JSON.parse(readFileSync(process.argv[2])).map(({ events }) => {
+  blocks = new Map();
+  events.forEach(fold);
+  return answer();
+});
+console.log(JSON.stringify(answers));
+"""
+
+
+def test_the_guides_fold_gives_the_answer_of_each_case(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is missing: the guide's fold is NOT tried")
+    [program] = [block.text for block in list_blocks(GUIDES / "clients.md") if block.form == "js"]
+    shown = program[program.index("let blocks") : program.index("let runId")]
+    (tmp_path / "fold.mjs").write_text(shown + HARNESS)
+    command = ["node", str(tmp_path / "fold.mjs"), str(CASES)]
+    answers = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    cases = json.loads(CASES.read_text())
+    assert dict(zip([case["name"] for case in cases], answers, strict=True)) == {
+        case["name"]: case["state"]["answer"] for case in cases
+    }

@@ -1,7 +1,5 @@
 """Nothing comes in that is not pinned, explained, and under a licence that may be used."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

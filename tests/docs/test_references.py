@@ -1,7 +1,5 @@
 """Every page that is named in the code or linked in the docs exists, with the section that is meant."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

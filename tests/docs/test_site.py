@@ -1,6 +1,4 @@
-"""The documentation as a site: every page is in its navigation, and the nightly build has no broken link."""
-
-from __future__ import annotations
+"""The documentation as a site, whose pages are all in its navigation, and the changes, which are short."""
 
 import re
 import shutil
@@ -40,3 +38,19 @@ def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "docs.site", "0.0.0", str(tmp_path)], cwd=ROOT, check=True)
     assert (tmp_path / "0.0.0" / "reference" / "openapi.json").exists()
     assert '"version": "0.0.0"' in (tmp_path / "versions.json").read_text()
+
+
+SENTENCES_MAX = 2
+WORDS_MAX = 60
+
+
+def test_a_change_is_at_most_two_sentences() -> None:
+    for change in (ROOT / "changes").glob("*"):
+        assert change.suffix == ".md"
+        text = change.read_text().strip()
+        assert len(re.findall(r"[.!?](?=\s|$)", text)) <= SENTENCES_MAX, change.name
+        assert len(text.split()) <= WORDS_MAX, change.name
+
+
+def test_changes_are_not_written_into_the_changelog_by_hand() -> None:
+    assert "Unreleased" not in (ROOT / "CHANGELOG.md").read_text()

@@ -1,7 +1,5 @@
 """Suites for all tests that leave them as they found them; tests that break one start their own."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 
 import pytest

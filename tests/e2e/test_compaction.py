@@ -1,7 +1,5 @@
 """A chat that outgrows its model's window, over HTTP and real processes: it is compacted by itself, and goes on."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -14,10 +12,7 @@ from tests.support.summaries import write_summary
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WORDS = "one two three four five six seven eight nine ten " * 15
-SUMMARY = {
-    "match": {"text": "about to be compacted"},
-    "steps": [{"content": [write_summary("Much was said.")]}],
-}
+SUMMARY = {"match": {"text": "about to be compacted"}, "steps": [{"content": [write_summary("Much was said.")]}]}
 ANSWER = {"steps": [{"content": ["Go ", "on."]}]}
 BROKEN = {"match": SUMMARY["match"], "steps": [{"status": 500}]}
 

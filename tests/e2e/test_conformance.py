@@ -1,7 +1,5 @@
 """The Go gateway in front of a real suite: what it shows is what the embedded facade and gRPC show."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

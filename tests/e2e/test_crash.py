@@ -1,8 +1,6 @@
 """kill -9 in the middle, and start again: nothing acknowledged is lost, the run goes on to its one end, so does the
 chat."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

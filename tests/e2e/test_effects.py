@@ -1,7 +1,5 @@
 """kill -9 of the tools service in the middle of a call, in the real suite: what the tool's effect allows, no more."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

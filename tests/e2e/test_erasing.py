@@ -1,7 +1,5 @@
 """An erasure through the whole suite: asked for by the command line, cut by kill -9, and done at the next start."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """An evaluation of 200 cases × 2 variants before a real suite, killed in its middle: no model is asked twice."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -28,10 +26,7 @@ SUITE = {
     "thresholds": {"passRate": 0.9},
 }
 
-RULES = [
-    {"match": {"text": "question .*[05]$"}, "steps": [{"content": "no"}]},
-    {"steps": [{"content": "yes"}]},
-]
+RULES = [{"match": {"text": "question .*[05]$"}, "steps": [{"content": "no"}]}, {"steps": [{"content": "yes"}]}]
 
 
 @pytest.mark.nightly

@@ -1,7 +1,5 @@
 """Every agent of examples/ does its work in the suite that `make demo` starts: simulated model, simulated web."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,8 +1,5 @@
 """Each program of examples/ shows what it says it does, and stops by itself."""
 
-from __future__ import annotations
-
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -12,6 +9,7 @@ import pytest
 from services.config_check.definitions import read_definitions
 from services.config_check.references import find_missing
 from tests.support.pages import check_output
+from tests.support.programs import run_to_end
 from tests.support.tiers import check_first
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -90,30 +88,16 @@ async def test_a_program_about_people_shows_what_it_says(name: str) -> None:
 @pytest.mark.parametrize(("name", "tool"), [("four_eyes", "pay"), ("on_call", "restart_pump")])
 async def test_a_program_whose_tools_cannot_run_says_why(tmp_path: Path, name: str, tool: str) -> None:
     """In an empty folder of programs, bubblewrap is not installed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(EXAMPLES / "people" / f"{name}.py")),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"PATH": str(tmp_path)},
-    )
-    async with asyncio.timeout(400):
-        output, errors = await process.communicate()
-    assert (process.returncode, output) == (1, b"")
+    program = EXAMPLES / "people" / f"{name}.py"
+    code, output, errors = await run_to_end(sys.executable, program, env=os.environ | {"PATH": str(tmp_path)})
+    assert (code, output) == (1, b"")
     assert f"this example needs the tool {tool}, which cannot be used: " in errors.decode()
     assert "bwrap is not installed" in errors.decode()
 
 
 async def run_program(program: Path, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(program), *arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(400):
-            output, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, output.decode() + errors.decode()
+    code, output, errors = await run_to_end(sys.executable, program, *arguments, timeout_s=400)
+    assert code == 0, output.decode() + errors.decode()
     return output.decode()
 
 

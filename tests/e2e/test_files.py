@@ -1,7 +1,5 @@
 """Files on their way through the suite: an upload that becomes an artifact, and a picture that a model answers with."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """A chat that is followed while the facade and the orchestrator are killed: each event comes once and in order."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

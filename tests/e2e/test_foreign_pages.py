@@ -1,7 +1,5 @@
 """Pages of other origins, and under names that others have pointed at us, in a real browser at a suite as it starts."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator

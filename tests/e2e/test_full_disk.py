@@ -3,8 +3,6 @@
 FULL_DISK_S is for how long there is no room, at least until that is told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

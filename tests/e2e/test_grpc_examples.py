@@ -1,16 +1,15 @@
 """The commands of docs/grpc.md as they stand there, with the real grpcurl and buf."""
 
-from __future__ import annotations
-
-import asyncio
 import re
 import shlex
 import shutil
 import sys
+from asyncio.subprocess import STDOUT
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import run_to_end
 from tests.support.suite import Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -49,11 +48,7 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOTICE: Go is 
 async def test_the_command_shows_what_it_is_for(demo: Running, command: str) -> None:
     program, *words = shlex.split(command.replace("127.0.0.1:7001", demo.grpc))
     start = ["go", "tool", "grpcurl"] if program == "grpcurl" else [str(Path(sys.executable).with_name(program))]
-    process = await asyncio.create_subprocess_exec(
-        *start, *words, cwd=GRPCURL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    async with asyncio.timeout(BUILD_TIMEOUT_S):
-        said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    code, said, _ = await run_to_end(*start, *words, cwd=GRPCURL, stderr=STDOUT, timeout_s=BUILD_TIMEOUT_S)
+    assert code == 0, said.decode()
     (shown,) = [text for word, text in SHOWN.items() if word in command]
     assert re.search(shown, said.decode(), re.MULTILINE), said.decode()

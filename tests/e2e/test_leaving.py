@@ -1,7 +1,5 @@
 """Callers that cancel or leave, and providers that fail: the provider is freed, the chat goes on."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

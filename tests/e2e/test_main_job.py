@@ -1,16 +1,18 @@
 """The main job over real processes: ask, think, call a real tool, answer; every delta byte for byte."""
 
-from __future__ import annotations
-
+import asyncio
 import json
+from pathlib import Path
 
 import pytest
+import standardwebhooks
 
 from headrace.client import Client
 from services.runtime.formats import json_form
 from tests.support.order import check_order, fold, texts
 from tests.support.pairing import assert_paired
-from tests.support.suite import Suite
+from tests.support.suite import Suite, fresh_suite
+from tests.support.webhook_receiver import receiving
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -116,3 +118,46 @@ async def test_a_program_reads_chats_over_grpc(suite: Suite) -> None:
         chat = await client.chat(chats[0].chat_id)
     assert chats[0].chat_id == events[1]["chatId"]
     assert [event.seq for event in chat.events][-1] == events[-1]["seq"]
+
+
+async def test_a_run_is_told_when_it_has_ended(tmp_path: Path) -> None:
+    async with asyncio.timeout(900), receiving() as receiver:
+        allow = {"HEADRACE_MEMORY_WEBHOOK_ALLOW": f"127.0.0.1:{receiver.port}"}
+        async with fresh_suite(tmp_path, **allow) as suite:
+            url = f"http://127.0.0.1:{receiver.port}/in"
+            status, made = await suite.post("/api/webhooks", {"url": url, "agentKeys": ["plain"]})
+            assert status == 200
+            events = await suite.ask("hello")
+            [post] = await receiver.wait_for(1)
+    event = standardwebhooks.Webhook(made["data"]["secret"]).verify(post.body, post.headers)
+    assert (event["type"], event["data"]["runId"]) == ("headrace.run.ended", events[-1]["runId"])
+    assert event["data"]["usage"]["outputTokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (b"{nonsense", 400, "body"),
+        (b'{"message": "x", "references": [{"name": "a"}]}', 400, "references[0].id"),
+        (b'{"message": "x", "agentKey": "nobody"}', 404, "agentKey"),
+    ],
+)
+async def test_a_bad_body_is_refused_with_field_and_rule(suite: Suite, body: bytes, status: int, field: str) -> None:
+    got, answer = await suite.post("/api/query", body)
+    assert (got, answer["code"], answer["data"]) == (status, status, {})
+    assert answer["error"]["details"]["field"] == field
+    assert (await suite.ask("still there?"))[-1]["type"] == "run.complete"
+
+
+async def test_a_bad_agent_file_harms_only_itself(suite: Suite) -> None:
+    (suite.config_dir / "agents" / "broken.json").write_text('{"mode": "LOOP"}')
+    (suite.config_dir / "agents" / "extra.json").write_text((suite.config_dir / "agents" / "plain.json").read_text())
+    await suite.until_known("extra")
+    _, agents = await suite.get("/api/agents")
+    keys = [agent["key"] for agent in agents["data"]]
+    assert "broken" not in keys
+    assert "plain" in keys
+    log = (suite.data_dir / "logs" / "suite.log").read_text()
+    refused = [json.loads(line) for line in log.splitlines() if "agent file refused" in line]
+    assert refused[-1]["file"] == "broken.json"
+    assert "mode: Input should be 'ONESHOT', 'REACT', 'PLAN_EXECUTE', 'CUSTOM' or 'REMOTE'" in refused[-1]["problem"]

@@ -1,7 +1,5 @@
 """`headrace up --one-process`: what is inside one process, what is not, and that each service is still told apart."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.client import Client
+from tests.support.programs import run_to_end
 from tests.support.suite import TEST_TIMEOUT_S, fresh_suite
 
 OWN = ["memory", "llm_gateway", "orchestrator", "facade"]
@@ -56,10 +55,7 @@ async def test_wrong_settings_of_several_services_are_said_together(tmp_path: Pa
 async def run_suite(env: dict[str, str]) -> list[str]:
     """What the process says on standard error when it refuses its settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.suite", env=inherited | env, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(TEST_TIMEOUT_S):
-        _, stderr = await process.communicate()
-    assert process.returncode == 2
+    command = (sys.executable, "-m", "services.suite")
+    code, _, stderr = await run_to_end(*command, env=inherited | env, timeout_s=TEST_TIMEOUT_S)
+    assert code == 2
     return stderr.decode().splitlines()

@@ -1,7 +1,5 @@
 """OpenAI's official client before the whole suite: agents as models, over real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

@@ -4,14 +4,13 @@ asks more.
 Its phase `coverage`, which tries each bound of each field, takes minutes.
 """
 
-from __future__ import annotations
-
-import asyncio
 import sys
+from asyncio.subprocess import STDOUT
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import run_to_end
 from tests.support.suite import Suite
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -25,18 +24,12 @@ async def test_no_request_gets_what_is_not_documented(
     suite: Suite, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     examples, phases = (str(pytestconfig.getoption(name)) for name in ("--http-examples", "--http-phases"))
-    process = await asyncio.create_subprocess_exec(
+    code, told, _ = await run_to_end(
         Path(sys.executable).parent / "st",
         *("run", f"{suite.url}/openapi.json", "--checks", CHECKS, "--phases", phases, "--no-color"),
         *("--max-examples", examples, "--seed", "1", "--generation-database", "none"),
         cwd=tmp_path,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=STDOUT,
+        timeout_s=TIMEOUT_S + EXAMPLE_S * int(examples),
     )
-    try:
-        async with asyncio.timeout(TIMEOUT_S + EXAMPLE_S * int(examples)):
-            told, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, told.decode()[:4000]
+    assert code == 0, told.decode()[:4000]

@@ -1,17 +1,16 @@
 """The demo and the script of the examples do what their pages show; trials/guides.py pastes the other blocks."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import re
 import sys
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 
 import pytest
 
 from services.simulator.server import simulator
 from tests.support.order import texts
+from tests.support.programs import run_to_end
 from tests.support.suite import Running, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -56,9 +55,5 @@ def is_shown(shown: str, said: str) -> bool:
 
 async def run(*command: str) -> tuple[int | None, str]:
     """The exit code, and what was printed; errors are let through. Standard input is empty."""
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(200):
-        said, _ = await process.communicate()
-    return process.returncode, said.decode()
+    code, said, _ = await run_to_end(*command, stdin=DEVNULL, stderr=None)
+    return code, said.decode()

@@ -1,8 +1,6 @@
 """`headrace up --replicas 2`: connections are spread, any replica answers for all runs, and one that is killed loses
 none of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 TOOLS_AWAY_S is the time for which it is killed again whenever it comes back; 0 is one kill.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """One trace from the facade to the tool, as a collector gets it from all processes of a running suite."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """A form that two pages have open at once, in a real browser at a suite as it starts."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -28,10 +26,7 @@ async def open_form(browser: Browser, suite: Suite, started: Event) -> Page:
 @pytest.mark.nightly
 async def test_two_tabs_fight_over_a_form(tmp_path: Path) -> None:
     write_asker(tmp_path)
-    async with (
-        fresh_suite(tmp_path) as suite,
-        open_browser("two tabs are NOT tested") as browser,
-    ):
+    async with fresh_suite(tmp_path) as suite, open_browser("two tabs are NOT tested") as browser:
         suite.play(*ASKING)
         expect.set_options(timeout=WAIT_MS)
         async with suite.query("hello", "asker") as events:

@@ -1,7 +1,5 @@
 """One Chromium for all browser tests of a process, and a way to open the console of a scripted facade in it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,13 +1,12 @@
 """Routes, envelope, limits and ids over real sockets; the peers are scripted."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncGenerator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 from google.api import annotations_pb2
@@ -16,6 +15,7 @@ from structlog.testing import capture_logs
 import headrace.v1
 from services.facade.proto_routes import load_routes
 from services.facade.responses.envelope import HTTP_STATUS
+from tests.support.facade.fronts import DEFAULTS, PEERS, embedded
 from tests.support.facade.scripted import CHAT, RUN, Script, suite
 from tests.support.raw_http import sending
 
@@ -103,11 +103,7 @@ async def test_a_body_over_4_mib_is_413_and_the_facade_goes_on(tmp_path: Path, s
 
 async def test_each_request_has_one_log_line_without_its_content(tmp_path: Path) -> None:
     with capture_logs() as lines:
-        async with (
-            suite(tmp_path) as facade,
-            facade.http.get("/api/agents?tag=private"),
-            facade.http.get("/private"),
-        ):
+        async with suite(tmp_path) as facade, facade.http.get("/api/agents?tag=private"), facade.http.get("/private"):
             pass
     done = [line for line in lines if line["event"] == "http done"]
     assert {(line["route"], line["status"]) for line in done} == {("/api/agents", 200), ("unknown", 404)}
@@ -143,6 +139,18 @@ async def test_ready_says_which_peer_is_and_healthz_asks_nobody(tmp_path: Path) 
         async with facade.http.get("/readyz?all") as response:
             assert response.status == 200
             assert (await response.json())["data"] == {"orchestrator": True, "memory": True, "tools": True}
+
+
+async def test_a_facade_stays_in_its_service_while_its_peers_are_away() -> None:
+    async with embedded(dict.fromkeys(PEERS, "unix:/nobody"), DEFAULTS) as url, aiohttp.ClientSession(url) as http:
+        async with http.get("/readyz") as response:
+            assert (response.status, (await response.json())["data"]) == (200, {"facade": True})
+        async with http.get("/readyz?all") as response:
+            assert (response.status, (await response.json())["data"]) == (503, dict.fromkeys(PEERS, False))
+        async with http.get("/api/agents") as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
+        async with http.post("/api/query", json={"message": "hi"}) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (503, "PROVIDER_UNAVAILABLE")
 
 
 async def test_a_header_that_is_no_event_is_refused_by_its_name(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 Record them when what a run says is meant to change; the difference is then part of the change that is looked at.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

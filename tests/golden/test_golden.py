@@ -1,7 +1,5 @@
 """Golden runs: the recorded runs of the examples come about again, event by event."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

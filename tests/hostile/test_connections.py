@@ -3,8 +3,6 @@
 `python -m trials soak` has 100,000.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

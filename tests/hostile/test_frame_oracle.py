@@ -4,8 +4,6 @@ decision 0016 explains.
 `python -m trials fuzz` has 50,000 of them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Awaitable, Callable
 from random import Random

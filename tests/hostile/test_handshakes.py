@@ -1,7 +1,5 @@
 """TLS handshakes: an address is charged for each before it begins, and no peer can make one dear."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

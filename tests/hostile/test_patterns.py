@@ -4,8 +4,6 @@ Texts are made of a pattern's own parts, repeated. What needs a look-behind or b
 (`import re2`) or by hand.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """The share of an address: its connections, its bytes and calls, its time; nobody admits calls here."""
 
-from __future__ import annotations
-
 import struct
 from itertools import count
 

@@ -1,7 +1,5 @@
 """What one address without a credential costs a service, whatever it sends, and what an honest caller sees of it."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import product
 from pathlib import Path

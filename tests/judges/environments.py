@@ -3,8 +3,6 @@
 npm's and node are those of the development environment (pyright's): what the machine has may be too old.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

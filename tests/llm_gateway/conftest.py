@@ -1,7 +1,5 @@
 """A real gateway on port 0 before a real simulator: `asking(script)` gives both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager

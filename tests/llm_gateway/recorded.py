@@ -4,8 +4,6 @@ They are made by hand in the form that providers were seen to send; `about` says
 deltas `call_*` is any id made here. `error` is the reason that ends the stream, `usage` null where none may come.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """CountTokens over a real channel."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """How providers do, and which quotas and breakers are in force, as the gateway says it to operators."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

@@ -1,11 +1,10 @@
 """The service as a process: one owner for a folder, settings checked at start, and an end where its writer is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import sys
+from asyncio.subprocess import STDOUT
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from services.memory.config import Config
 from services.runtime.ending import LOST_TASK, WRONG_CONFIGURATION
 from services.runtime.process.config import load_settings
+from tests.support.programs import run_to_end
 from tests.support.rights import list_wide, make_wide
 
 
@@ -104,13 +104,6 @@ asyncio.run(main())
 
 async def test_a_lost_writer_ends_its_process(folder: Path) -> None:
     async with asyncio.timeout(100):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", LOSING, str(folder), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        try:
-            printed, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-    assert process.returncode == LOST_TASK, printed
+        code, printed, _ = await run_to_end(sys.executable, "-c", LOSING, folder, stderr=STDOUT)
+    assert code == LOST_TASK, printed
     assert b"Commits.run_commits" in printed

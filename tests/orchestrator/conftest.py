@@ -1,7 +1,5 @@
 """The suite that tests of the orchestrator talk to."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

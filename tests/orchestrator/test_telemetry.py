@@ -1,7 +1,5 @@
 """What operators see of runs: spans, what is below what, how each ended, nothing of what was said; and metrics."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator
 

@@ -1,7 +1,5 @@
 """The hashes are those of the versions that the constraints pin, and of nothing that is not needed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A release gives its version to everything that has one, and says what is missing before it changes anything."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

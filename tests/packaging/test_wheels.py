@@ -1,7 +1,5 @@
 """The two distributions in clean environments: what each brings, and a client that asks a server."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

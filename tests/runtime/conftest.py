@@ -1,7 +1,5 @@
 """What is logged during a test, by us and by libraries."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 

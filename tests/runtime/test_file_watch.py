@@ -1,7 +1,5 @@
 """A folder, or a file, that changes in every way files change; reloads are counted."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.files.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, watching_paths
+from services.runtime.files.file_watch import READ_TIMEOUT_S, UNSETTLED_LOOKS_MAX, DaemonThread, watching_paths
 from tests.support.jumping_loop import JumpingLoop
 from tests.support.timing import within
 
@@ -220,3 +218,10 @@ print("ended")
 """
     run = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=100, check=True)
     assert run.stdout.endswith("hangs\nended\n")
+
+
+def test_leaving_an_executor_ends_its_thread() -> None:
+    with DaemonThread("short work") as executor:
+        thread = executor.submit(threading.current_thread).result(timeout=10)
+    thread.join(timeout=10)
+    assert not thread.is_alive()

@@ -1,7 +1,5 @@
 """The JSON form of every message, against the descriptors."""
 
-from __future__ import annotations
-
 import json
 
 import orjson

@@ -1,7 +1,5 @@
 """Who is at the other end of a loopback connection, as the kernel says."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Masking: credentials, harmless text, and that it takes no time."""
 
-from __future__ import annotations
-
 import json
 import time
 

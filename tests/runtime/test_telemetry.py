@@ -1,7 +1,5 @@
 """Spans as services make them, kept in memory; and as a process sends them, to a collector that may not be there."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

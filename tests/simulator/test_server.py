@@ -1,7 +1,5 @@
 """The simulator over HTTP, read by the byte-level SSE reader as any client would, and as a process."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys
@@ -14,8 +12,10 @@ import orjson
 import pytest
 
 from headrace.sse import SseReader
+from services.simulator.request_log import PrefixCache
 from services.simulator.script import BadScript
 from services.simulator.server import Simulator, simulator
+from tests.support.programs import run_to_end
 
 WEATHER = {
     "type": "function",
@@ -265,10 +265,34 @@ async def test_prints_its_address_serves_and_stops_at_sigterm() -> None:
 async def test_a_bad_script_is_named_with_its_place(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('[{"steps": [{"nothing": 1}]}]')
-    async with asyncio.timeout(200):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services.simulator", "--script", str(script), stderr=asyncio.subprocess.PIPE
-        )
-        _, stderr = await process.communicate()
-    assert process.returncode == 2
+    code, _, stderr = await run_to_end(sys.executable, "-m", "services.simulator", "--script", script)
+    assert code == 2
     assert b"0.steps.0" in stderr
+
+
+def make_body(*texts: str) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
+
+
+LONG = "word " * 2000
+"""2,500 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "cached"),
+    [
+        (make_body(LONG), make_body(LONG, "more"), 2304),
+        (make_body(LONG), make_body("other" + LONG), 0),
+        (make_body("short"), make_body("short", "more"), 0),
+        (make_body(LONG, "a"), {"model": "m", "tools": [1], "messages": make_body(LONG, "a")["messages"]}, 0),
+        (make_body(LONG), make_body(LONG[:6000] + "!" + LONG), 1280),
+    ],
+)
+def test_a_prefix_that_was_there_before_is_cached(first: dict[str, Any], then: dict[str, Any], cached: int) -> None:
+    cache = PrefixCache()
+
+    def measure(body: dict[str, Any]) -> int:
+        return cache.measure(body, sum(len(message["content"]) for message in body["messages"]) // 4)
+
+    assert measure(first) == 0
+    assert measure(then) == cached

@@ -1,7 +1,5 @@
 """The invented web, and the questions that the invented model answers with it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

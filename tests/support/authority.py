@@ -1,7 +1,5 @@
 """A certificate authority for the tests of TLS."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from dataclasses import dataclass, field

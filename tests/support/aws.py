@@ -1,7 +1,5 @@
 """AWS's chain of credentials, emptied of the machine's."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

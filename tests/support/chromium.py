@@ -1,7 +1,5 @@
 """A real browser for tests: the system's Chromium, else the one that Playwright has installed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What a fork does to become `python -m MODULE`: apart from the rest, as the process that is forked imports it."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import sys

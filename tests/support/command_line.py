@@ -1,7 +1,5 @@
 """headrace as a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

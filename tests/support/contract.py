@@ -1,7 +1,5 @@
 """RPCs of the contract by name, and what serves them in tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType

@@ -1,7 +1,5 @@
 """A fold in the form of fold_cases.json."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

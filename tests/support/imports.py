@@ -4,8 +4,6 @@ Lines are matched, not parsed: all files take half a second. A name of a module 
 name the processes that they start (`-m services.memory`).
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping

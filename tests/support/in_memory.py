@@ -1,7 +1,5 @@
 """Folders in the machine's memory, for tests whose subject is not what a disk keeps: syncs cost nothing there."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

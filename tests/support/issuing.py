@@ -1,7 +1,5 @@
 """Keys, tokens and gates for tests."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from pathlib import Path

@@ -6,8 +6,6 @@ loop wait for a core, it takes `STEP_S` at most, so that no timeout runs out for
 `services.runtime.clock` reads the same clock in a test, so that deadlines, leases and timestamps agree.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 import time

@@ -1,7 +1,5 @@
 """The asynchronous client over the suite's own channels, which reach services of the same process in memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What was logged during a test, by us and by libraries."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any

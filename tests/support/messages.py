@@ -1,7 +1,5 @@
 """Messages with every field set, by their descriptors."""
 
-from __future__ import annotations
-
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass

@@ -1,7 +1,5 @@
 """Requests as the protocols give them to the built-in model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from services.simulator.model_request import ModelRequest, SaidText
@@ -19,11 +17,5 @@ def make_request(text: str, tools: dict[str, frozenset[str]] | None = None, **fi
         "may_call": True,
     }
     return ModelRequest(
-        model="sim-1",
-        text=text,
-        tools=tools or {},
-        prompt_tokens=1,
-        stream=True,
-        include_usage=True,
-        **given | fields,
+        model="sim-1", text=text, tools=tools or {}, prompt_tokens=1, stream=True, include_usage=True, **given | fields
     )

@@ -1,7 +1,5 @@
 """A clock that tests move on."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

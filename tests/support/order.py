@@ -1,7 +1,5 @@
 """The order rules of the event contract as a checker, and folding: both work on events in their JSON form."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A collector of traces: takes what OTLP exporters send over HTTP, and keeps it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The pages of the manual, as tests read them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

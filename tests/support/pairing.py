@@ -1,7 +1,5 @@
 """What every provider demands of a request: each call has its result right behind it, each result its call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The PostgreSQL that tests share, and the tests that need one."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

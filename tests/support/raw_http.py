@@ -1,7 +1,5 @@
 """Bytes to a server of HTTP that no client would send."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

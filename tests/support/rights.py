@@ -1,7 +1,5 @@
 """Rights of files and folders that other users of the machine have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -11,15 +11,15 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 from aiohttp import web
 from yarl import URL
 
+from services.memory.storage.engine import Engine
 from services.memory.storage.s3.bucket import Bucket, open_bucket
 from services.memory.storage.s3.engine import keeping_blobs_in
 from services.memory.storage.s3.requests import Limits
@@ -27,19 +27,13 @@ from services.memory.storage.s3.settings import S3Settings
 from services.runtime.randomness import new_hex
 from tests.support.clients.catalogue import ENVIRONMENTS, ROOT
 
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from services.memory.storage.engine import Engine
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PYTHON = ENVIRONMENTS / "moto" / "bin" / "python"
 PROGRAM = ROOT / "tests/clients/python/s3_server.py"
 
 needs_s3 = pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason="NOTICE: `make build/clients/moto/done` was not run: blobs are NOT tried in a bucket",
+    not PYTHON.exists(), reason="NOTICE: `make build/clients/moto/done` was not run: blobs are NOT tried in a bucket"
 )
 
 QUICK = Limits(patience_s=2.0, connect_s=0.5, silence_s=0.5, attempts_max=3, rest_s=0.3)

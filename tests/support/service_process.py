@@ -1,16 +1,17 @@
 """A small service in a process of its own, with its log."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+
+from tests.support.programs import starting
 
 PROCESS_TIMEOUT_S = 200.0
 
@@ -37,13 +38,6 @@ class Process:
 @asynccontextmanager
 async def small_service(**env: str) -> AsyncGenerator[Process]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    async with asyncio.timeout(PROCESS_TIMEOUT_S):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.support.small_service", env=inherited | env, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            yield Process(process)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    command = (sys.executable, "-m", "tests.support.small_service")
+    async with asyncio.timeout(PROCESS_TIMEOUT_S), starting(*command, env=inherited | env, stderr=PIPE) as process:
+        yield Process(process)

@@ -1,7 +1,5 @@
 """Texts and schemas that programs choke on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SHAPES = {

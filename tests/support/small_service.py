@@ -1,7 +1,5 @@
 """A service as small as they get, for the tests of its process: `python -m tests.support.small_service`."""
 
-from __future__ import annotations
-
 if __name__ == "__main__":
     from services.runtime.process.early_stop import prepare_process
 

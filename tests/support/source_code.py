@@ -1,7 +1,5 @@
 """The source as its rules ask of it: each file is parsed once, for all of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

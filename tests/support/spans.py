@@ -1,7 +1,5 @@
 """The spans that a test's own process makes, kept in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The whole suite as its users run it: `headrace up` in a process of its own, before a simulator in this one."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

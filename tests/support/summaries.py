@@ -1,7 +1,5 @@
 """Answers of scripted models that are asked for a summary."""
 
-from __future__ import annotations
-
 SECTIONS = (
     *("Primary request and intent", "Key concepts", "Files and code", "Errors and fixes", "Problem solving"),
     *("All user messages", "Pending tasks", "Current work", "Next step"),

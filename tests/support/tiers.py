@@ -1,7 +1,5 @@
 """Which cases of a series belong to the check, and which to the nightly."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias

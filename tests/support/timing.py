@@ -1,7 +1,5 @@
 """Time limits that hold on a busy machine too."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Waits until a condition holds."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """A web server with one answer to everything, whatever that does."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """A receiver of webhooks: a real HTTP server on port 0 that does as it is told, and keeps what it was sent."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable

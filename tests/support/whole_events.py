@@ -1,7 +1,5 @@
 """What a reader knows of a run, with each field of each event: derived from the event types."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 

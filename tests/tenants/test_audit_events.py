@@ -1,7 +1,5 @@
 """Each RPC that the contract gives an event of the audit log is called once, and the log has its line."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 `python -m trials fuzz` sends more.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Whoever is shown what another user's chat says is a line of the audit log, by whichever RPC, once an hour."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -9,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from headrace.cassette.lines import read_cassette
 from headrace.client import Client
 from headrace.streams import reading, rpc_errors
 from headrace.v1 import tools_pb2, tools_pb2_grpc
+from services.replay.replaying import find_refusal
 from services.runtime.rpc.channels import open_channel
-from tests.support.tenants.suite import ADA, KEY_OF_OLGA, KEYS, TIMEOUT_S, TenantSuite, serving_tenants
+from tests.support.tenants.suite import ADA, KEY_OF_OLGA, KEYS, MODEL, TIMEOUT_S, TenantSuite, serving_tenants
 
 
 async def read_file(suite: TenantSuite, key: str, chat_id: str) -> None:
@@ -46,3 +46,29 @@ async def test_a_read_of_anothers_chat_is_one_line(way: str, tmp_path: Path) -> 
                 await read_by(way, suite, olga, KEY_OF_OLGA, chat_id, run_id)
             lines = [json.loads(line.line) for line in (await ada.audit("content.read")).lines]
     assert [(line["by"], line["of"], line["chatId"]) for line in lines] == [("olga", "ada", chat_id)]
+
+
+MODE = "async def run(mode):\n    # how we price it\n    return None if await mode.answer('Now answer.') else ''\n"
+AGENT = {"mode": "CUSTOM", "modelConfig": MODEL, "custom": {"mode": "own", "systemPrompt": "You work."}}
+
+
+@pytest.mark.parametrize("is_operator", [False, True])
+async def test_what_the_operator_has_written_is_for_operators(tmp_path: Path, *, is_operator: bool) -> None:
+    for part in ("modes", "agents"):
+        (tmp_path / part).mkdir()
+    (tmp_path / "modes" / "own.py").write_text(MODE)
+    (tmp_path / "agents" / "own.json").write_text(json.dumps(AGENT))
+    (tmp_path / "approvals.yaml").write_text("risks: {high: [mill-secret]}\n")
+    async with serving_tenants(tmp_path) as suite:
+        made = await suite.make_key("of the test", "cat", scopes=["ask", "operate"] if is_operator else ["ask"])
+        async with suite.connect(made.secret) as cat:
+            async with cat.ask("hello", agent_key="own", record=True) as run:
+                run_id = [event async for event in run][-1].run_complete.run_id
+            lines = await cat.cassette(run_id)
+    cassette = read_cassette(lines)
+    assert cassette.query["message"] == "hello"
+    assert cassette.events[-1]["type"] == "run.complete"
+    written = [text for text in ("how we price it", "mill-secret", "systemPrompt") if text in "".join(lines)]
+    assert len(written) == (3 if is_operator else 0)
+    assert (cassette.modes["own"].is_whole, bool(cassette.withheld)) == (is_operator, not is_operator)
+    assert ("withheld" in find_refusal(cassette, runs_modes=True)) == (not is_operator)

@@ -1,12 +1,11 @@
 """The facade's door: which paths it guards, and in which words it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
 import uuid
+from asyncio.subprocess import STDOUT
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -21,6 +20,7 @@ from services.facade.middleware.credentials import GUARDED
 from services.facade.proto_routes import load_routes
 from services.runtime.auth.identity import Identity
 from services.runtime.rpc.channels import open_channel
+from tests.support.programs import run_to_end
 from tests.support.raw_http import sending
 from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
 
@@ -189,16 +189,12 @@ async def test_the_command_line_shows_its_token(suite: TenantSuite) -> None:
     async def agents(**environment: str) -> tuple[int | None, str]:
         command = (sys.executable, "-m", "headrace.cli", "agents", "list", "--url", suite.url)
         given = {name: value for name, value in os.environ.items() if name != "HEADRACE_TOKEN"} | environment
-        process = await asyncio.create_subprocess_exec(
-            *command, env=given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        output, _ = await process.communicate()
-        return process.returncode, output.decode()
+        code, output, _ = await run_to_end(*command, env=given, stderr=STDOUT)
+        return code, output.decode()
 
-    async with asyncio.timeout(200):
-        code, output = await agents(HEADRACE_TOKEN=KEYS[ADA])
-        assert (code, "plain" in output.split()) == (0, True)
-        code, output = await agents()
-        assert (code, "--token or HEADRACE_TOKEN" in output) == (1, True)
-        code, output = await agents(HEADRACE_TOKEN="another")
-        assert (code, "the credential is not valid here" in output) == (1, True)
+    code, output = await agents(HEADRACE_TOKEN=KEYS[ADA])
+    assert (code, "plain" in output.split()) == (0, True)
+    code, output = await agents()
+    assert (code, "--token or HEADRACE_TOKEN" in output) == (1, True)
+    code, output = await agents(HEADRACE_TOKEN="another")
+    assert (code, "the credential is not valid here" in output) == (1, True)

@@ -1,7 +1,5 @@
 """A front end's thread that has a name is its user's own chat."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The limits in force: what each service holds a user to, who said it, and what its own tenant has used of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

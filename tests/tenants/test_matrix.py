@@ -3,8 +3,6 @@
 A foreign id gives what an id gives that is nobody's, word for word, and leaves no trace.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass

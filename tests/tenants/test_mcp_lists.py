@@ -1,11 +1,10 @@
 """A server that lists its tools only for users who have authorized Headrace: no list is shown to another user."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,7 +15,7 @@ from headrace.v1 import agent_pb2, llm_pb2, tools_pb2
 from services.runtime.auth.identity import Identity
 from tests.support.contract import RPCS
 from tests.support.orchestrator.steps import content, finish
-from tests.support.tenants.suite import ADA, BOB, MODEL, OLGA, TenantSuite, fresh, serving_tenants
+from tests.support.tenants.suite import ADA, BOB, KEYS, MODEL, OLGA, TenantSuite, fresh, serving_tenants
 from tests.support.tools.mcp_http import http_server
 from tests.tools.mcp_client.oauth_app import Authority, make_protected_app
 
@@ -145,3 +144,13 @@ async def test_models_are_shown_the_list_of_their_runs_user(world: World) -> Non
         kept = await world.suite.call(RPCS["AgentService.GetAgentVersion"], BOB, [request])
         assert (kept.code, "Only ada" in str(kept.reply)) == ("OK", False)
     await world.revoke(ADA)
+
+
+PAGE_SIZE = 50
+"""Schedules on a page, where the request says nothing."""
+
+
+async def test_a_client_lists_all_schedules_of_its_user(tmp_path: Path) -> None:
+    async with serving_tenants(tmp_path) as suite, suite.connect(KEYS[ADA]) as client:
+        made = [await client.create_schedule("plain", "hello", cron="0 0 1 1 *") for _ in range(PAGE_SIZE + 1)]
+        assert [one.schedule_id for one in await client.schedules()] == [one.schedule_id for one in made]

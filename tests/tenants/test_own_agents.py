@@ -1,7 +1,5 @@
 """A tenant's own agent on every face, and by schedule: there for its tenant, for nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Whom a service refuses that people call is in memory's audit log, once the service has told it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Nothing here takes as long as it says: the loop's clock jumps to the next timer, so that no busy machine changes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

@@ -1,7 +1,5 @@
 """Every RPC and route with a key that has ended, in each way, and with one that lacks the scope."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncGenerator
@@ -79,9 +77,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Stag
                     await until_refused(call)
             await until_refused_over_http(suite, one.secret)
         yield Stage(
-            suite,
-            {way: one.secret for way, one in made.items()},
-            {scope: one.secret for scope, one in lacking.items()},
+            suite, {way: one.secret for way, one in made.items()}, {scope: one.secret for scope, one in lacking.items()}
         )
 
 

@@ -1,7 +1,5 @@
 """Keys made by RPC, over three orchestrators, the facade, memory and tools: one that ends, ends everywhere."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence

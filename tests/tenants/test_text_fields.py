@@ -5,8 +5,6 @@ Fields are found in the descriptors, so that a new one is tried at once. What co
 the whole suite and of its client, in one process.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """headrace.testing as its users have it: a folder with tests of agents, run by a pytest of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real tools server on a port of its own, with real processes, workspaces and definition files."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The service on a data folder that is really full: a file system in memory, of a mount namespace of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import uuid

@@ -1,7 +1,5 @@
 """python -m services.tools as a process: it starts, serves, and stops; a demanded sandbox is no wish."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -18,6 +16,7 @@ from services.runtime.rpc.channels import open_channel
 from services.tools.__main__ import choose_sandbox
 from services.tools.config import Config
 from services.tools.sandbox.tiers import Sandbox
+from tests.support.programs import run_to_end
 from tests.support.rights import list_wide, make_wide
 from tests.support.tools.suite import CHAT, RUN
 
@@ -115,7 +114,5 @@ HEAVY = ("aiohttp", "reportlab", "pptx", "fontTools", "numpy", "pandas", "matplo
 
 async def test_a_start_loads_no_library_that_only_some_calls_need() -> None:
     code = f"import sys, services.tools.server; print([name for name in {HEAVY} if name in sys.modules])"
-    command = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(100):
-        said, _ = await command.communicate()
+    _, said, _ = await run_to_end(sys.executable, "-c", code)
     assert said.decode() == "[]\n"

@@ -1,7 +1,5 @@
 """The RPCs over a real server; commands are real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -9,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
 from headrace.errors import InvalidRequest, NotFound, Overloaded
 from headrace.streams import reading, rpc_errors
@@ -16,6 +15,7 @@ from headrace.v1 import tools_pb2
 from services.tools.sandbox.tiers import Sandbox
 from services.tools.toolkit.tool import RESULT_CHARS_MAX
 from tests.support.timing import within
+from tests.support.tools.calls import deltas_of, request
 from tests.support.tools.processes import nothing_running
 from tests.support.tools.suite import Serve
 
@@ -256,3 +256,19 @@ async def test_a_stated_schema_does_not_bypass_the_built_in_one(serve: Serve) ->
         _, outcome = await suite.execute("mock_city_weather", '{"city": "Paris"}')
     assert not outcome.ok
     assert "(rule: required)" in outcome.result
+
+
+def counted(tool: str, outcome: str) -> float:
+    return REGISTRY.get_sample_value("headrace_tool_seconds_count", {"tool": tool, "outcome": outcome}) or 0.0
+
+
+async def test_a_call_is_counted_by_its_tool_and_its_end(serve: Serve) -> None:
+    ok, failed, left = counted("list_files", "ok"), counted("read_file", "failed"), counted("_bash_", "left")
+    async with serve() as suite:
+        await deltas_of(suite, request("LIST_files", {}))
+        await deltas_of(suite, request("read_file", {"path": "nothing"}))
+        async with reading(suite.stub.Execute(request("_bash_", {"command": "echo on; sleep 9"}))) as deltas:
+            await anext(deltas)
+        while counted("_bash_", "left") == left:
+            await asyncio.sleep(0.01)
+    assert (counted("list_files", "ok"), counted("read_file", "failed")) == (ok + 1, failed + 1)

@@ -1,7 +1,5 @@
 """Every command that a page, a comment or a test names is there: targets of make, trials, and files that trials run."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 `python -m trials faults` takes every call. A point that broke something once stays in the sample.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from trials.faults.calls import FAULTS, SERVICES, Point

@@ -3,8 +3,6 @@
 What it once found stays mended.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

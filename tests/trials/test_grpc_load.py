@@ -1,7 +1,5 @@
 """What honest load is judged by: a stream that breaks."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

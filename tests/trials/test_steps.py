@@ -1,7 +1,5 @@
 """Steps of a check run beside each other, go on after a failure, and say at the end what came of them."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -40,10 +38,7 @@ def test_a_step_begins_when_those_before_it_have_ended(tmp_path: Path) -> None:
     first = bash("first", f"sleep 0.2; touch {tmp_path}/made")
     assert [
         one.outcome for one in run_steps([bash("second", f"test -e {tmp_path}/made", "first"), first], tmp_path)
-    ] == [
-        "passed",
-        "passed",
-    ]
+    ] == ["passed", "passed"]
 
 
 def test_a_step_that_does_not_end_is_ended_with_what_it_has_started(tmp_path: Path) -> None:

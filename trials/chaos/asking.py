@@ -1,7 +1,5 @@
 """A well-behaved client: it repeats requests with the same id, and reattaches after its last event."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

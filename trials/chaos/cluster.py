@@ -5,8 +5,6 @@ from each facade to each orchestrator; between the orchestrators; from each memo
 servers; and between the database servers. The database's links are Unix sockets, which belong to no network.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Faults of a cluster, one after another at random moments, under runs that never stop."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
@@ -78,12 +76,10 @@ def harms(cluster: Cluster, rounds: int, cut_s: float, chance: random.Random) ->
         for service in SERVICES
     ]
     restarts = dealt(
-        ("kill -9 primary", partial(restarted, cluster, False)),
-        ("kill -9 standby", partial(restarted, cluster, True)),
+        ("kill -9 primary", partial(restarted, cluster, False)), ("kill -9 standby", partial(restarted, cluster, True))
     )
     losses = dealt(
-        ("fail-over", partial(failed_over, cluster)),
-        ("primary vanishes", partial(vanished, cluster, cut_s * 3)),
+        ("fail-over", partial(failed_over, cluster)), ("primary vanishes", partial(vanished, cluster, cut_s * 3))
     )
     cuts = dealt(*((f"cut {link}", partial(cut, cluster, link, cut_s)) for link in sorted(cluster.links)))
     kinds = [*kills, restarts, losses, *[cuts] * 3]

@@ -1,7 +1,5 @@
 """Invariants of a run, whatever was killed or cut."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Links between the replicas of a test, which can be cut because they go through sockets of the test."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol

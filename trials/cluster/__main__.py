@@ -2,8 +2,6 @@
 machine).
 """
 
-from __future__ import annotations
-
 from trials.cluster.kube import HERE, name_missing_programs
 from trials.support.commands import NotTried, run, run_checks
 

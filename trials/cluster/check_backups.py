@@ -1,7 +1,5 @@
 """The nightly backup, made immediately and restored into an empty installation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator
 from dataclasses import replace

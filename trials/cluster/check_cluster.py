@@ -4,8 +4,6 @@ It needs root, Debian's packages, ten minutes for the first compilation, and an 
 KEEP_CLUSTER=1 keeps the cluster running, and reuses a running one.
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A refused configuration, an unavailable database, and how they are reported."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -2,8 +2,6 @@
 authority.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """The effect of a restart, a kill and a drain on active streams."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A backup made under load, restored into an empty installation."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import pytest

@@ -3,8 +3,6 @@
 HEADRACE_UPGRADE_FROM names the commit; by default, it is the last version tag.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Generator

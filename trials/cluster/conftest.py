@@ -1,7 +1,5 @@
 """One cluster for all checks, with the chart installed."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import pytest

@@ -1,7 +1,5 @@
 """PostgreSQL outside of the cluster, at its node's address."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.deploy.manifests import ROOT

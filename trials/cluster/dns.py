@@ -4,8 +4,6 @@
 Services and their pods have A records and no others; unknown names are NXDOMAIN. CoreDNS does the same and more.
 """
 
-from __future__ import annotations
-
 import json
 import socketserver
 import ssl

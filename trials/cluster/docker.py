@@ -1,7 +1,5 @@
 """`docker build -t NAME -f FILE CONTEXT` and `docker push NAME` as the pages use them, without daemon or registry."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chart, installed in the cluster as described in docs/operating/install.md."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

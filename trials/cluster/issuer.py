@@ -1,7 +1,5 @@
 """A token issuer outside of the suite: serves its keys over HTTPS, with a certificate of a private authority."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +45,7 @@ def trust_issuer(namespace: str, folder: Path) -> dict[str, Any]:
         "env": [{"name": "SSL_CERT_FILE", "value": TRUSTED}],
         "volumes": [{"name": "issuer", "configMap": {"name": "issuer-ca"}}],
         "volumeMounts": [{"name": "issuer", "mountPath": str(Path(TRUSTED).parent), "readOnly": True}],
-        "egress": [
-            {"to": [{"namespaceSelector": {"matchLabels": {"name": NAMESPACE}}}], "ports": [{"port": PORT}]},
-        ],
+        "egress": [{"to": [{"namespaceSelector": {"matchLabels": {"name": NAMESPACE}}}], "ports": [{"port": PORT}]}],
     }
     issuer = {"jwksUrl": f"{ISSUER}jwks.json", "issuer": ISSUER, "audience": AUDIENCE}
     return {"jwt": issuer, **dict.fromkeys(("orchestrator", "memory", "tools"), trust)}

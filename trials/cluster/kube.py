@@ -1,7 +1,5 @@
 """Access to the cluster of ./cluster for the checks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

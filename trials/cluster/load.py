@@ -4,8 +4,6 @@
 object. A broken stream is resumed where it broke, as a client would do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Load on the facade's Service, from inside the cluster's network, while the pods are disturbed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

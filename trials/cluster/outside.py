@@ -1,7 +1,5 @@
 """The world outside of the suite: simulated models, in their own namespace."""
 
-from __future__ import annotations
-
 from trials.cluster.installs import SIMULATOR
 from trials.cluster.kube import IMAGE, apply, kubectl
 

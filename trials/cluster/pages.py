@@ -4,8 +4,6 @@ A ```sh block is run; a ```text block after it is the expected output, where …
 has the values specific to this machine; `docker`, `helm` and `kubectl` are those of ./programs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A cluster for the checks: compiled programs, a loaded image, and working DNS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Generator

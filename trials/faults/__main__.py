@@ -10,8 +10,6 @@ A point of `run` takes half a second of CPU. One of `start` takes a second and w
 waits.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import random

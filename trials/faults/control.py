@@ -1,7 +1,5 @@
 """The Python side of failing_calls.c: builds it, makes services load it, selects failures and reads results."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import shutil

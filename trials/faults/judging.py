@@ -1,7 +1,5 @@
 """Tries one point: runs the work while it fails, and checks the invariants afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Tries all points, with several suites in parallel."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections import Counter

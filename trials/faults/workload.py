@@ -2,8 +2,6 @@
 deleted chat.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -39,10 +37,7 @@ SCRIPT: list[dict[str, Any]] = [
             {"toolCall": "read_file", "id": "call_1", "arguments": ['{"path":"uploads/notes.txt"}']},
         ],
     },
-    {
-        "match": {"turn": 2, "text": "^go"},
-        "steps": [{"toolCall": "count", "id": "call_2", "arguments": ["{}"]}],
-    },
+    {"match": {"turn": 2, "text": "^go"}, "steps": [{"toolCall": "count", "id": "call_2", "arguments": ["{}"]}]},
     {
         "match": {"turn": 3, "text": "^go"},
         "steps": [{"toolCall": "write_file", "id": "call_3", "arguments": ['{"path":"outputs/a.txt","content":"a"}']}],

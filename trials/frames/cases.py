@@ -2,8 +2,6 @@
 order.
 """
 
-from __future__ import annotations
-
 import struct
 from random import Random
 

@@ -1,7 +1,5 @@
 """Feeds the same frames to our server and to h2 or libnghttp2."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import dataclass, field

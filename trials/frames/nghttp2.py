@@ -3,8 +3,6 @@
 Functions: https://nghttp2.org/documentation/apiref.html
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Search for bytes that break readers of streams, logs, agent files and frames, a route, or an RPC: [TARGET…]."""
 
-from __future__ import annotations
-
 import argparse
 
 from trials.support.commands import install, run_python, worst

@@ -4,8 +4,6 @@ The first byte of an input selects the end that reads it and the sizes of the pi
 greeting, unless the byte disables it. Handlers and callers are real, the socket is not.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The log's line reader: any bytes are a line or not, and encoding and decoding a line gives the same line."""
 
-from __future__ import annotations
-
 from headrace.errors import KeyUnavailable
 from services.memory.log.lines import Unknown, decode_line, encode_line
 

@@ -3,8 +3,6 @@
 The first two bytes of an input select the size of the pieces and the maximum size of a frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from headrace.errors import BadFrame

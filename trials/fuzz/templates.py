@@ -1,7 +1,5 @@
 """Argument templates: any text is filled in or refused by name, and JSON stays JSON of the same shape."""
 
-from __future__ import annotations
-
 import json
 
 from services.orchestrator.run.answers.toolbox import Unresolvable, fill_templates

@@ -2,8 +2,6 @@
 case of their key.
 """
 
-from __future__ import annotations
-
 from services.orchestrator.agents.definition.reading import to_json
 
 

@@ -4,8 +4,6 @@ Four clients with their default options, over one connection each. A broken stre
 the status of the break are printed.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """The clients: how each is built and called, and how its output is read."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterable

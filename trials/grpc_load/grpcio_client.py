@@ -3,8 +3,6 @@
 `python -m trials.grpc_load.grpcio_client ADDRESS METHOD REQUEST STREAMS`
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -3,8 +3,6 @@
 `python -m trials.grpc_load.programs` builds the one needed by tests.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

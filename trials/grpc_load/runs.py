@@ -1,7 +1,5 @@
 """One load: a server and a client in separate processes, and the result."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

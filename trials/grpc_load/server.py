@@ -1,7 +1,5 @@
 """A gateway with a model that answers steadily, in a separate process: `python -m trials.grpc_load.server`."""
 
-from __future__ import annotations
-
 if __name__ == "__main__":
     from services.runtime.process.early_stop import prepare_process
 

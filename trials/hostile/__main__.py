@@ -9,8 +9,6 @@ the agents. The trial fails if that takes more than 0.5 s, memory grows by more 
 succeeds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -52,10 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _measure_all(named: Sequence[str], seconds: float) -> list[str]:
-    sides = [
-        (victim, TRANSPORTS, try_attack, [*ATTACKS]),
-        (facade, FACADES, try_http_attack, [*HTTP_ATTACKS, *SLOW]),
-    ]
+    sides = [(victim, TRANSPORTS, try_attack, [*ATTACKS]), (facade, FACADES, try_http_attack, [*HTTP_ATTACKS, *SLOW])]
     too_dear: list[str] = []
     for serve, servers, attack, classes in sides:
         chosen = [name for name in classes if not named or name in named]

@@ -3,8 +3,6 @@
 `python -m trials.hostile.attacker ATTACK PORT BYTES_PER_S SECONDS` prints the bytes sent and connections made.
 """
 
-from __future__ import annotations
-
 import itertools
 import socket
 import sys

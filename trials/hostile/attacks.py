@@ -1,7 +1,5 @@
 """Endless input of peers without a credential: the frames after the preface and settings of one connection."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 from collections.abc import Callable, Iterator

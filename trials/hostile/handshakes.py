@@ -5,8 +5,6 @@ answered and how many were not. The greeting is always the same, so that it cost
 agree to it, so that its answer is signed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
@@ -36,8 +34,7 @@ def make_greeting(group: str = "") -> bytes:
 async def attack(port: int) -> tuple[int, int]:
     """Return the number of answered and of refused handshakes."""
     attacker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__, str(port), str(ATTACK_S)),
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", __name__, str(port), str(ATTACK_S)), stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await attacker.communicate()
     assert attacker.returncode == 0

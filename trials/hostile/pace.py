@@ -1,7 +1,5 @@
 """The machine's speed at similar work; bounds of CPU time are multiples of it."""
 
-from __future__ import annotations
-
 import time
 
 from hyperframe.frame import DataFrame, Frame, PingFrame, WindowUpdateFrame

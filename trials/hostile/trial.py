@@ -1,7 +1,5 @@
 """One attack against a separate service, during an honest stream: its cost, and its effect on the honest reader."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -4,8 +4,6 @@ Every 0.1 s it prints the longest CPU time, in seconds, between two turns of a t
 millisecond: the delay of a concurrent honest stream.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator

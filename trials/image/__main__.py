@@ -1,7 +1,5 @@
 """Build the image without a registry, and check it against the manifests' description of pods (as root)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trials.image.programs import name_missing

@@ -3,8 +3,6 @@
 Then it loads the archive, as a user would, and runs it.
 """
 
-from __future__ import annotations
-
 import platform
 import sys
 import tomllib

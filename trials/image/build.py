@@ -5,8 +5,6 @@ Base images that are already in the storage are used. pip, apt and Go are reache
 of that configuration gets into the image.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

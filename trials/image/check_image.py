@@ -3,8 +3,6 @@
 It needs root, Debian's packages and a minute or two. HEADRACE_IMAGE names an image already in build/image.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

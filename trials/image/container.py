@@ -1,7 +1,5 @@
 """One container of the image, with the restrictions of a pod in the manifests."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -2,8 +2,6 @@
 affected.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """Apply the chart's objects to a real Kubernetes API server, which compiles for some minutes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trials.support.commands import need, run_checks

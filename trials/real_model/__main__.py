@@ -4,8 +4,6 @@ The server, the model and the templates of other models come from the package re
 model has no chat template, so the server gets a plain one of ours for the cases that the model itself answers.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

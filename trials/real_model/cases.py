@@ -1,7 +1,5 @@
 """The cases tried with the real model. A case fails with an AssertionError or any other error."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

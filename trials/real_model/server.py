@@ -1,7 +1,5 @@
 """The llama.cpp server in its environment, behind a recording proxy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

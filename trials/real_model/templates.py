@@ -3,8 +3,6 @@
 The templates come with the source distribution of llama-cpp-python.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

@@ -1,7 +1,5 @@
 """Restarts this program with the settings that every world needs."""
 
-from __future__ import annotations
-
 import os
 import sys
 

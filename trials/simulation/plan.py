@@ -1,7 +1,5 @@
 """The actions of people and the faults of a world, chosen by its seed; a shrunk plan has fewer of both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random

@@ -3,8 +3,6 @@
 They are counts, which do not depend on the machine's speed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Worlds with only schedules and kills: of two replicas and memory, one is killed again and again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Runs many seeds on all cores: shows progress and a summary, and counts each fault."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -2,8 +2,6 @@
 services.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -101,9 +99,7 @@ class _Shrinking:
 
     def _keeps_act(self, at: int, number: int, **fields: Any) -> bool:
         acts = self.plan.people[at]
-        return self.keeps(
-            self._put_acts(at, (*acts[:number], replace(acts[number], **fields), *acts[number + 1 :])),
-        )
+        return self.keeps(self._put_acts(at, (*acts[:number], replace(acts[number], **fields), *acts[number + 1 :])))
 
     def _put_acts(self, at: int, acts: tuple[Act, ...]) -> Plan:
         people = self.plan.people
@@ -145,10 +141,7 @@ def _list_simpler(plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _drop_processes(plan: Plan, *, replicas: int = 0, gateways: int = 0, memories: int = 0) -> Plan:
     left = replace(
-        plan,
-        replicas=replicas or plan.replicas,
-        gateways=gateways or plan.gateways,
-        memories=memories or plan.memories,
+        plan, replicas=replicas or plan.replicas, gateways=gateways or plan.gateways, memories=memories or plan.memories
     )
     gone = {*_list_replicas(plan)} - {*_list_replicas(left)}
     return replace(left, faults=tuple(fault for fault in plan.faults if not {fault.target, fault.other} & gone))

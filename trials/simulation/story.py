@@ -1,7 +1,5 @@
 """The story of a simulated world: lines for people, and a hash of all messages between processes."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections import Counter

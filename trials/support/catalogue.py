@@ -1,7 +1,5 @@
 """Finds the trials without importing them, since some import packages that are not installed yet."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 from pathlib import Path

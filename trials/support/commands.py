@@ -1,7 +1,5 @@
 """Runs commands of trials in the checkout; each is printed before it runs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

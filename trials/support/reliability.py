@@ -1,7 +1,5 @@
 """Reads and writes the regions of docs/reliability.md that trials fill."""
 
-from __future__ import annotations
-
 from trials.support.commands import ROOT
 
 PAGE = ROOT / "docs/reliability.md"

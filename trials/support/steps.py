@@ -1,7 +1,5 @@
 """Runs the steps of a check, some in parallel, and reports the result and duration of each at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import json

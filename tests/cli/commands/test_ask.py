@@ -1,7 +1,5 @@
 """headrace ask as a process of its own, against a real facade whose peers are scripted."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

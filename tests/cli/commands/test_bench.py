@@ -1,7 +1,5 @@
 """headrace bench as a process of its own, against a real facade whose orchestrator is scripted."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """All runs of a chat, shown as they come by a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What waits for people, from the command line: listed, shown, answered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

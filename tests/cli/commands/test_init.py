@@ -1,7 +1,5 @@
 """headrace init, and the project that it creates: each provider's answers, and nothing of it is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What a command says when something else answers, when its settings are odd, and when its lines come from others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -13,6 +11,7 @@ import pytest
 
 from tests.support.command_line import run
 from tests.support.facade.scripted import CHAT, Script, answering, suite
+from tests.support.programs import run_to_end
 
 
 @asynccontextmanager
@@ -113,9 +112,6 @@ async def test_a_machine_that_does_not_know_the_user_claims_by_their_number() ->
         "import os\nfrom headrace.cli.commands.gates.group import name_holder\n"
         "if os.getuid() == 0:\n    os.setuid(54321)\nprint(name_holder())"
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env={}
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
+    code, out, complaints = await run_to_end(sys.executable, "-c", program, env={})
+    assert code == 0, complaints.decode()
     assert out.startswith(b"cli ")

@@ -1,7 +1,5 @@
 """The command line before a facade that speaks TLS, and one that asks for a certificate, as a proxy in front may."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator

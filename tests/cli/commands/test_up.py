@@ -1,7 +1,5 @@
 """headrace up with the real services and the simulated provider."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """headrace chat as a process: what a person sees of plans, tasks and sub-agents, and may do while a run goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -28,6 +26,7 @@ from tests.support.facade.scripted import (
     suite,
     text,
 )
+from tests.support.programs import run_to_end
 
 
 def tool_start(seq: int, name: str, kind: str, tool_id: str = "t_1") -> agent_pb2.AgentDelta:
@@ -206,13 +205,8 @@ async def test_questions_may_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "questions").write_bytes(b"one\ntwo")
     async with suite(tmp_path, Script(query=answering("yes"))) as facade:
         with (tmp_path / "questions").open() as file:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "headrace.cli", "chat", "--url", facade.url),
-                stdin=file,
-                stdout=asyncio.subprocess.PIPE,
-            )
-        async with asyncio.timeout(GIVEN_UP_S):
-            out, _ = await process.communicate()
+            command = (sys.executable, "-m", "headrace.cli", "chat", "--url", facade.url)
+            _, out, _ = await run_to_end(*command, stdin=file, timeout_s=GIVEN_UP_S)
     assert out.count(b"yes\n") == 2
     assert [request.message for request in facade.script.requests] == ["one", "two"]
 

@@ -1,7 +1,5 @@
 """headrace eval as a process of its own, against a real facade whose orchestrator is scripted."""
 
-from __future__ import annotations
-
 import json
 from html.parser import HTMLParser
 from pathlib import Path

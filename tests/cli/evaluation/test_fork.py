@@ -1,7 +1,5 @@
 """headrace fork as a process of its own: a golden run goes on from a step, against a scripted orchestrator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from headrace.v1.agent_pb2 import AgentTrial

@@ -1,9 +1,10 @@
 """Messages as tables and lines: a cell stays on its line, and what is not there is said."""
 
-from __future__ import annotations
+import re
 
 import pytest
 
+from headrace.cli.run_view.printing import format_time
 from headrace.cli.run_view.tables import print_message, print_rows
 from headrace.v1 import common_pb2, data_pb2, llm_pb2, memory_pb2, schedule_pb2
 
@@ -40,3 +41,8 @@ def test_without_columns_there_are_those_that_a_row_has(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ("outcome  run  failure\nstarted  r_1  -\n-        -    OVERLOADED: try again\n")
     print_rows([])
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("time_ms", [-(2**63), 0, 253_402_300_800_000, 2**63 - 1])
+def test_a_time_that_no_date_has_is_told_as_one(time_ms: int) -> None:
+    assert re.fullmatch(r"(1969|1970|9999)-\d\d-\d\d \d\d:\d\d", format_time(time_ms))

@@ -1,7 +1,5 @@
 """What both views write for the same run, and what a reader sees of a run that was cut and attached to again."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Sequence
@@ -207,12 +205,7 @@ def test_what_several_say_at_once_is_shown_by_lines() -> None:
     both = [says(agent, "start") for agent in "ab"]
     words = [says(agent, "delta", f"{word} ") for word in ("one", "two\n", "three") for agent in "ab"]
     ends = [says(agent, "end") for agent in "ab"]
-    assert plain([*both, *words, *ends]).splitlines() == [
-        "[a] one two",
-        "[b] one two",
-        "[a]  three ",
-        "[b]  three ",
-    ]
+    assert plain([*both, *words, *ends]).splitlines() == ["[a] one two", "[b] one two", "[a]  three ", "[b]  three "]
 
 
 def test_what_is_said_again_leaves_nobody_waiting_for_the_first_attempt() -> None:

@@ -1,13 +1,11 @@
 """Logs that are written while they are looked at."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
-from headrace.cli.supervisor.error_reports import ErrorReports, describe_log_error
+from headrace.cli.supervisor.error_reports import ErrorReports, LogReader, describe_log_error, describe_progress
 
 REFUSED = {"level": "error", "event": "agent file refused", "file": "a.json", "problem": "mode: is required"}
 
@@ -62,3 +60,21 @@ def test_a_line_in_words(said: dict[str, object], words: str | None) -> None:
     expected = None if words is None else " ".join(str(said["event"]).split()) + words
     assert describe_log_error(json.dumps(said)) == expected
     assert describe_log_error("{not JSON") is describe_log_error("[]") is None
+
+
+SAID = """{"service":"memory","event":"settings in force","level":"info"}
+no JSON
+{"service":"memory","event":"indexing","chats_done":1000,"chats":40000,"level":"warning"}
+{"service":"memory","event":"indexing"}
+"""
+
+
+def test_how_far_it_is_is_told_once(tmp_path: Path) -> None:
+    log = tmp_path / "memory.log"
+    log.write_text(SAID)
+    lines = LogReader([log])
+    assert list(describe_progress(lines)) == [], "of an earlier start"
+    with log.open("a") as writing:
+        writing.write(SAID)
+    assert list(describe_progress(lines)) == ["memory: indexing, 1000 of 40000 chats"]
+    assert list(describe_progress(lines)) == []

@@ -1,7 +1,5 @@
 """What `headrace up` starts, and what it says of settings that it does not pass on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,14 +1,13 @@
 """What `headrace up` says, by a process whose standard files are closed, full, or read by nobody."""
 
-from __future__ import annotations
-
-import asyncio
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import run_to_end
 
 SAYING = """
 import pathlib, sys
@@ -25,12 +24,8 @@ async def say(tmp_path: Path, redirections: str) -> tuple[str, str, str]:
     """What came to standard output and standard error, and what another file holds that the process opened first."""
     other = tmp_path / "other"
     command = ("sh", "-c", f'exec "$@" {redirections}', "sh", sys.executable, "-c", SAYING, str(other))
-    async with asyncio.timeout(100):
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        stdout, stderr = await process.communicate()
-    assert process.returncode == 0, stderr.decode()
+    code, stdout, stderr = await run_to_end(*command)
+    assert code == 0, stderr.decode()
     assert (tmp_path / "other.said").exists()
     return stdout.decode(), stderr.decode(), other.read_text()
 
@@ -62,11 +57,8 @@ async def test_a_file_that_nobody_reads_delays_and_ends_nothing(tmp_path: Path) 
             os.write(writer, b"x" * 4096)
     os.set_blocking(writer, True)
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SAYING, str(tmp_path / "other"), stderr=writer, stdout=asyncio.subprocess.DEVNULL
-        )
-        async with asyncio.timeout(100):
-            assert await process.wait() == 0
+        code, _, _ = await run_to_end(sys.executable, "-c", SAYING, tmp_path / "other", stderr=writer, timeout_s=100)
+        assert code == 0
     finally:
         os.close(reader)
         os.close(writer)

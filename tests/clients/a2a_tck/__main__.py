@@ -4,8 +4,6 @@ PYTHON has what the kit needs. Ends with 1 where something fails that docs/proto
 passes that it names.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

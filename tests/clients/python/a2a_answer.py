@@ -41,9 +41,7 @@ async def main() -> None:
     async with httpx.AsyncClient(timeout=100) as http:
         card = await A2ACardResolver(http, f"{BASE}/a2a/{AGENT}").get_agent_card()
         settings = ClientConfig(
-            httpx_client=http,
-            grpc_channel_factory=grpc.aio.insecure_channel,
-            supported_protocol_bindings=[BINDING],
+            httpx_client=http, grpc_channel_factory=grpc.aio.insecure_channel, supported_protocol_bindings=[BINDING]
         )
         agent = ClientFactory(settings).create(card)
         ids = await asyncio.gather(*(send(agent, "go") for _ in range(int(COUNT))))

@@ -4,8 +4,6 @@ Programs get the address of the OpenAI adapter. They import nothing of ours but 
 that has its client alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

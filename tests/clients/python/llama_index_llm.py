@@ -15,12 +15,7 @@ CALL = [ChatMessage("Call Place.")]
 
 def chat(model: str) -> OpenAILike:
     return OpenAILike(
-        model=model,
-        api_base=URL,
-        api_key="none",
-        max_retries=0,
-        is_chat_model=True,
-        is_function_calling_model=True,
+        model=model, api_base=URL, api_key="none", max_retries=0, is_chat_model=True, is_function_calling_model=True
     )
 
 

@@ -1,7 +1,5 @@
 """A context of A2A that is followed over its tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

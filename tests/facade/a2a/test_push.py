@@ -1,7 +1,5 @@
 """Configs of push notifications, in all bindings, before a memory that has the real rules."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A2A's requests over real sockets, the orchestrator scripted: cards, what is refused, streams that end early."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -16,18 +14,7 @@ from headrace.v1 import agent_pb2, common_pb2
 from tests.support.facade.a2a import URL, fold, message, post, rpc, stream
 from tests.support.facade.fronts import Timing
 from tests.support.facade.openai_api import a_run, answer_from, block, client_call, many_runs, own_call, reset
-from tests.support.facade.scripted import (
-    BLOCK,
-    CHAT,
-    RUN,
-    Script,
-    Step,
-    answering,
-    complete,
-    delta,
-    opening,
-    suite,
-)
+from tests.support.facade.scripted import BLOCK, CHAT, RUN, Script, Step, answering, complete, delta, opening, suite
 from tests.support.timing import within
 
 

@@ -1,7 +1,5 @@
 """A followed thread of AG-UI: its runs one after the other, from any cursor, with what their users have asked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

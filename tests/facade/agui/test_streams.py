@@ -1,7 +1,5 @@
 """AG-UI's streams over real sockets, the orchestrator scripted: ends, errors, readers that leave, cursors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Signing in, before a suite that requires a credential."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fold of @headrace/client, which the console has, against the one in Python: they come to the same state."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

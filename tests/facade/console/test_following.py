@@ -1,7 +1,5 @@
 """The console follows its chat, in a real browser: what others ask in it appears by itself, once."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -11,7 +9,7 @@ from headrace.errors import ChatBusy
 from headrace.v1 import agent_pb2
 from tests.support.console.page import Opening, watched
 from tests.support.console.scripted import Orchestrator, Story, two_runs
-from tests.support.facade.scripted import CHAT
+from tests.support.facade.scripted import CHAT, RUN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -77,3 +75,29 @@ async def test_a_refused_question_is_shown_with_its_reason_and_others_are_follow
         await script.begin(Story("later", run_id=LATER).content("three").complete().steps)
         await expect(console.page.locator(".answer").last).to_have_text("three")
         await expect(console.page.locator(".question p")).to_have_text(["question 1", "question 2", "now?", "later"])
+
+
+async def test_a_compaction_between_runs_is_a_boundary_between_them(opening: Opening) -> None:
+    memory = two_runs()
+    done = agent_pb2.CompactionComplete(chat_id=CHAT, pre_tokens=9000, post_tokens=900, files_included=["a.py"])
+    at = next(index for index, event in enumerate(memory.events) if index and event.HasField("request_query"))
+    memory.events.insert(at, agent_pb2.AgentDelta(timestamp=1, compaction_complete=done))
+    async with opening(memory=memory, place=f"#chat={CHAT}") as console:
+        await expect(console.page.locator("#runs > .compaction")).to_have_text(
+            "Older messages were summarised: 9,000 tokens → 900 tokens (10%) · files kept: a.py"
+        )
+        await expect(console.page.locator("#runs > *")).to_have_count(3)
+        await expect(console.page.locator("#runs > .run + .compaction + .run")).to_have_count(1)
+
+
+async def test_a_nearly_full_chat_has_a_button_that_compacts_it(opening: Opening) -> None:
+    notice = agent_pb2.RunNotice(run_id=RUN, code="CHAT_NEARLY_FULL", message="the chat is 85 % full")
+    async with opening(Story().add(run_notice=notice).content("Yes.").complete()) as console:
+        await console.ask()
+        button = console.page.get_by_role("button", name="Compact now")
+        await expect(console.page.locator(".line.notice")).to_contain_text("the chat is 85 % full")
+        await button.click()
+        await expect(console.page.locator(".run")).to_have_count(2)
+        asked = [request for request in console.suite.script.requests if isinstance(request, agent_pb2.QueryRequest)]
+        assert [request.message for request in asked] == ["hi", "/compact"]
+        await expect(button.locator("visible=true")).to_have_count(1)  # the last run's

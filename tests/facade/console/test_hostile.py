@@ -1,7 +1,5 @@
 """What models, tools, files and other people say is shown, never run."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

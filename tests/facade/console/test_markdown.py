@@ -1,7 +1,5 @@
 """Markdown as the console draws it, whole and piece by piece, and what must not get through."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.async_api import expect
 

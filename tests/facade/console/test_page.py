@@ -1,7 +1,5 @@
 """The page around the runs: chats, files, the trace, the keyboard, colours, screen readers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Runs in the console, in a real browser: what is asked, shown, answered, stopped, lost and found again."""
 
-from __future__ import annotations
-
 import asyncio
 
 import orjson
@@ -168,8 +166,7 @@ async def test_notices_sources_files_and_compactions_are_lines(opening: Opening)
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("click", "decision"),
-    [("Approve", {"decision": "approve"}), ("Reject", {"decision": "reject", "note": "not now"})],
+    ("click", "decision"), [("Approve", {"decision": "approve"}), ("Reject", {"decision": "reject", "note": "not now"})]
 )
 async def test_an_approval_is_answered(opening: Opening, click: str, decision: dict[str, str]) -> None:
     decided = asyncio.Event()

@@ -1,7 +1,5 @@
 """The console's files over HTTP, without a browser."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

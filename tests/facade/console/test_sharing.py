@@ -1,7 +1,5 @@
 """Chats that are shared, in the browser: with whom, who has said what, and what is not offered to others."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.async_api import expect
 

@@ -1,7 +1,5 @@
 """What people approve is what runs: the console shows arguments as they are, and all of them before an approve."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Archives over HTTP: their bytes as they come, a refusal before them, and a cut that a client notices."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -51,10 +49,7 @@ async def opening(folder: Path, peer: ScriptedData) -> AsyncGenerator[aiohttp.Cl
 
 async def test_an_archive_is_the_bytes_that_come(tmp_path: Path) -> None:
     peer = serve_pieces(*PIECES)
-    async with (
-        opening(tmp_path, peer) as http,
-        http.get("/api/data/export", params={"user": "ada"}) as response,
-    ):
+    async with opening(tmp_path, peer) as http, http.get("/api/data/export", params={"user": "ada"}) as response:
         assert response.status == 200
         assert response.headers["Content-Type"] == "application/x-tar"
         assert response.headers["Content-Disposition"] == 'attachment; filename="headrace-data.tar"'

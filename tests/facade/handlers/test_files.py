@@ -1,7 +1,5 @@
 """Uploads and resources over HTTP, through the facade and a real tools service."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

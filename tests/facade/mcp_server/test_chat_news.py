@@ -1,7 +1,5 @@
 """Chats as resources of MCP that are followed: read with a cursor, and listened to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """MCP's requests over real sockets, the orchestrator scripted: what is refused, and callers that leave or cancel."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -84,8 +82,7 @@ async def test_requests_that_say_their_version_are_checked_against_their_headers
 
 
 @pytest.mark.parametrize(
-    ("changed", "code"),
-    [({"Mcp_Method": "tools/call"}, -32020), ({"MCP_Protocol_Version": "2099-01-01"}, -32020)],
+    ("changed", "code"), [({"Mcp_Method": "tools/call"}, -32020), ({"MCP_Protocol_Version": "2099-01-01"}, -32020)]
 )
 async def test_an_error_before_the_message_is_read_whole_has_its_id(
     tmp_path: Path, changed: dict[str, str], code: int

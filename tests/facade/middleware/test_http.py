@@ -1,7 +1,5 @@
 """HTTP itself over real sockets: connections, methods, origins, metrics; the peers are scripted."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
@@ -22,6 +20,7 @@ from services.runtime.rpc.server import serving_grpc as serving_rpcs
 from tests.support.facade.fronts import PEERS
 from tests.support.facade.scripted import Script, ScriptedMemory, answering, served, suite
 from tests.support.facade.slow_readers import make_post
+from tests.support.programs import run_to_end
 from tests.support.raw_http import say
 from tests.support.timing import within
 
@@ -185,9 +184,7 @@ async def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
 
 async def test_metrics_are_only_what_a_facade_counts() -> None:
     told = "import services.facade.__main__, prometheus_client as p; print(p.generate_latest().decode())"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdout=asyncio.subprocess.PIPE)
-    async with asyncio.timeout(200):
-        output, _ = await process.communicate()
+    _, output, _ = await run_to_end(sys.executable, "-c", told)
     assert b"headrace_facade_request_duration_seconds" in output
     assert b"headrace_rpc" not in output
 

@@ -1,8 +1,5 @@
 """Other users of this machine at a facade that asks for no credentials."""
 
-from __future__ import annotations
-
-import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.facade.scripted import Script, answering, suite
+from tests.support.programs import run_to_end
 
 NOBODY = 65534
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")
@@ -30,7 +28,4 @@ async def test_only_the_user_who_runs_a_facade_may_use_it(tmp_path: Path) -> Non
     async with suite(tmp_path, Script(query=answering("x"))) as facade:
         for user, statuses in ((NOBODY, b"403\n200\n"), (0, b"200\n200\n")):
             assert PYTHON is not None
-            program = await asyncio.create_subprocess_exec(
-                PYTHON, "-I", "-c", ASKING, facade.url, user=user, stdout=asyncio.subprocess.PIPE
-            )
-            assert (await program.communicate())[0] == statuses
+            assert (await run_to_end(PYTHON, "-I", "-c", ASKING, facade.url, user=user))[1] == statuses

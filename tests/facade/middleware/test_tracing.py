@@ -1,7 +1,5 @@
 """The spans of HTTP requests: the route and not the path, errors of ours and not the client's, nothing for probes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from opentelemetry.trace.status import StatusCode

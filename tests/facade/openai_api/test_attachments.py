@@ -1,7 +1,5 @@
 """Pictures, sounds and files in requests of the official client; all of them become uploads of the chat."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chat completions by the official client; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

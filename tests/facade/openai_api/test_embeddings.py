@@ -1,7 +1,5 @@
 """Embeddings by the official client; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import base64
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Chat completions of clients that were cut or away: chunks with ids, and what came after one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,8 @@ import pytest
 from headrace.sse import SseFrame
 from headrace.v1 import agent_pb2
 from tests.support.facade.followed import ENDED, LIVE, SECOND, follow_from, number, script_chat
-from tests.support.facade.openai_api import FUNCTION
-from tests.support.facade.scripted import CHAT, RUN, Script, Step, Suite, frames_of, opening, suite
+from tests.support.facade.openai_api import ANSWERED, FUNCTION, client
+from tests.support.facade.scripted import CHAT, RUN, Script, Step, Suite, complete, delta, frames_of, opening, suite
 from tests.support.timing import within
 
 URL = "/v1/chat/completions"
@@ -93,3 +91,45 @@ async def test_what_cannot_be_followed_is_refused(
     ):
         assert (response.status, (await response.json())["error"]["param"]) == (400, field)
         assert not [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+
+
+STAGES = [("plan", "finish"), ("summary", "THE SUMMARY")]
+
+
+def speak() -> list[Step]:
+    """A run as it is streamed: the planner's words, then the answer."""
+    steps = opening()
+    for place, (stage, text) in enumerate(STAGES, start=1):
+        block_id, seq = f"{RUN}_c_{place}", 1 + 3 * place
+        start = agent_pb2.ContentStart(content_id=block_id, run_id=RUN, stage=stage, is_answer=stage == "summary")
+        steps += [
+            delta(seq, content_start=start),
+            delta(seq + 1, content_delta=agent_pb2.ContentDelta(content_id=block_id, delta=text)),
+            delta(seq + 2, content_end=agent_pb2.ContentEnd(content_id=block_id)),
+        ]
+    return [*steps, complete(10)]
+
+
+def recall() -> list[Step]:
+    """The same run as it is given later."""
+    snapshots = [
+        agent_pb2.ContentSnapshot(
+            content_id=f"{RUN}_c_{number}", run_id=RUN, text=text, stage=stage, is_answer=stage == "summary"
+        )
+        for number, (stage, text) in enumerate(STAGES, start=1)
+    ]
+    return [*opening(), *(delta(6 + 3 * at, content_snapshot=past) for at, past in enumerate(snapshots)), complete(10)]
+
+
+@pytest.mark.parametrize("steps", [speak(), recall()], ids=["live", "later"])
+async def test_an_answer_is_the_last_stage(tmp_path: Path, steps: list[Step]) -> None:
+    async with client(tmp_path, Script(query=steps)) as (api, _):
+        answer = await api.chat.completions.create(model="helper", messages=ANSWERED)  # pyright: ignore[reportArgumentType, reportCallIssue] - a list of dicts
+        stream = await api.chat.completions.create(model="helper", messages=ANSWERED, stream=True)  # pyright: ignore[reportArgumentType, reportCallIssue] - a list of dicts
+        deltas = [chunk.choices[0].delta async for chunk in stream]
+        response = await api.responses.create(model="helper", input="hello")
+    message = answer.choices[0].message
+    assert (message.content, (message.model_extra or {})["reasoning_content"]) == ("THE SUMMARY", "finish")
+    assert "".join(delta.content or "" for delta in deltas) == "THE SUMMARY"
+    assert response.output_text == "THE SUMMARY"
+    assert [item.type for item in response.output] == ["reasoning", "message"]

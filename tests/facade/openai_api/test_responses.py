@@ -1,7 +1,5 @@
 """Responses by the official client; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

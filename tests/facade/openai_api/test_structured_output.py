@@ -1,7 +1,5 @@
 """Typed answers and forced tools by the official client; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -23,10 +21,7 @@ from tests.support.facade.scripted import BLOCK, RUN, USAGE, Script, Step, answe
 from tests.support.timing import within
 
 ASK: dict[str, Any] = {"model": "helper", "messages": ANSWERED}
-TOOLS: Any = [
-    {"type": "function", "function": FUNCTION},
-    {"type": "function", "function": {"name": "barometer"}},
-]
+TOOLS: Any = [{"type": "function", "function": FUNCTION}, {"type": "function", "function": {"name": "barometer"}}]
 
 
 class Place(BaseModel):
@@ -150,8 +145,7 @@ async def test_any_object_may_be_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "param"),
-    [({"type": "grammar"}, "response_format.type"), ({"type": "json_schema"}, "response_format")],
+    ("form", "param"), [({"type": "grammar"}, "response_format.type"), ({"type": "json_schema"}, "response_format")]
 )
 async def test_a_form_that_is_none_is_refused_with_its_field(tmp_path: Path, form: Any, param: str) -> None:
     async with client(tmp_path, Script()) as (api, _):

@@ -1,7 +1,5 @@
 """The OpenAPI document: valid, complete, and true of what the facade writes and reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ update         the digests that the test compares, where what an adapter gives o
 record         the runs themselves, from the examples' agents and from conversations that end oddly
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

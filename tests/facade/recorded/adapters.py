@@ -1,7 +1,5 @@
 """What each reader of a run gives out: the facade's routes, read over sockets, and our own clients."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

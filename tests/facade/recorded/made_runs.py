@@ -4,8 +4,6 @@ A run is a list of scenes, such as a block of text, a call, a gate or a plan. Th
 those of sub-agents and tasks interleave with them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """All runs on all adapters, and their digests: a line per run in `digests.json`, eight letters per adapter."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache

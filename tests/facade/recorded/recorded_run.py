@@ -1,7 +1,5 @@
 """A recorded run, as gRPC gives it to readers: live, and told again to those that attach later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

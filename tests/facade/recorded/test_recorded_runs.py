@@ -1,7 +1,5 @@
 """What every adapter gives out of recorded runs is what it was, byte for byte."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

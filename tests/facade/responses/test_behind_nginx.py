@@ -1,10 +1,10 @@
 """A long silent tool behind nginx as it comes, time scaled down: its 60 s without a byte are 1 s here, 15 s between
 heartbeats 0.25 s, ten minutes 2 s."""
 
-from __future__ import annotations
-
 import asyncio
+import json
 import shutil
+from asyncio.subprocess import STDOUT
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,9 +12,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from headrace.errors import Interrupted
 from headrace.v1 import agent_pb2
 from tests.support.facade.fronts import Timing
-from tests.support.facade.scripted import RUN, Script, complete, delta, frames_of, opening, suite
+from tests.support.facade.scripted import RUN, Script, answering, complete, delta, frames_of, opening, suite
+from tests.support.programs import run_to_end, starting
 
 CONFIG = """
 daemon off; user root; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -39,17 +41,14 @@ async def nginx(folder: Path, url: str) -> AsyncGenerator[aiohttp.ClientSession]
         pytest.skip("nginx is not installed: streams behind it are NOT tested")
     (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, url=url))
     command = (program, "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(folder / "nginx.conf"))
-    process = await asyncio.create_subprocess_exec(*command)
-    try:
+    async with starting(*command) as process:
         while not await _is_listening(folder / "nginx.sock"):
             assert process.returncode is None
             await asyncio.sleep(0.01)
         connector = aiohttp.UnixConnector(str(folder / "nginx.sock"))
         async with aiohttp.ClientSession("http://nginx", connector=connector) as http:
             yield http
-    finally:
-        if process.returncode is None:
-            process.terminate()
+        process.terminate()
         await process.wait()
 
 
@@ -84,3 +83,39 @@ async def test_heartbeats_keep_a_silent_stream_open_behind_nginx(tmp_path: Path,
             return
         frames = await frames_of(response)
     assert [frame.id for frame in frames] == ["5", "6", None]
+
+
+PACKAGE = "@microsoft/fetch-event-source@2.0.1"
+PIECES = ["\n\n", " ", "水", "\u2028", "data: [DONE]\n\n"]
+INSTALL_TIMEOUT_S = 600.0
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    """A folder with the client in it."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node is not installed: @microsoft/fetch-event-source is NOT tested")
+    arguments = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--prefix", str(tmp_path))
+    code, told = None, b"it took too long"
+    with suppress(TimeoutError):
+        command = ("npm", "install", *arguments, PACKAGE)
+        code, told, _ = await run_to_end(*command, cwd=tmp_path, stderr=STDOUT, timeout_s=INSTALL_TIMEOUT_S)
+    if code != 0:
+        pytest.skip(f"npm cannot install: {PACKAGE} is NOT tested: {told.decode()[-300:]}")
+    shutil.copy(Path(__file__).with_name("fetch_event_source.mjs"), tmp_path)
+    return tmp_path
+
+
+async def test_it_reads_a_query_and_resumes_a_run_where_it_was_cut(folder: Path) -> None:
+    steps = answering(*PIECES)
+    script = Script(query=steps, attaches=[[*steps[:6], Interrupted("cut")], steps[6:]])
+    async with suite(folder, script) as facade:
+        code, told, _ = await run_to_end("node", "fetch_event_source.mjs", facade.url, RUN, cwd=folder, stderr=STDOUT)
+        asked = [request.last_seq for request in facade.script.requests if hasattr(request, "last_seq")]
+    assert code == 0, told.decode()
+    read = json.loads(told)
+    for events in (read["query"], read["attach"]):
+        assert [event["data"]["delta"] for event in events if event["data"]["type"] == "content.delta"] == PIECES
+        assert [event["id"] for event in events] == [str(event["data"]["seq"]) for event in events]
+        assert {event["event"] for event in events} == {"message"}
+    assert asked == [0, 6]

@@ -1,7 +1,5 @@
 """Clients that stop reading, over real sockets: what is kept for them, when they are left, what others notice."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,8 +1,7 @@
 """Watches over HTTP; the orchestrator is scripted, all sockets are real."""
 
-from __future__ import annotations
-
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ import orjson
 import pytest
 
 from headrace.errors import CredentialEnded, Overloaded, PermissionDenied
+from headrace.event_json import parse_event
 from headrace.sse import SseReader
 from headrace.v1 import agent_pb2, gates_pb2
 from tests.support.facade.fronts import Timing
 from tests.support.facade.messages import fill_message
-from tests.support.facade.scripted import GATE, Script, suite
+from tests.support.facade.scripted import GATE, RUN, Script, answering, delta, suite
 from tests.support.timing import within
 
 News = gates_pb2.WatchGatesResponse
@@ -114,3 +114,37 @@ async def test_who_stops_does_not_wait_for_watches(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             assert b"data:" not in await response.read()
         response.close()
+
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "fold_cases.json").read_text())
+ANSWERED = [case for case in CASES if (case["state"]["end"] or {}).get("type") == "run.complete"]
+
+
+@pytest.mark.parametrize("case", ANSWERED, ids=[case["name"] for case in ANSWERED])
+async def test_the_content_is_the_answer_of_the_case(case: dict[str, Any], tmp_path: Path) -> None:
+    events = [parse_event(json.dumps(event, ensure_ascii=False)) for event in case["events"]]
+    async with (
+        suite(tmp_path, script=Script(query=events)) as facade,
+        facade.http.post("/api/query", json={"message": "Hello?", "stream": False}) as response,
+    ):
+        state = case["state"]
+        data = (await response.json())["data"]
+        assert (data["runId"], data["chatId"], data["content"]) == (state["runId"], state["chatId"], state["answer"])
+
+
+async def test_an_answer_of_a_form_is_wanted_and_given_as_json(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"at": {"const": 0.1}}}
+    end = agent_pb2.RunComplete(run_id=RUN, finish_reason="stop", output='{"at": 0.1}')
+    steps = [*answering('{"at": 0.1}')[:-1], delta(9, run_complete=end)]
+    query = {"message": "Where?", "outputFormat": {"schema": schema, "name": "place"}, "toolChoice": "none"}
+    async with suite(tmp_path, script=Script(query=steps)) as facade:
+        async with facade.http.post("/api/query", json=query | {"stream": False}) as response:
+            data = (await response.json())["data"]
+        async with facade.http.post("/api/query", json=query) as response:
+            frames = (await response.text()).split("\n\n")
+        requests = facade.script.requests
+    assert data["output"] == {"at": 0.1}
+    assert '"output":{"at": 0.1}' in next(frame for frame in frames if "run.complete" in frame)
+    for request in requests:
+        assert json.loads(request.output_format.schema) == schema
+        assert (request.output_format.name, request.tool_choice) == ("place", "none")

@@ -1,7 +1,5 @@
 """A facade at which people sign in, before a suite with two tenants, and a browser without a screen."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,8 +1,7 @@
 """Chromium, the console and a provider that is not ours: sign in, work, be asked for again, sign out."""
 
-from __future__ import annotations
-
 import asyncio
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from playwright.async_api import Browser, Page, Request, expect
 from tests.support.clients.catalogue import ENVIRONMENTS, ROOT
 from tests.support.clients.network import find_free_port
 from tests.support.console.page import TEST_S, WAIT_MS, watched
+from tests.support.programs import starting
 from tests.support.sign_in.office import OpenOffice
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,13 +26,9 @@ async def serving_site(folder: Path, public_url: str) -> AsyncGenerator[str]:
     python = ENVIRONMENTS / "oidc" / "bin" / "python"
     if not python.exists():
         pytest.skip("NOTICE: `make build/clients/oidc/done` was not run: sign-in is NOT tried with another's provider")
-    process = await asyncio.create_subprocess_exec(python, SITE, folder, public_url, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    try:
+    async with starting(python, SITE, folder, public_url, stdout=PIPE) as process:
+        assert process.stdout is not None
         yield (await process.stdout.readline()).decode().strip()
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def log_in(page: Page) -> None:

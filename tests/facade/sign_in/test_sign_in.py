@@ -1,7 +1,5 @@
 """A person signs in, works, is asked for again, and signs out; and what a thief or a lying provider gets."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

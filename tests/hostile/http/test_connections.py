@@ -1,7 +1,5 @@
 """Connections of one address that bring no admitted request: beyond its share the oldest are closed."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from contextlib import AsyncExitStack

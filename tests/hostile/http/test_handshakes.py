@@ -1,7 +1,5 @@
 """TLS handshakes with deploy/gateway: beyond its share an address begins none, unless its requests are admitted."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """What HTTP without a credential costs a facade, whatever it is, and what an honest stream sees of it."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """grpc-go's interop client and server as one program, compiled once."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

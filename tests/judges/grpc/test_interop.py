@@ -1,8 +1,7 @@
 """grpc's interop cases and honest load: grpc-go's client calls our server, and our client calls grpc-go's server."""
 
-from __future__ import annotations
-
 import asyncio
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from services.runtime.process.transport import Certificates
 from tests.judges.grpc.interop_service import ECHO_INITIAL, ECHO_TRAILING, SERVICE, Contract, InteropService
 from tests.support.authority import Authority, Files
 from tests.support.http2.channel import Channel
+from tests.support.programs import run_to_end, starting
 from trials.grpc_load.clients import CLIENTS
 from trials.grpc_load.runs import Load, run_load
 
@@ -72,13 +72,8 @@ def list_paths(files: Files | None) -> tuple[str, ...]:
 
 
 async def run_case(judge: Path, address: str, case: str, files: Files | None = None) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(judge, "client", address, case, *list_paths(files)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+    code, said, _ = await run_to_end(judge, "client", address, case, *list_paths(files), stderr=STDOUT)
+    assert code == 0, said.decode()
 
 
 @secured
@@ -151,17 +146,12 @@ class Caller:
 @asynccontextmanager
 async def calling(judge: Path, contract: Contract, files: Files | None = None) -> AsyncGenerator[Caller]:
     """A caller of grpc-go's server."""
-    command = (judge, "serve", *list_paths(files))
-    server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     context = None if files is None else Certificates(files.cert, files.key, files.ca).get_client_context
-    try:
+    async with starting(judge, "serve", *list_paths(files), stdout=PIPE) as server:
         assert server.stdout is not None
         address = (await server.stdout.readline()).decode().strip()
         async with Channel(address, message_bytes_max=BYTES_MAX, context=context) as channel:
             yield Caller(contract, channel)
-    finally:
-        server.kill()
-        await server.wait()
 
 
 async def read_status(call: Any) -> tuple[grpc.StatusCode, str]:

@@ -2,8 +2,6 @@
 its reference shows is shown. How it looks is not judged.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import subprocess

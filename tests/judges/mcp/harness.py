@@ -1,17 +1,17 @@
 """Runs the program of @modelcontextprotocol/conformance, and reads what it found."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import sys
+from asyncio.subprocess import DEVNULL, STDOUT
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.judges.environments import NODE, find_npm_environment
 from tests.judges.mcp.tool_client import play_scenario
+from tests.support.programs import run_to_end
 
 HERE = Path(__file__).parent
 
@@ -57,11 +57,8 @@ async def _run_conformance(folder: Path, *arguments: str) -> None:
     environment = await asyncio.to_thread(find_npm_environment, "mcp", HERE / "package.json")
     program = environment / "node_modules" / ".bin" / "conformance"
     command: Sequence[str | Path] = [NODE, program, *arguments, "--output-dir", folder]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, _ = await process.communicate()  # its code says that something failed; which, its files do
+    # Its exit code says that something failed; which, its files do.
+    _, output, _ = await run_to_end(*command, stdin=DEVNULL, stderr=STDOUT, timeout_s=TIMEOUT_S)
     assert _list_results(folder), output.decode()
 
 

@@ -1,7 +1,5 @@
 """A proxy between a client and a server that ends connections: after a time, or one that carries certain bytes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

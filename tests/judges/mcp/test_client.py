@@ -1,7 +1,5 @@
 """Our tools service as a client of MCP servers, judged by the client scenarios of the official conformance program."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

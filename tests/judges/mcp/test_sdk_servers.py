@@ -2,10 +2,9 @@
 all is back within five seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from headrace.cli.supervisor.ports import reserve_port
 from tests.judges.environments import NODE, find_npm_environment, find_python_environment
 from tests.judges.mcp.proxy import open_proxy
 from tests.judges.mcp.tool_client import ToolClient, open_tool_client
+from tests.support.programs import starting
 
 HERE = Path(__file__).parent / "servers"
 ON_ALL_SERVERS = pytest.mark.parametrize(
@@ -50,8 +50,7 @@ def make_command(server: str, port: int) -> list[str]:
 async def run_server(server: str, port: int) -> AsyncGenerator[None]:
     """Run a server inside the block; it is killed at its end."""
     command = await asyncio.to_thread(make_command, server, port)
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-    try:
+    async with starting(*command, stderr=DEVNULL):
         async with asyncio.timeout(120):
             while True:
                 try:
@@ -62,9 +61,6 @@ async def run_server(server: str, port: int) -> AsyncGenerator[None]:
                     writer.close()
                     break
         yield
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @asynccontextmanager
@@ -108,11 +104,7 @@ async def test_a_restart_between_two_calls_is_not_noticed_for_long(server: str, 
 
 @ON_ALL_SERVERS
 async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) -> None:
-    async with (
-        open_proxy(port) as proxy,
-        run_server(server, port),
-        open_client(tmp_path, proxy.url) as client,
-    ):
+    async with open_proxy(port) as proxy, run_server(server, port), open_client(tmp_path, proxy.url) as client:
         beside = asyncio.create_task(say(client, "beside", 4))
         cut = asyncio.create_task(say(client, "cut me", 4))
         while not (proxy.carries(b"cut me") and proxy.carries(b"beside")):
@@ -126,11 +118,7 @@ async def test_a_cut_call_alone_is_lost(server: str, port: int, tmp_path: Path) 
 
 @ON_ALL_SERVERS
 async def test_a_proxy_that_ends_responses_loses_no_call(server: str, port: int, tmp_path: Path) -> None:
-    async with (
-        run_server(server, port),
-        open_proxy(port, LIMIT_S) as proxy,
-        open_client(tmp_path, proxy.url) as client,
-    ):
+    async with run_server(server, port), open_proxy(port, LIMIT_S) as proxy, open_client(tmp_path, proxy.url) as client:
         said: list[str] = []
         for number in range(12):
             said.append(await say(client, f"number {number}", 0.5))

@@ -1,7 +1,5 @@
 """Our MCP server adapter, judged by all server scenarios of the official conformance program."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 names, and each tool that it offers is called once; what is asked on the way is answered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

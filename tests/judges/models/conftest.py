@@ -1,7 +1,5 @@
 """The suite before providers, and the judges of what it sends; each is started once, when it is first needed."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import AsyncGenerator
 from pathlib import Path

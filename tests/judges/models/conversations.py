@@ -3,8 +3,6 @@
 Each conversation has an agent of its own for each provider, whose model's name says both: a request is known by it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence

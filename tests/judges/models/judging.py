@@ -1,7 +1,5 @@
 """Judges as processes: a conversation's requests go in as a line of JSON, and their verdicts come out as one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

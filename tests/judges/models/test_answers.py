@@ -3,11 +3,10 @@
 Both hold each answer and each frame against their types here, which by default they do not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import anthropic
 import httpx2
@@ -15,13 +14,9 @@ import openai
 import pytest
 
 from services.simulator.script import parse_script
-from services.simulator.server import simulator
+from services.simulator.server import Simulator, simulator
 from tests.judges.models.judging import PROGRAMS, make_environment
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from services.simulator.server import Simulator
+from tests.support.programs import run_to_end
 
 SCRIPT: list[dict[str, Any]] = [
     {"match": {"text": "busy"}, "steps": [{"status": 429, "headers": {"Retry-After": "1"}}]},
@@ -349,10 +344,8 @@ async def test_the_vendors_client_streams_an_answer_and_has_a_tool_loop(
     sim: Simulator, environment: str, program: str
 ) -> None:
     url = sim.base_url.removesuffix("/v1")
-    command = (str(make_environment(environment)), str(PROGRAMS / program), url)
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    output, _ = await process.communicate()
-    assert process.returncode == 0
+    code, output, complaints = await run_to_end(make_environment(environment), PROGRAMS / program, url)
+    assert code == 0, complaints.decode()
     assert json.loads(output) == {
         "text": "水车 \n\n",
         "tokens": 5,

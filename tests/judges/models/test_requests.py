@@ -1,7 +1,5 @@
 """What ordinary conversations send to a model, judged by the model makers' own libraries."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.judges.models.conversations import CONVERSATIONS, PROVIDERS, Capture

@@ -1,7 +1,5 @@
 """JSON Schemas that others' programs write: zod's and pydantic's, and those of the official test suite."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from functools import cache

@@ -2,8 +2,6 @@
 caller, and as the form of an answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

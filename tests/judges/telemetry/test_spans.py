@@ -1,9 +1,8 @@
 """Phoenix's own reader of OpenTelemetry's GenAI conventions finds models, tokens, messages and tools in our spans."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from services.simulator.server import simulator
 from tests.judges.environments import NODE, find_npm_environment
 from tests.support.otlp import Span, collector
+from tests.support.programs import run_to_end
 from tests.support.suite import running
 
 HERE = Path(__file__).parent
@@ -22,9 +22,8 @@ QUESTION = "What is the weather in Paris? The token=abcdefghijkl is mine."
 async def read_as_phoenix(spans: Sequence[Span]) -> list[dict[str, Any]]:
     """Return OpenInference's attributes of each span."""
     packages = await asyncio.to_thread(find_npm_environment, "telemetry", HERE / "package.json")
-    command = (str(NODE), str(HERE / "convert.mjs"), str(packages))
-    node = await asyncio.create_subprocess_exec(*command, stdin=-1, stdout=-1)
-    out, _ = await node.communicate(json.dumps([span.attributes for span in spans]).encode())
+    given = json.dumps([span.attributes for span in spans]).encode()
+    _, out, _ = await run_to_end(NODE, HERE / "convert.mjs", packages, given=given, stdin=PIPE)
     return json.loads(out)
 
 
@@ -51,12 +50,7 @@ async def test_generations_are_shown_with_their_messages(tmp_path: Path, capture
     read = await trace_a_question(tmp_path, capture)
     chat, tool, run = (read[name] for name in ("chat sim-1", "execute_tool mock_city_weather", "invoke_agent react"))
     assert (
-        chat.items()
-        >= {
-            "openinference.span.kind": "LLM",
-            "llm.provider": "openai",
-            "llm.model_name": "sim-1",
-        }.items()
+        chat.items() >= {"openinference.span.kind": "LLM", "llm.provider": "openai", "llm.model_name": "sim-1"}.items()
     )
     assert chat["llm.token_count.prompt"] > 0
     assert chat["llm.token_count.completion"] > 0

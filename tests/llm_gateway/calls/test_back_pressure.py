@@ -1,7 +1,5 @@
 """A caller that reads slowly slows the provider down, through the gateway, and misses nothing."""
 
-from __future__ import annotations
-
 import orjson
 
 from headrace.streams import reading

@@ -1,7 +1,5 @@
 """Embeddings: what a provider is asked, what becomes of its answer, and of one that fails."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

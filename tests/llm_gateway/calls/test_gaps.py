@@ -4,8 +4,6 @@ Within 20 ms for the median: buffering or merging shows as gaps of nothing and o
 which is the benchmark's to measure, does not fail a good gateway.
 """
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from statistics import median

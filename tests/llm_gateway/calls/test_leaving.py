@@ -1,7 +1,5 @@
 """A caller that leaves, in every phase: the provider's connection is closed within 500 ms, and nothing stays behind."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory of the gateway's own process under streams that would fill it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """StreamChat over gRPC, the provider's frames on a real socket: what arrives, in which order, byte for byte."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a 400 names is left out of the next request, which is made at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -49,11 +47,7 @@ async def list_left_out(gateway: Gateway) -> list[str]:
             {},
         ),
         ("temperature", openai_error("invalid temperature: only 1 is allowed for this model"), {}),
-        (
-            "parallel_tool_calls",
-            openai_error("Unrecognized request argument supplied: parallel_tool_calls"),
-            {},
-        ),
+        ("parallel_tool_calls", openai_error("Unrecognized request argument supplied: parallel_tool_calls"), {}),
         (
             "reasoning_effort",
             openai_error(

@@ -1,7 +1,5 @@
 """The commit rule over real HTTP: what is repeated, what falls over, what ends; then the waits, by themselves."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a provider is sent of a conversation that does not fit as it was said."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -169,7 +167,4 @@ async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(askin
             [block["type"] for block in (await read_body(gateway, USER, said, answers("a")))["messages"][1]["content"]]
             for said in (answer, other)
         ]
-    assert sent == [
-        ["thinking", "text", "thinking", "tool_use", "text"],
-        ["thinking", "thinking", "text", "tool_use"],
-    ]
+    assert sent == [["thinking", "text", "thinking", "tool_use", "text"], ["thinking", "thinking", "text", "tool_use"]]

@@ -1,7 +1,5 @@
 """Pictures as providers take them, wherever they come from."""
 
-from __future__ import annotations
-
 import base64
 import io
 import random

@@ -1,7 +1,5 @@
 """What a model does not take is not sent to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -66,10 +64,7 @@ async def test_a_known_model_is_sent_what_it_takes(
 
 
 async def test_the_entry_goes_before_the_table(asking: Asking) -> None:
-    models = [
-        {"name": "o3", "unsupported": []},
-        {"name": "mine", "unsupported": ["temperature"]},
-    ]
+    models = [{"name": "o3", "unsupported": []}, {"name": "mine", "unsupported": ["temperature"]}]
     async with asking([{"steps": [{"content": ["hello"]}]}], models=models) as gateway:
         for model, sent in (("o3", 0.5), ("mine", None)):
             body = await read_body(gateway, model=model, temperature=0.5)

@@ -1,7 +1,5 @@
 """A certificate for the tests of TLS."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A proxy as companies have it: tunnels for https://, requests passed on for http://, credentials wanted or not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

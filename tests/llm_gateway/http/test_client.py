@@ -1,15 +1,19 @@
 """One call over a real socket: every form of a response, cut everywhere, and every way in which it can be none."""
 
-from __future__ import annotations
-
 import asyncio
+import errno
+from collections.abc import Iterator
 
+import httptools
 import pytest
 
-from headrace.errors import HeadraceError, ProviderUnavailable
+from headrace.errors import BadFrame, HeadraceError, ProviderUnavailable, StreamStalled
+from services.llm_gateway.http.client import EXCHANGE_FAILURES, translate_exchange_error, translating_connect_errors
 from services.llm_gateway.http.connection import OVERHEAD_BYTES_MAX, Connection
 from services.llm_gateway.http.pool import Pool
-from services.llm_gateway.http.request import Origin
+from services.llm_gateway.http.request import Origin, encode_post, split_url
+from services.llm_gateway.providers.provider_file import Provider
+from tests.support.llm_gateway.gateway import provider_entry
 from tests.support.llm_gateway.scripted import END, ORDINARY, Answer, Exchange, ask, chunk, read, serving_script
 
 BODY = b"".join(b"data: %d\n\n" % number for number in range(40))
@@ -164,3 +168,93 @@ async def test_a_large_request_arrives_whole_at_a_server_that_reads_slowly() -> 
     async with Pool() as pool, serving_script(answering(FORMS["chunked"])) as server:
         assert await read(pool, ask(server, body)) == BODY
         assert server.exchanges[0].body == body
+
+
+PROVIDER = Provider.model_validate(provider_entry("http://127.0.0.1:1/v1"))
+
+
+def of_the_system(cls: type[BaseException] = OSError) -> Iterator[type[BaseException]]:
+    """Yield those of the interpreter, ssl and socket; what other libraries derive is never raised here."""
+    if cls.__module__ in ("builtins", "ssl", "socket"):
+        yield cls
+    for derived in cls.__subclasses__():
+        yield from of_the_system(derived)
+
+
+OF_THE_PARSER = [cls for name, cls in vars(httptools).items() if name.startswith("HttpParser")]
+
+
+def fail_exchange(failure: BaseException) -> None:
+    try:
+        raise failure
+    except EXCHANGE_FAILURES as error:
+        raise translate_exchange_error(PROVIDER, error) from error
+
+
+@pytest.mark.parametrize("cls", sorted({*of_the_system(), *OF_THE_PARSER}, key=str), ids=lambda cls: cls.__name__)
+def test_every_exception_of_an_exchange_is_translated(cls: type[BaseException]) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        fail_exchange(cls.__new__(cls))
+    assert not isinstance(caught.value, BadFrame)
+    assert caught.value.retriable
+
+
+def test_a_connection_that_the_system_gave_up_is_broken_not_silent() -> None:
+    with pytest.raises(ProviderUnavailable):
+        fail_exchange(OSError(errno.ETIMEDOUT, "timed out"))
+    with pytest.raises(StreamStalled):
+        fail_exchange(TimeoutError())
+
+
+@pytest.mark.parametrize("cls", sorted({*of_the_system()}, key=str), ids=lambda cls: cls.__name__)
+def test_every_exception_of_connecting_is_translated(cls: type[BaseException]) -> None:
+    with pytest.raises(HeadraceError) as caught, translating_connect_errors(PROVIDER, Origin("a", 81, is_tls=True)):
+        raise cls.__new__(cls)
+    assert caught.value.reason == "PROVIDER_UNAVAILABLE"
+    assert "https://a:81 " in caught.value.message
+
+
+def test_the_parser_has_exceptions() -> None:
+    assert len(OF_THE_PARSER) == 6
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "authority", "path"),
+    [
+        ("https://api.example/v1/chat", Origin("api.example", 443, True), "api.example", "/v1/chat"),
+        ("http://api.example/v1", Origin("api.example", 80, False), "api.example", "/v1"),
+        ("http://api.example", Origin("api.example", 80, False), "api.example", "/"),
+        ("http://api.example:443/v1", Origin("api.example", 443, False), "api.example:443", "/v1"),
+        ("http://[::1]:8000/v1", Origin("::1", 8000, False), "[::1]:8000", "/v1"),
+        ("https://wässer.example/v1", Origin("xn--wsser-gra.example", 443, True), "xn--wsser-gra.example", "/v1"),
+        ("http://a/v1/mühle/%20/p:x", Origin("a", 80, False), "a", "/v1/m%C3%BChle/%20/p:x"),
+    ],
+)
+def test_an_address_is_an_origin_and_a_path(url: str, origin: Origin, authority: str, path: str) -> None:
+    assert split_url(url) == (origin, path)
+    assert origin.authority == authority
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1/v1", "http://a:port/v1", "http://a:70000/v1", "http:///v1", "http://ü..x"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        split_url(url)
+
+
+def test_a_request_is_its_head_and_its_body_as_they_are() -> None:
+    body = b'{"a":1}'
+    head, sent = encode_post(Origin("a", 80, False), "/v1", {"Authorization": "Bearer k"}, body)
+    assert sent is body
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"POST /v1 HTTP/1.1"
+    assert lines[-2:] == [b"", b""]
+    assert {b"Host: a", b"Authorization: Bearer k", b"Content-Length: 7", b"Accept-Encoding: identity"} < {*lines}
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\x00", "\u6c34"])
+def test_a_value_that_would_be_another_header_is_refused_unseen(value: str) -> None:
+    with pytest.raises(ValueError, match="Authorization") as caught:
+        encode_post(Origin("a", 80, False), "/v1", {"Authorization": value}, b"")
+    assert value not in str(caught.value)

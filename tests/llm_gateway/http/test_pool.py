@@ -1,7 +1,5 @@
 """Connections that are used again, and those that are not."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

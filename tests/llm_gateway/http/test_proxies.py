@@ -1,7 +1,5 @@
 """The ways to a provider that companies have: proxies, authorities of their own, client certificates."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The body goes from the socket to its reader at the reader's pace, until the reader leaves or nobody speaks."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

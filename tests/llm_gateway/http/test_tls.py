@@ -1,7 +1,5 @@
 """TLS to a provider, with an authority made for the test: who is trusted, who is not, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from pathlib import Path

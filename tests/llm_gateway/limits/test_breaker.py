@@ -1,7 +1,5 @@
 """The breaker of one model, with a clock that the test moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.llm_gateway.limits.breaker import (

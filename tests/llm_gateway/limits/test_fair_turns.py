@@ -1,7 +1,5 @@
 """Tenants' turns at one account: who has the least of it comes next, and who called just now finds a place."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import Counter

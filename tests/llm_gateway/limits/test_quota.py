@@ -1,7 +1,5 @@
 """Quotas: an account's counters and line by themselves; then over gRPC."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Bounds of the pictures and sounds in answers; their forms are files of tests/llm_gateway/streams."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

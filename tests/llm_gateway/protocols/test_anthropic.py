@@ -3,8 +3,6 @@
 What reaches the provider, what comes back in a tool loop, and how its refusals are read.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """Requests to Bedrock's Converse, and what goes back of an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """Deltas written by hand are, byte for byte, what the message would be."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Requests to Gemini, and what goes back of an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -35,11 +33,7 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
 
 @pytest.mark.parametrize(
     ("choice", "sent"),
-    [
-        ("none", {"mode": "NONE"}),
-        ("required", {"mode": "ANY"}),
-        ("f", {"mode": "ANY", "allowedFunctionNames": ["f"]}),
-    ],
+    [("none", {"mode": "NONE"}), ("required", {"mode": "ANY"}), ("f", {"mode": "ANY", "allowedFunctionNames": ["f"]})],
 )
 async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any) -> None:
     wishes: dict[str, Any] = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 5}

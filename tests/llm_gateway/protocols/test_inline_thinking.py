@@ -1,7 +1,5 @@
 """Inline reasoning, its text cut anywhere: nothing is lost, nothing waits that cannot be a marker."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Sounds and files in requests, in each provider's form, and what is refused before anything is sent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

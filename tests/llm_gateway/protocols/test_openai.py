@@ -1,8 +1,6 @@
 """Requests as the provider receives them, read back from the simulator, which is as strict as a provider about
 pairs."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

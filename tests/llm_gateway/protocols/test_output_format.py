@@ -1,7 +1,5 @@
 """An answer's form as providers get it: in a field of their own, or in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests to OpenAI's Responses, and what goes back of an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """One table of provider streams, run over real HTTP, and through the readers with their bytes split everywhere."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any

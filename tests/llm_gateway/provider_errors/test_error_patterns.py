@@ -1,7 +1,5 @@
 """Providers' wordings: what they mean, and the numbers that they name. wordings.json has each with its source."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

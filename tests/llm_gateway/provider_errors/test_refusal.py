@@ -1,7 +1,5 @@
 """Every way a provider can fail, over real sockets: the error's reason, what came before it, and what it says."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import re

@@ -1,7 +1,5 @@
 """The provider file: what is refused and how it is said, what stays in force, which entry answers for a model."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -49,14 +47,8 @@ UNKNOWN = "unknown, or not supported by this version"
         ),
         (provider_entry(URL, models=[]), "providers.0.models"),
         (provider_entry(URL, timeouts={"idleMs": 0}), "providers.0.timeouts.idleMs"),
-        (
-            provider_entry(URL, timeout={}),
-            f"providers.0.timeout: {UNKNOWN}; did you mean 'timeouts'?",
-        ),
-        (
-            provider_entry(URL, timeouts={"idle": 1}),
-            f"providers.0.timeouts.idle: {UNKNOWN}; did you mean 'idleMs'?",
-        ),
+        (provider_entry(URL, timeout={}), f"providers.0.timeout: {UNKNOWN}; did you mean 'timeouts'?"),
+        (provider_entry(URL, timeouts={"idle": 1}), f"providers.0.timeouts.idle: {UNKNOWN}; did you mean 'idleMs'?"),
         (provider_entry(URL, apiKeys=["sk-a-real-key"]), "providers.0.apiKeys.0: must be env:NAME or file:/path"),
         (provider_entry(URL, fallback=["siliconflow"]), "providers.0.fallback.0"),
         (provider_entry(URL, fallback=["nobody/sim-1"]), "provider 'sim': fallback 'nobody/sim-1'"),

@@ -1,7 +1,5 @@
 """Requests by the credentials of a cloud, found by the vendors' own libraries."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Where and how a company's provider is asked: headers, keys, parameters, paths and bodies, as it sees them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The interaction log: one line for each call, and a line for each delta only when DEBUG is on."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Generator
 from typing import Any

@@ -1,13 +1,13 @@
 """The gateway's metrics, as differences in the process's registry, and a span for each attempt."""
 
-from __future__ import annotations
-
+import pytest
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 from prometheus_client import REGISTRY
 
 from headrace.streams import reading
 from services.llm_gateway.limits.breaker import FAILURES_MAX
+from services.llm_gateway.telemetry.attempt_span import find_vendor
 from tests.support.llm_gateway.gateway import Asking
 from tests.support.spans import recording
 
@@ -124,3 +124,25 @@ async def test_each_attempt_is_a_span_and_the_last_one_tells_what_the_answer_cos
     assert not any("secret" in span.to_json() or "hello" in span.to_json() for span in recorded.spans)
     after = REGISTRY.get_sample_value("headrace_llm_cost_usd_total", labels) or 0.0
     assert abs(after - before - 0.0004) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("protocol", "host", "vendor"),
+    [
+        ("openai", "api.openai.com", "openai"),
+        ("openai", "acme.openai.azure.com", "azure.ai.openai"),
+        ("openai", "acme.services.ai.azure.com", "azure.ai.inference"),
+        ("openai", "api.deepseek.com", "deepseek"),
+        ("openai", "API.MISTRAL.AI", "mistral_ai"),
+        ("openai", "api.x.ai", "x_ai"),
+        ("openai", "notx.ai", "openai"),
+        ("openai", "vllm.example.com", "openai"),
+        ("gemini", "generativelanguage.googleapis.com", "gcp.gemini"),
+        ("gemini", "europe-west1-aiplatform.googleapis.com", "gcp.vertex_ai"),
+        ("anthropic", "proxy.example.com", "anthropic"),
+        ("bedrock", "bedrock-runtime.eu-central-1.amazonaws.com", "aws.bedrock"),
+        ("bedrock", "vpce-1.bedrock-runtime.eu-central-1.vpce.amazonaws.com", "aws.bedrock"),
+    ],
+)
+def test_a_vendor_is_named_by_its_address(protocol: str, host: str, vendor: str) -> None:
+    assert find_vendor(protocol, host) == vendor

@@ -3,8 +3,6 @@
 Everything that left the gateway's process but the answer itself, which is the model's, byte for byte, is searched.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The owner of a chat: its first line says so, in either engine, and whatever becomes of the index."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

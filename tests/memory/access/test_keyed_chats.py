@@ -1,7 +1,5 @@
 """Chats that a user knows by a key: nobody else opens one under its id."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.errors import InvalidRequest

@@ -1,7 +1,5 @@
 """Chats that are shared to take part: whose each run is, and what it may do in a chat of another."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.errors import NotFound, PermissionDenied

@@ -1,7 +1,5 @@
 """How long chats are kept, by tenant and agent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Chats that their owners share: who reads them, and that reading is all."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

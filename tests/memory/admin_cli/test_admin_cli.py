@@ -1,7 +1,5 @@
 """Export, import, prune and reindex as a person runs them: processes over a folder."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ engines.
 Lines that a store refuses are stored as soon as it takes them, in order, before those that come later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence

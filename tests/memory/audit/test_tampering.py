@@ -1,7 +1,5 @@
 """Audit logs in files that somebody changes, or whose writer is killed; and in a table with rows that are changed."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import re

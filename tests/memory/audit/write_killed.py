@@ -1,8 +1,6 @@
 """`python -m tests.memory.audit.write_killed FOLDER` appends to an audit log until it is killed, and says so of each
 line."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A service whose summaries are written by a script."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compactions between runs: whatever becomes of one, its calls are charged, and history says that it was made."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

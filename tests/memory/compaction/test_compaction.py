@@ -1,7 +1,5 @@
 """Compaction over real services: what it asks a model, what it keeps, what it leaves when anything fails."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

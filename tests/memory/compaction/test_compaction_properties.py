@@ -2,8 +2,6 @@
 next request is valid, and a restart changes nothing of it.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What stands behind a summary word for word: requests up to a share of the window, and files by their first lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What happens to a chat while its summary is written: each change is taken, or the compaction is none."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -2,8 +2,6 @@
 were uploaded, and what a mode tells its model.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

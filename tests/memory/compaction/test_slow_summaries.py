@@ -1,7 +1,5 @@
 """How long a summary may take: as long as it comes, within the limit of all calls together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,11 +1,9 @@
 """Summaries that are true: all of the chat is read, in chunks where it must be, and only a summary is taken for one."""
 
-from __future__ import annotations
-
 import asyncio
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -32,9 +30,6 @@ from tests.support.memory.summarising import (
 )
 from tests.support.memory.writing import Memory, new_id, run_line, step_line
 from tests.support.summaries import write_summary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LARGE, SMALL = limits(131_072, 2_000), limits(4_096, 1_000, "gpt-4o-mini", "q")
 

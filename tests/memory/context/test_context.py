@@ -1,7 +1,5 @@
 """The view for the model, over a real service: always valid, windowed the same way at every turn of a run."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Conversations of other programs that queries bring along: every view of them keeps roles, order and pairs."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

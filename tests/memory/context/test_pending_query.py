@@ -1,7 +1,5 @@
 """LoadContext for a run whose query is on its way: what it gives is what there is once the query is in the log."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a model can still know of a long chat whose summaries say nothing: all of it, by looking it up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The lines that plan tasks and sub-agents see, and what is left of a plan for the planner and for later runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from headrace.v1 import llm_pb2

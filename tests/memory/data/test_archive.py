@@ -1,7 +1,5 @@
 """What memory gives for a user's archive."""
 
-from __future__ import annotations
-
 import json
 import re
 

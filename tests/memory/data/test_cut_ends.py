@@ -1,7 +1,5 @@
 """Ends of logs that a crash has cut: nobody was told that they are kept, and nobody can say whose they are."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Erasing where a log is not what was written: what cannot be changed is named, and all else goes."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.runtime.auth.identity import acting_as

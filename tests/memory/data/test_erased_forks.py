@@ -1,7 +1,5 @@
 """A participant's copy of a chat stays the participant's when the chat's owner is erased, without the owner's words."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.runtime.auth.identity import acting_as

@@ -1,7 +1,5 @@
 """Erasing a user or a tenant: nothing of theirs in any byte of the store, everybody else's as it was."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """Holds: what they name is neither deleted nor erased, by nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """What is refused of somebody who is being erased: every RPC of memory that keeps something new of them."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Two services over one database: what one begins to erase the other refuses, and what one redacts the other shows."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Work of others that has read an erased user's words, and goes on when they are erased, does not store them again."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

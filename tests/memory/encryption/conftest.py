@@ -1,7 +1,5 @@
 """Encrypted stores on both engines."""
 
-from __future__ import annotations
-
 import base64
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whoever can write the folder or the database, and has a login of their own, changes no encrypted chat unnoticed."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace

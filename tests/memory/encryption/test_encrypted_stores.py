@@ -3,8 +3,6 @@
 Real services over real folders and a real PostgreSQL; master keys are of the tests.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

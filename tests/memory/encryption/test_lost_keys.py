@@ -1,16 +1,14 @@
 """What is left of a tenant whose key is lost: it can be deleted, erased and held without being read.
 Its webhooks wait, and can be deleted; others' are told."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import ChatBusy, Held, KeyUnavailable, NotFound, Overloaded
 from services.memory.data.retention import SameForAll, prune_chats
+from services.memory.storage.engine import Engine
 from services.memory.storage.event_rows import RUN_ENDED, make_event
 from services.memory.webhooks.deliverer import delivering
 from services.memory.webhooks.sender import Answer
@@ -23,9 +21,6 @@ from tests.support.memory.encrypted_stores import Store, WithoutTenant, opening,
 from tests.support.memory.engines import Files, open_engine, open_keys
 from tests.support.memory.people import ADMIN, BOB
 from tests.support.memory.writing import Memory, new_id
-
-if TYPE_CHECKING:
-    from services.memory.storage.engine import Engine
 
 ADA = Identity("acme", "ada", scopes=ALL_SCOPES)
 OTHER = Identity("bolt", "bob", scopes=ALL_SCOPES)

@@ -1,7 +1,5 @@
 """Who wraps data keys: a file, real commands, a Python object; and the keyring over a folder of data keys."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

@@ -3,8 +3,6 @@
 The commands are processes, as a person runs them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -3,9 +3,6 @@
 Traces, and the whole suite: tests/e2e/test_trace.py.
 """
 
-from __future__ import annotations
-
-import asyncio
 import logging
 import shutil
 from pathlib import Path
@@ -16,6 +13,7 @@ from tests.support.memory.engines import Serve
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory
 from tests.support.postgresql import connected, needs_postgres
+from tests.support.programs import run_to_end
 
 SECRET = "mellifluous quokka 7261"
 PARTS = [SECRET.encode(), b"mellifluous", b"quokka"]
@@ -88,6 +86,5 @@ async def test_no_table_and_no_dump_holds_a_deleted_fact(database_url: str) -> N
     assert any("harmless" in row for row in rows)
     assert not any("quokka" in row for row in rows)
     if dump := shutil.which("pg_dump"):
-        process = await asyncio.create_subprocess_exec(dump, database_url, stdout=asyncio.subprocess.PIPE)
-        out, _ = await process.communicate()
+        _, out, _ = await run_to_end(dump, database_url)
         assert b"quokka" not in out

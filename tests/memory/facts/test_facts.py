@@ -1,7 +1,5 @@
 """Facts: scopes, topics, validity, edits, pages, and whose they are; on both engines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

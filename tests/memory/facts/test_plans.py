@@ -1,7 +1,5 @@
 """Plans of earlier tasks: found for a similar question of the same user and agent, apart from the user's facts."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.errors import Held, InvalidRequest

@@ -1,7 +1,5 @@
 """Which facts a question brings: those of people (tests/memory/facts/judged/README.md), and kinds of words."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

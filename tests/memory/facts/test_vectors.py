@@ -1,7 +1,5 @@
 """Facts found by vectors, over a real gateway server whose model knows a few words: on both engines."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 import struct

@@ -1,7 +1,5 @@
 """Checkpoints as people see them: their list, and going back by it."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound

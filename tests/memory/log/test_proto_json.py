@@ -1,7 +1,5 @@
 """The JSON form of the protos: every event type there and back, and what must not change on the way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

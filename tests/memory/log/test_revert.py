@@ -1,7 +1,5 @@
 """Checkpoints: going back to one, in every view, again and again, and after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

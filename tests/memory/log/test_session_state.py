@@ -1,7 +1,5 @@
 """Session state: changed by comparing, kept in the log, one for each context."""
 
-from __future__ import annotations
-
 import asyncio
 
 import orjson

@@ -1,12 +1,11 @@
 """The system calls by which a command changed a folder, recorded by strace, in the order in which they ended."""
 
-from __future__ import annotations
-
-import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.programs import run_to_end
 
 CALLS = "openat,pwrite64,write,ftruncate,fdatasync,fsync,syncfs,rename,unlink,unlinkat,mkdir,rmdir"
 
@@ -48,8 +47,7 @@ async def record_calls(command: list[str], folder: Path, trace: Path) -> list[Ca
         "-e",
         f"trace={CALLS}",
     )
-    process = await asyncio.create_subprocess_exec(*strace, *command, stdout=asyncio.subprocess.PIPE)
-    await process.communicate()
+    await run_to_end(*strace, *command, stderr=None)
     with trace.open() as lines:
         return list(_Reader(str(folder)).read_calls(lines))
 

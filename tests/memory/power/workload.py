@@ -3,8 +3,6 @@
 At the sync of number SYNCS (0: none) the process kills itself instead.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Appending over a real socket to real files: numbers, repetition, fencing, and the lines as they stand in the file."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import zlib

@@ -1,7 +1,5 @@
 """GetChat with include_lines: a run's lines come back as they were appended."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.errors import InvalidRequest

@@ -1,7 +1,5 @@
 """The view for people: GetChat over a real service."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

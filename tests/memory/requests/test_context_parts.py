@@ -1,7 +1,5 @@
 """What fills a window, and what has left it: by kind, with why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a context's messages said, read again by line, by words, and by call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Pinned messages and edited summaries: what models see of them, in every request after."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Titles of chats: their first words, what they are given, and where both are seen."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blobs in a bucket, beside chats in a folder or a database."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.memory.engines import Files, Stored, Tables

@@ -1,7 +1,5 @@
 """Backups in a bucket: what comes back is what was put, and what was broken off or changed is no backup."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

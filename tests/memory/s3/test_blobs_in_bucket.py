@@ -1,7 +1,5 @@
 """Chats whose blobs are in a bucket: what is there, what goes and when, and what was beside the chats before."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os
@@ -24,6 +22,7 @@ from tests.support.memory.encrypted_stores import opening
 from tests.support.memory.engines import Files, Stored, Tables, open_engine, open_keys
 from tests.support.memory.writing import new_id
 from tests.support.postgresql import connected, needs_postgres
+from tests.support.programs import run_to_end
 from tests.support.s3_store import Place, needs_s3
 
 pytestmark = needs_s3
@@ -178,12 +177,9 @@ asyncio.run(main())
 async def test_a_kill_between_a_blob_and_its_line_leaves_nothing_but_an_orphan(folder: Path, place: Place) -> None:
     chat_id, settings = new_id(), place.settings
     words: list[Any] = [folder, place.url, settings.endpoint_url, settings.access_key_id, settings.secret_access_key]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", KILLED, *map(str, words), chat_id, "a picture"), stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await process.communicate()
+    code, printed, _ = await run_to_end(sys.executable, "-c", KILLED, *map(str, words), chat_id, "a picture")
     blob_id = hashlib.sha256(b"a picture").hexdigest()
-    assert (process.returncode, printed.decode().split()[-1]) == (-9, blob_id)
+    assert (code, printed.decode().split()[-1]) == (-9, blob_id)
     assert list(await place.read_all()) == [f"blobs/{chat_id}/{blob_id}"]
     kept = Files(folder, place=place)
     async with kept.memory() as memory:  # and it is there for who asks again

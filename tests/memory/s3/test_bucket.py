@@ -1,7 +1,5 @@
 """The few operations of S3 that blobs need, at a real server that refuses wrong signatures."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import replace
@@ -177,10 +175,7 @@ async def test_a_profile_has_key_and_region(place: Place, tmp_path: Path, env: p
 
 @pytest.mark.parametrize(
     ("region", "host"),
-    [
-        ("eu-central-1", "chats.s3.eu-central-1.amazonaws.com"),
-        ("cn-north-1", "chats.s3.cn-north-1.amazonaws.com.cn"),
-    ],
+    [("eu-central-1", "chats.s3.eu-central-1.amazonaws.com"), ("cn-north-1", "chats.s3.cn-north-1.amazonaws.com.cn")],
 )
 async def test_a_bucket_is_in_its_partition(region: str, host: str) -> None:
     settings = S3Settings(region=region, access_key_id="a", secret_access_key="b")

@@ -1,7 +1,5 @@
 """A bucket that is away, slow or full of refusals: nothing acknowledged is lost, and no deletion."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A service whose clock the test sets."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 
 import pytest

@@ -1,20 +1,15 @@
 """Schedules whose user has gone, or that an operator holds, sees or deletes, on both engines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import InvalidRequest, NotFound, PermissionDenied
 from services.runtime.auth.identity import ALL_SCOPES, Identity, acting_as
 from tests.support.issuing import key_settings
+from tests.support.memory.engines import Serve
 from tests.support.memory.schedules import ADA, BOB, DAY, EVE, Clock, create, get, list_due, take_due, update
-
-if TYPE_CHECKING:
-    from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
 

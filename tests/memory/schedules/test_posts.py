@@ -3,10 +3,8 @@
 The posts are signed by the library of Standard Webhooks.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import standardwebhooks
@@ -15,6 +13,7 @@ from headrace.errors import InvalidRequest, NotFound, QueueFull, Unauthenticated
 from headrace.v1 import schedule_pb2
 from services.memory.schedules.posts import PAYLOAD_BYTES_MAX, POSTS_MAX, TAKEN_MAX, TOLERANCE_S
 from services.runtime.auth.identity import acting_as
+from tests.support.memory.engines import Serve
 from tests.support.memory.schedules import (
     ADA,
     BOB,
@@ -29,9 +28,6 @@ from tests.support.memory.schedules import (
     update,
 )
 from tests.support.memory.writing import Memory, new_id
-
-if TYPE_CHECKING:
-    from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
 

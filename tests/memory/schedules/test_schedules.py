@@ -1,10 +1,8 @@
 """Schedules: times, zones, what is due, what became of it, changes, and whose they are; on both engines."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,6 +12,7 @@ from headrace.v1 import common_pb2, schedule_pb2
 from services.memory.schedules import store
 from services.memory.storage.records.schedules import FIRINGS_MAX
 from services.runtime.auth.identity import acting_as
+from tests.support.memory.engines import Serve
 from tests.support.memory.schedules import (
     ADA,
     BOB,
@@ -31,9 +30,6 @@ from tests.support.memory.schedules import (
     update,
 )
 from tests.support.memory.writing import Memory, new_id
-
-if TYPE_CHECKING:
-    from tests.support.memory.engines import Serve
 
 pytestmark = pytest.mark.engines
 

@@ -1,7 +1,5 @@
 """Blobs: beside the log, by their content, and images of messages among them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

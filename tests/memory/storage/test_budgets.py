@@ -1,8 +1,6 @@
 """Parts of budgets that are kept for runs: atomic, together never more than there is, and never for ever; and what is
 used of budgets, as operators are told it. On both engines."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Gates as they are watched: what waits, then each change, for those who may see it. On both engines."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

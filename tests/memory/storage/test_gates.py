@@ -1,8 +1,6 @@
 """Gates as the index shows them: what lines open and close, pages and filters, and whose they are; and their audit:
 each step that the logs have, in order, and no content that is not asked for. On both engines."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Approvals that hold for later calls, in the log and the index: whose they are, what ends them. On both engines."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

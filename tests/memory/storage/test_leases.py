@@ -4,8 +4,6 @@ A chat's runs are one owner's: its log takes no query whose owner lacks one of t
 looks for them before they are due, and anybody may take them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncGenerator

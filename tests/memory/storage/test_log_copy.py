@@ -1,7 +1,5 @@
 """Forks: a copy up to a point, that goes its own way."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/store-something-new.md: both engines store the kind that it adds, encrypted, and erase and archive it."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Search and facts: any script, ranked, in the scope that was asked for, and again after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

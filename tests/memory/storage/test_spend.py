@@ -1,8 +1,6 @@
 """What was spent as the index shows it: charges of lines, once each, whatever is reverted, forked, deleted or rebuilt.
 On both engines."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Tenants' agents as memory keeps them: one definition in force for each key, fenced, told to services in
 order. And their versions: each definition is kept once, with a number that stays its own."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import sqlite3

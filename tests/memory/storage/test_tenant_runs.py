@@ -1,7 +1,5 @@
 """Runs of a tenant as the index shows them to operators. On both engines."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A deliverer to be killed: `python -m tests.memory.webhooks.killed PLACE` delivers what waits there until then."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

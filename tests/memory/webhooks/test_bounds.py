@@ -1,18 +1,19 @@
 """What a tenant's webhooks may take from others, and what is left out: tries, rows, looks at a long backlog."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sqlite3
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headrace.errors import Overloaded, QuotaExceeded
+from services.memory.storage.engine import Engine
 from services.memory.storage.event_rows import PING, RUN_ENDED, make_event
 from services.memory.storage.files.outbox import NAME
 from services.memory.storage.records.deliveries import Webhooks
@@ -25,13 +26,7 @@ from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import AllowList
 from tests.support.memory.webhooks import Writer, create, deliver, list_deliveries, store_of
 from tests.support.memory.writing import new_id
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from services.memory.storage.engine import Engine
-    from tests.support.webhook_receiver import Receiver
+from tests.support.webhook_receiver import Receiver
 
 HOOK = "https://hooks.example/"
 MANY = 20_000

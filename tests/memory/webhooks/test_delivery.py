@@ -1,30 +1,33 @@
 """Deliveries to a receiver over HTTP that fails, hangs or is killed: all of them, in order, and signed. On both
 engines."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 import standardwebhooks
 from aiohttp import web
 
-from services.memory.storage.records.webhooks import DEAD, DELIVERED, WAITING, TryResult
+from services.memory.storage.engine import Engine
+from services.memory.storage.records.webhooks import DEAD, DELIVERED, WAITING, LeasedDelivery, TryResult
 from services.memory.webhooks.deliverer import CLAIM_MS
 from services.memory.webhooks.store import warn_of_budget
 from services.runtime.clock import now_ms
-from tests.support.memory.webhooks import Writer, create, deliver, list_deliveries, send_to, store_of, wait_for_states
+from tests.support.memory.webhooks import (
+    Open,
+    Writer,
+    create,
+    deliver,
+    list_deliveries,
+    send_to,
+    store_of,
+    wait_for_states,
+)
 from tests.support.memory.writing import new_id
-
-if TYPE_CHECKING:
-    from services.memory.storage.engine import Engine
-    from services.memory.storage.records.webhooks import LeasedDelivery
-    from tests.support.memory.webhooks import Open
-    from tests.support.webhook_receiver import Post, Receiver
+from tests.support.webhook_receiver import Post, Receiver
 
 pytestmark = pytest.mark.engines
 

@@ -1,7 +1,5 @@
 """A day of tries, and deliverers that are killed at any moment, on a clock that jumps (trials/simulation)."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """WebhookService: who may, what is shown once, limits, and changes. On both engines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a try reaches, and what it does not: forbidden addresses, names that change, redirects, servers without end."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Agent files: what is taken, what is refused and how that is said, and reloading."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -112,14 +110,8 @@ def test_the_other_forms_of_budget_and_tool_choice_are_taken() -> None:
         ({"react": None}, "react: is required for mode REACT"),
         ({"modelConfig": {"model": "x"}}, "modelConfig: providerKey and model must be set"),
         ({"sytemPrompt": "x"}, "sytemPrompt: unknown, or not supported by this version"),
-        (
-            {"toolConfig": {"backend": []}},
-            "version; did you mean 'backends'?",
-        ),
-        (
-            {"react": {"systemPromt": "x"}},
-            "version; did you mean 'systemPrompt'?",
-        ),
+        ({"toolConfig": {"backend": []}}, "version; did you mean 'backends'?"),
+        ({"react": {"systemPromt": "x"}}, "version; did you mean 'systemPrompt'?"),
         ({"react": {"systemPrompt": "Hi {{nobody}}"}}, "react.systemPrompt: {{nobody}} is no placeholder"),
         ({"react": {"systemPrompt": "Book {{find.day+3}}"}}, "react.systemPrompt: {{find.day+3}} is no template"),
         ({"react": {"systemPrompt": "{{ find.day +3d }}"}}, "react.systemPrompt: {{ find.day +3d }} is no template"),

@@ -1,7 +1,5 @@
 """Everything that is wrong with a definition is named at once, with its field."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Who may answer a gate: its rule, whoever is asked by it, at any replica, after a crash."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import suppress
@@ -22,10 +20,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "a role": ({"any_of": ["role:finance"]}, {"bob": ACCEPTED, "ada": DENIED, "cleo": SILENT, "reader": DENIED}),
     "a user": ({"any_of": ["user:cleo"]}, {"cleo": ACCEPTED, "bob": SILENT, "ada": DENIED}),
     "the tenant": ({"any_of": ["tenant"]}, {"cleo": ACCEPTED, "stranger": SILENT, "ada": ACCEPTED}),
-    "four eyes": (
-        {"any_of": ["tenant"], "not_requester": True},
-        {"cleo": ACCEPTED, "ada": DENIED, "stranger": SILENT},
-    ),
+    "four eyes": ({"any_of": ["tenant"], "not_requester": True}, {"cleo": ACCEPTED, "ada": DENIED, "stranger": SILENT}),
     "four eyes, the requester's role too": (
         {"any_of": ["role:board", "user:bob"], "not_requester": True},
         {"bob": ACCEPTED, "ada": DENIED, "cleo": SILENT},

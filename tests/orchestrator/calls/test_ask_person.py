@@ -1,7 +1,5 @@
 """A person is asked about a call: approve, edit, reject, nobody, cancel; several calls each for itself."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Claims of gates: one client answers, the others are told who does, at any replica, also after a crash."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Gates for credentials that are missing, and for what the servers of tools ask: answered, refused, expired, lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path

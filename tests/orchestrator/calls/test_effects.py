@@ -1,7 +1,5 @@
 """The tools service goes away in the middle of a call: what runs again, what is asked about, and what the user sees."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

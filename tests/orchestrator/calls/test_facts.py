@@ -1,7 +1,5 @@
 """Facts about the user: kept by one chat, recalled in the next, forgotten for good."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A gate is passed on, or its requester is asked, while it stays open: each step is in the log, with who took it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

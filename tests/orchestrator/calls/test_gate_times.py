@@ -1,7 +1,5 @@
 """Gates in time: reminded of, escalated and closed once each, whoever owns the run and whatever memory takes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

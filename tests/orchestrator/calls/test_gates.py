@@ -1,7 +1,5 @@
 """Waits for people as gates, in the log and in events: opened, listed, answered, cancelled; and what they accept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

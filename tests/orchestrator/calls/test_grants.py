@@ -1,7 +1,5 @@
 """An approval that holds for later calls: what it covers, who may grant it, what ends it, what the log says of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Each kind of tool in a run: what is streamed, who answers, and what the model is told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Callers are known by what a facade says of them, as memory has it of their keys.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """What people approve is what runs: long arguments are opened first, and no text of a gate hides or moves anything."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Several must approve, and may edit: votes are in the log, nobody counts twice, and edits are judged as calls are."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncGenerator

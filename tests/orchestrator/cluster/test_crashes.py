@@ -5,8 +5,6 @@ was cut off, has in the end what one has that was never cut off. A run that nobo
 nothing is left open. HEADRACE_SOAK_ROUNDS sets the number of random rounds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

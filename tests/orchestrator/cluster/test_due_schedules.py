@@ -1,7 +1,5 @@
 """Schedules that are due: each time begins one run, whoever looks and whatever is killed, or says why not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

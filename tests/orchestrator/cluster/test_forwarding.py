@@ -1,7 +1,5 @@
 """Any replica answers for any run: what another one has is asked of it, and a chat keeps its order."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Each kind of gate with all that people and crashes do to it: one decision, its true author in the log, and a run that
 goes on once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Parked runs: nothing of them is left in the orchestrator, and they go on as if it had been."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Runs that a process left behind: who goes on with them, with what, and when nobody does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

@@ -1,7 +1,5 @@
 """What a model is asked beside the turns: a title after the first run; with agentKey `auto`, which agent takes it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -66,13 +64,7 @@ async def test_no_model_is_asked_unless_the_agent_says_so(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "title"),
-    [
-        ("**Mill wheels**", "Mill wheels"),
-        ('"A"\n', "A"),
-        ("# The mill", "The mill"),
-        ("x" * 81, ""),
-        ("“”", ""),
-    ],
+    [("**Mill wheels**", "Mill wheels"), ('"A"\n', "A"), ("# The mill", "The mill"), ("x" * 81, ""), ("“”", "")],
 )
 def test_a_title_is_read_without_what_is_around_it(answer: str, title: str) -> None:
     assert read_title(answer) == title

@@ -1,7 +1,5 @@
 """GetContext: a window as people see it, before a question, during a run and after it. ListRuns: pages of them."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any
@@ -45,8 +43,7 @@ async def test_the_next_questions_window_is_what_its_request_will_hold(serve: Se
 
 
 @pytest.mark.parametrize(
-    ("given", "model", "window"),
-    [(0, "gpt-4o", 128_000), (9_000, "gpt-4o", 9_000), (0, "nobody-knows-it", 32_768)],
+    ("given", "model", "window"), [(0, "gpt-4o", 128_000), (9_000, "gpt-4o", 9_000), (0, "nobody-knows-it", 32_768)]
 )
 async def test_a_window_that_the_provider_file_does_not_have_is_the_built_in_tables(
     serve: Serve, given: int, model: str, window: int

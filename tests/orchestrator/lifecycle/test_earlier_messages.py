@@ -1,7 +1,5 @@
 """Queries that bring another program's conversation along, and copies of queries, which miss no field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every run has one end, the same for its readers and in the log, whatever memory does and whenever callers leave."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections import Counter

@@ -1,7 +1,5 @@
 """Who follows a run live, who attaches at any cursor and who reads it in its chat's history knows each field of it."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Places for tenants' runs: how many, in whose turn, and what becomes of those who wait."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A chat is followed over all its runs: each event once, in order, from any cursor, whatever dies meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

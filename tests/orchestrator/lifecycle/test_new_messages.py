@@ -1,7 +1,5 @@
 """A chat that is asked something new: its runs go on, are cancelled or taken back; reverted runs are gone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Runs end to end through the orchestrator's RPCs, with a scripted model and scripted tools, and readers that stop."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages to a run on its way: heard before its next turn, or asked as the next query, and never lost."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Coroutine

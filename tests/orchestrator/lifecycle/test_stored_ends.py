@@ -1,7 +1,5 @@
 """No reader is told an end that is not stored: it would be taken back by who goes on with the run."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Modes of an operator's own: what their code may do, and that all of it is durable."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whatever happens in whatever mode: order, one end, paired requests, a readable log, and a chat that goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Steps or calls that are used up, or go round in circles, end with an answer, and readers are told."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Any

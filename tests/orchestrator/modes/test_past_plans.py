@@ -1,7 +1,5 @@
 """Plans of earlier tasks: kept with the user's facts, offered to the planner of a similar question of theirs."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -99,14 +97,8 @@ async def test_the_plan_of_a_similar_task_is_offered_and_of_another_none(serve: 
 
 
 async def test_a_plan_is_offered_to_its_user_by_its_agent_alone(serve: Serve) -> None:
-    others = {
-        "other": {"modelConfig": MODEL, **AGENT},
-        "without": {"modelConfig": MODEL, **plans.agent()},
-    }
-    async with (
-        serve(keys=KEYS, beside=others, **AGENT) as suite,
-        as_member(suite, suite.address, "bob") as bob,
-    ):
+    others = {"other": {"modelConfig": MODEL, **AGENT}, "without": {"modelConfig": MODEL, **plans.agent()}}
+    async with serve(keys=KEYS, beside=others, **AGENT) as suite, as_member(suite, suite.address, "bob") as bob:
         await ask(suite, TRIP)
         await list_plans(suite.client, 1)
         assert await ask(suite, TRIP_AGAIN, client=bob) == ""

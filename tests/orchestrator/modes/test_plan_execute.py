@@ -1,7 +1,5 @@
 """PLAN_EXECUTE: a plan, its tasks in views of their own, a summary, which is the answer; every end an honest one."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -150,11 +148,7 @@ async def test_a_task_whose_status_is_not_told_has_failed_and_cancels_the_rest(s
 
 @pytest.mark.parametrize(
     ("status", "end", "rest"),
-    [
-        ("failed", "fail", "canceled"),
-        ("skipped", "cancel", "completed"),
-        ("canceled", "cancel", "completed"),
-    ],
+    [("failed", "fail", "canceled"), ("skipped", "cancel", "completed"), ("canceled", "cancel", "completed")],
 )
 async def test_a_task_ends_as_its_model_says(serve: Serve, status: str, end: str, rest: str) -> None:
     def told(request: llm_pb2.ChatRequest) -> list[Step]:

@@ -1,7 +1,5 @@
 """Mode REMOTE: an agent elsewhere, here a scripted one, answers; whatever it does, the run ends honestly."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

@@ -2,8 +2,6 @@
 runs of each end honestly, wherever a budget, a model's error or a cancel ends them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 

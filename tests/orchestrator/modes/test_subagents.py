@@ -1,7 +1,5 @@
 """Sub-agents: who may be called, what each sees, what comes back, and what their end means for the run."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One budget of a tree of sub-agents, and one end: of calls, tokens, time, and money, which is reserved first."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

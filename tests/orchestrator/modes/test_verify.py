@@ -1,7 +1,5 @@
 """SECOND_PASS_FIX and REASONING_SUMMARY: readers get what a further turn makes of an answer, and of a thought."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Configuration in the audit log: what is taken each time, what is refused once, over a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """What an erasure's record says while it does not go on."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

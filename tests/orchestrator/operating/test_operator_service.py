@@ -1,7 +1,5 @@
 """Runs of a whole tenant as its operators see and end them, at any replica."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

@@ -1,7 +1,5 @@
 """Peers: tools that are away for a while, or for good; embeddings, a number at a time; answers that hold a while."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

@@ -1,7 +1,5 @@
 """Replay: what was recorded of each kind of run comes about again, and what differs is named."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -76,12 +74,7 @@ async def test_the_first_line_that_differs_is_named_with_what_differs(serve: Ser
         ("event", ':"good."', ':"bad."', r'^line NUMBER: event \d+ \(content.delta\): delta: recorded "bad."'),
         ("answer", '"content":"good."', '"content":"bad."', r'recorded "good\.", replayed "bad\."'),
         ("agent", '"REACT"', '"ONESHOT"', r"^the query is refused: no agent"),
-        (
-            "agent",
-            "Be kind.",
-            "Be rude.",
-            r'LoadContext is called .* system: recorded "Be kind.", replayed "Be rude."',
-        ),
+        ("agent", "Be kind.", "Be rude.", r'LoadContext is called .* system: recorded "Be kind.", replayed "Be rude."'),
     )
     async with serve(answer("All ", "good."), react={"systemPrompt": "Be kind."}) as suite:
         lines = await record(suite)

@@ -1,7 +1,5 @@
 """approvals.yaml: what is refused with which message, and which rule decides about which call."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

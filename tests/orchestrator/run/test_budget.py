@@ -1,7 +1,5 @@
 """What trees of calls reserve and spend, over random trees and prices."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Text deltas written by hand are what protobuf writes, and read by hand what protobuf reads."""
 
-from __future__ import annotations
-
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The feed and its journal, with answers of scripted deltas, and what wakes its readers; no service is involved."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine

@@ -1,7 +1,5 @@
 """The order in which a run's lines come to memory, some of which it does not take at first."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from typing import Any

@@ -1,7 +1,5 @@
 """A plan's list: ids that are derived, parts behind their task, what is left restated."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.v1 import agent_pb2, memory_pb2

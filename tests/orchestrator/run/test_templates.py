@@ -1,7 +1,5 @@
 """Argument templates: what they stand for, what keeps its form, and what the model is told when there is no value."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

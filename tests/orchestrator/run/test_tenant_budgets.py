@@ -1,7 +1,5 @@
 """Budgets over a real memory, reserved before they are spent; and days' sums of costs, whoever died on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Waits for people: submits early, late, twice, unasked; cancels; and what a wait costs the run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Names and files that a message, or a conversation, mentions."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

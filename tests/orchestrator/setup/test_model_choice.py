@@ -1,7 +1,5 @@
 """Which of its models an agent answers with: by the chat's wish, and by what the query shows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Before the first turn: visible tools, mentions, skills, uploads, and what the model is reminded of."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

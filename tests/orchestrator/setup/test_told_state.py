@@ -1,7 +1,5 @@
 """The state that a model is told: once, when it is new, and never when it is no longer so; in each mode."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

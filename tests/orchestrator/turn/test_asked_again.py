@@ -1,7 +1,5 @@
 """A turn whose gateway goes away is asked again: readers drop what it had said, and all of them see the same."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Compaction as runs ask for it: the real memory, a model with a small window, and a scripted summariser."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers with more calls than are taken of one, and runs that once ended badly in a full window, played again."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.v1 import llm_pb2, tools_pb2

@@ -1,7 +1,5 @@
 """A long chat with several compactions: what people and the books are told of each is what the provider saw."""
 
-from __future__ import annotations
-
 import asyncio
 
 from headrace.v1 import agent_pb2

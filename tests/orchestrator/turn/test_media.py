@@ -1,7 +1,5 @@
 """Pictures and sounds: that a model answers with, and that tools give, for models that are known to take them."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.errors import QuotaExceeded

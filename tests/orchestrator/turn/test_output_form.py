@@ -1,7 +1,5 @@
 """Answers that must have a form: who holds the model to it, what readers see of a wrong one, and how runs end."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What has left a window is read again by the model, with tools that are offered from then on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

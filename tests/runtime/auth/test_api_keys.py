@@ -1,7 +1,5 @@
 """Keys of the file, and what becomes of a file with a mistake."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

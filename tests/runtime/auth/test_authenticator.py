@@ -1,7 +1,5 @@
 """Who may call what, and for whom."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

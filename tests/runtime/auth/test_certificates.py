@@ -1,7 +1,5 @@
 """Which names of a real certificate, shown in a real handshake, say that a service calls."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which tokens are taken, and for whom."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -1,7 +1,5 @@
 """The calls of API keys, shared by replicas that take them from one memory; the test moves the clock."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """What is open ends with the credential that opened it: a token, a session, a key of the file. The clock is moved."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Generator

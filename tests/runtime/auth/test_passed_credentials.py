@@ -1,7 +1,5 @@
 """Users' credentials for tools go on to runs and to the execution of tools, and to no other call of a peer."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any

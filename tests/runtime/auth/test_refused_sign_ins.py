@@ -1,7 +1,5 @@
 """Refused sign-ins: counted by address, within bounds, and recorded; by themselves and as a server notes them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What does not start: a service that would let everybody in, or could not tell who calls."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.facade.config import Config as Facade

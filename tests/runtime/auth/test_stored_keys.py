@@ -1,7 +1,5 @@
 """API keys that memory has, as a service knows them: a scripted memory, and a clock that the test moves."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Folders that are for their user alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

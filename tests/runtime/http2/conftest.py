@@ -1,8 +1,6 @@
 """Our transport runs on uvloop in production, and on asyncio where others use our client; what depends on how a loop
 closes sockets runs on both."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 
@@ -12,7 +10,6 @@ import uvloop
 BOTH = (
     "test_robust_slow",
     "test_robust_floods",
-    "test_robust_shares",
     "test_tls",
     "test_keepalive",
     "test_drain",
@@ -28,7 +25,6 @@ UVLOOP = (
     "test_calls_requests",
     "test_streams_cut",
     "test_streams_slow",
-    "test_streams_turns",
 )
 
 

@@ -1,7 +1,5 @@
 """What a call carries beside its messages: metadata, statuses, what is refused; between our ends and grpcio's."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

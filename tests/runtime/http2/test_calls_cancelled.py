@@ -1,7 +1,5 @@
 """Leaving and being late, at each phase of a call: the other side hears of it at once, and the connection lives on."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests of many messages: uploads, and streams in both directions."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Connections that end in good order, as a server stops or they are old: what runs may end, nothing new begins."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from contextlib import AsyncExitStack, suppress

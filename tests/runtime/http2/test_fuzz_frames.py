@@ -1,7 +1,5 @@
 """Frames in any order, right ones and wrong ones, over the sockets of trials/fuzz/http2.py, at both ends."""
 
-from __future__ import annotations
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -1,9 +1,8 @@
 """h2spec: what RFC 9113 and RFC 7541 say of a server, in 145 cases, against a server that answers everything."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
+from asyncio.subprocess import STDOUT
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from services.runtime.http2.limits import DEFAULTS
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.listener import bind_address
 from services.runtime.http2.stream import Stream
+from tests.support.programs import run_to_end
 
 H2SPEC = Path(__file__).parent / "h2spec"
 """A Go module of its own, which names the version."""
@@ -92,14 +92,9 @@ async def test_every_case_passes_but_those_with_a_reason(tmp_path: Path) -> None
 
 async def _try_cases(port: int, report: Path, silence_s: int, *sections: str) -> tuple[list[ElementTree.Element], str]:
     """The cases of these sections, or all; and what h2spec says."""
-    process = await asyncio.create_subprocess_exec(
-        *("go", "tool", "h2spec", *sections, "-h", "127.0.0.1", "-p", str(port)),
-        *("-o", str(silence_s), "-j", str(report)),
-        cwd=H2SPEC,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
+    words = ("-h", "127.0.0.1", "-p", str(port), "-o", str(silence_s), "-j", str(report))
+    command = ("go", "tool", "h2spec", *sections, *words)
+    _, said, _ = await run_to_end(*command, cwd=H2SPEC, stderr=STDOUT, timeout_s=1200)
     return list(ElementTree.parse(report).iter("testcase")), said.decode()
 
 

@@ -1,8 +1,5 @@
 """grpc-health-probe, what Kubernetes asks with: its exit code says whether a service is ready."""
 
-from __future__ import annotations
-
-import asyncio
 import shutil
 import socket
 import subprocess
@@ -14,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 
 from tests.support.http2.ends import TEST_TIMEOUT_S, serving
+from tests.support.programs import run_to_end
 
 PROBE = Path(__file__).parent / "health_probe"
 """A Go module of its own, which names the version."""
@@ -43,9 +41,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def exit_code(program: Path, *options: str) -> int | None:
     words = [str(program), "-connect-timeout=5s", "-rpc-timeout=5s", *options]
-    async with asyncio.timeout(TEST_TIMEOUT_S):
-        process = await asyncio.create_subprocess_exec(*words)
-        return await process.wait()
+    return (await run_to_end(*words, timeout_s=TEST_TIMEOUT_S))[0]
 
 
 @needs_go

@@ -1,7 +1,5 @@
 """A channel's life: what it does while nobody is there, when servers come and go, and over which addresses."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket

@@ -1,7 +1,5 @@
 """Every RPC of the contract, as generated code has it, between our ends and grpcio's: messages as full as can be."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

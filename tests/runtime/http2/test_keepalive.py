@@ -1,7 +1,5 @@
 """A peer whose machine is gone says nothing, not even that: it is noticed at both ends, and at neither in a pause."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

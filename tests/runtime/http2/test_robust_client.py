@@ -1,7 +1,5 @@
 """A server that does not keep to the rules: the call ends with a status, and the channel goes on with the next one."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Clients that do what is allowed, but too much of it. The limits are in limits.py."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Frames that no honest client sends: each ends its connection, or its stream, with the code that RFC 9113 gives it."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

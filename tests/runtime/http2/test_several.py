@@ -1,8 +1,6 @@
 """A channel to several servers: it spreads its calls, does without those that are away, and asks another one at once
 where one says that it is leaving."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator

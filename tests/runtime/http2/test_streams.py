@@ -1,8 +1,6 @@
 """Many streams at once, of random sizes, read with random pauses and left at random: every byte arrives as it was
 sent, and nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """However the bytes of a connection are cut into reads, the same messages arrive, in both directions."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Sequence

@@ -1,7 +1,5 @@
 """TLS at both ends of our transport, with an authority made for the test."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import socket

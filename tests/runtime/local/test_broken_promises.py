@@ -1,7 +1,5 @@
 """Each promise of a call in memory, broken on purpose, is missed by its case; tests/runtime/http2 has all cases."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Context

@@ -3,8 +3,6 @@
 What all connections do is in tests/runtime/http2, whose pairs of ends have this one among them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextvars import ContextVar
 from typing import Any

@@ -1,7 +1,5 @@
 """Which addresses are public, and what an allow-list opens."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings from an environment that the tests make up."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

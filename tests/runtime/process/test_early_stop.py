@@ -1,7 +1,5 @@
 """Every service's process, told to stop at many moments of its start, where what it does not handle is ignored."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import starting
 from tests.support.tiers import check_only
 
 SERVICES = ("facade", "llm_gateway", "memory", "orchestrator", "simulator", "tools")
@@ -119,19 +118,12 @@ async def test_the_first_process_of_a_container_ends_too(tmp_path: Path, moment:
 async def test_behind_the_images_first_process_no_moment_is_too_early(wait_s: float) -> None:
     entry = ("unshare", "-p", "-f", "--kill-child", "tini", "--")
     async with asyncio.timeout(300):
-        process = await asyncio.create_subprocess_exec(
-            *entry, sys.executable, "-m", "services.simulator", "--port", "0"
-        )
-        try:
+        async with starting(*entry, sys.executable, "-m", "services.simulator", "--port", "0") as process:
             while not has_begun(process.pid):
                 await asyncio.sleep(0.0005)
             await asyncio.sleep(wait_s)
             os.kill(find_child(process.pid), signal.SIGTERM)
             assert await process.wait() in (0, 128 + signal.SIGTERM)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
 
 def has_begun(pid: int) -> bool:

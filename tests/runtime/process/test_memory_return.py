@@ -1,7 +1,5 @@
 """Memory of a process that has made large garbage in cycles, and of one that has counted tokens and rests."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Metrics on a port of their own, over HTTP."""
 
-from __future__ import annotations
-
 import aiohttp
 import pytest
 

@@ -1,7 +1,5 @@
 """A service's process, from its settings to its end, watched from outside: exit code, stderr, streams."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os
@@ -19,6 +17,7 @@ from headrace.v1 import llm_pb2, llm_pb2_grpc
 from services.runtime.ending import LOST_TASK
 from services.runtime.process.program import wait_for_stop
 from services.runtime.rpc.channels import open_channel
+from tests.support.programs import starting
 from tests.support.scripted_llm import REQUEST
 from tests.support.service_process import PROCESS_TIMEOUT_S, small_service
 from tests.support.small_service import TICKS
@@ -80,14 +79,9 @@ async def unheard_service(stderr: int, *words: str, **env: str) -> AsyncGenerato
     """A small service that writes its log to `stderr`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     command = [sys.executable, "-m", "tests.support.small_service"]
-    async with asyncio.timeout(PROCESS_TIMEOUT_S):
-        process = await asyncio.create_subprocess_exec(*words, *command, env=inherited | env, stderr=stderr)
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+    started = starting(*words, *command, env=inherited | env, stderr=stderr)
+    async with asyncio.timeout(PROCESS_TIMEOUT_S), started as process:
+        yield process
 
 
 async def ask_until_served(address: str) -> list[str]:

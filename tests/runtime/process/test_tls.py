@@ -1,7 +1,5 @@
 """The suite's certificates: from the settings to a call, and renewed while the processes run."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

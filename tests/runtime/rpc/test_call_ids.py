@@ -1,7 +1,5 @@
 """What is taken from callers, and what their calls carry on: request ids, and credentials for MCP servers."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """Each kind of field rule, on requests of the contract; the names in errors are those of the JSON form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

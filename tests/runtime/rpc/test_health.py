@@ -1,7 +1,5 @@
 """Health of one service, and of the chain of those it needs. Servers without services stand in for the peers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

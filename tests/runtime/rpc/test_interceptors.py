@@ -1,8 +1,6 @@
 """What happens around an RPC, whatever its handler and its caller do. Callers read without `reading` where they must
 be able to leave in their own way."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """A peer that is away for a while is waited for, or asked twice; one that stays away or silent is named."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

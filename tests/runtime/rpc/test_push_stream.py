@@ -1,7 +1,5 @@
 """Messages pushed into answers and poured out of calls, over both transports."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Reflection as programs ask it that know nothing of us: both versions, on both transports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc

@@ -1,7 +1,5 @@
 """What every server shows Prometheus: RPCs, open streams, the loop's lag, and the tenants that may be named."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """Token counts, held against plain tiktoken with our vocabularies in the cache it looks into before the network."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import subprocess

@@ -1,7 +1,5 @@
 """What pictures, sounds and files cost, as far as it can be known without the model."""
 
-from __future__ import annotations
-
 import base64
 import struct
 

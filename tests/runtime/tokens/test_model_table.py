@@ -1,7 +1,5 @@
 """The built-in facts about models."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """The simulated planner and delegator: what questions become, and what is made of results."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

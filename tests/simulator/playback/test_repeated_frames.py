@@ -1,7 +1,5 @@
 """Load: one delta over and over, which the simulator writes past the machinery that other answers go through."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any

@@ -1,7 +1,5 @@
 """The messages API of the simulator: what it refuses, and how its script plays there."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any

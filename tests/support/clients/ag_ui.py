@@ -1,7 +1,5 @@
 """AG-UI's own client as a program."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.clients.catalogue import ENVIRONMENTS, ROOT

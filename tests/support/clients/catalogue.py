@@ -1,7 +1,5 @@
 """The clients of the OpenAI adapter, and the rows that they have in docs/clients.md."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

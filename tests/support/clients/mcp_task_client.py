@@ -1,7 +1,5 @@
 """The tasks extension for MCP's Python client, which has the place for it but not the extension itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """A network between clients and a server that can be away: nothing gets through, and no connection says so."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncGenerator

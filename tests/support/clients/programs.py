@@ -1,8 +1,5 @@
 """Outside clients as programs of their own, and the suite that they ask."""
 
-from __future__ import annotations
-
-import asyncio
 import re
 import shutil
 from collections.abc import Sequence
@@ -13,6 +10,7 @@ import pytest
 
 from services.simulator.server import Simulator
 from tests.support.clients.catalogue import ENVIRONMENTS, PAGE, ROOT
+from tests.support.programs import run_to_end
 from tests.support.suite import Running
 
 
@@ -49,12 +47,8 @@ def get_environment(name: str) -> Path:
 
 
 async def run_program(command: Sequence[str | Path], cwd: Path = ROOT) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(TIMEOUT_S):
-        output, complaint = await process.communicate()
-    assert process.returncode == 0, (output + complaint).decode()
+    code, output, complaints = await run_to_end(*command, cwd=cwd, timeout_s=TIMEOUT_S)
+    assert code == 0, (output + complaints).decode()
     return output.decode()
 
 

@@ -1,7 +1,5 @@
 """What the provider answers while clients do their exercises, and what they must have got from it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 A cut link loses nothing: what was sent waits, as TCP sends it again when a network is back. Needs no privileges.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """A PostgreSQL with a standby that has whatever was acknowledged: when the one dies, the other takes its place."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

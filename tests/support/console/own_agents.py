@@ -1,7 +1,5 @@
 """A tenant's own agents, kept in a dictionary: what the console's editor asks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from headrace.errors import NotFound, VersionConflict

@@ -1,7 +1,5 @@
 """The console of a scripted facade, open in a browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

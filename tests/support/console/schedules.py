@@ -1,7 +1,5 @@
 """Schedules that the console shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from services.memory.schedules.store import ScheduleStore

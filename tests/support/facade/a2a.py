@@ -1,7 +1,5 @@
 """A2A's requests, as clients send them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,12 +8,7 @@ from typing import Any
 
 from headrace.a2a import a2a_pb2_grpc
 from services.runtime.rpc.channels import open_channel
-from tests.support.facade.scripted import (
-    Script,
-    Suite,
-    frames_of,
-    suite,
-)
+from tests.support.facade.scripted import Script, Suite, frames_of, suite
 from tests.support.timing import within
 
 URL = "/a2a/helper"

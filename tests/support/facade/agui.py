@@ -1,7 +1,5 @@
 """What tests of AG-UI share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

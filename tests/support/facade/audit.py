@@ -1,7 +1,5 @@
 """The audit log of a scripted memory: the real RPCs over a list."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a scripted tools service says of its user's authorizations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One request to both facades, and what they answer, so that it can be compared."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

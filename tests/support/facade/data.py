@@ -1,7 +1,5 @@
 """DataService over the rules of memory's stores, with an erasure that is done when the test says so."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field

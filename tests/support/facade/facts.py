@@ -1,7 +1,5 @@
 """Facts of a scripted memory: the real RPCs and rules over a list."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

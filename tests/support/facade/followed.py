@@ -1,7 +1,5 @@
 """A followed chat for the faces: two runs of an agent, one after the other, and what is between them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Requests of MCP."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

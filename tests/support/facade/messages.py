@@ -1,7 +1,5 @@
 """Messages made from their descriptors: as full as can be, within the field rules."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlencode
 

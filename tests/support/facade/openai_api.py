@@ -1,7 +1,5 @@
 """The official client before a facade whose orchestrator is scripted, and runs that use the caller's functions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

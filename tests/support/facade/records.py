@@ -2,26 +2,21 @@
 is delivered at once.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from services.memory.keys.store import KeyStore
 from services.memory.keys.suspensions import SuspensionStore
 from services.memory.schedules.store import ScheduleStore
+from services.memory.storage.event_rows import OutsideEvent
 from services.memory.storage.records.deliveries import EVENT_FIELDS, list_values
 from services.memory.storage.records.kind import Records
 from services.memory.storage.records.webhooks import DELIVERED, Delivery, DeliveryQuery, Webhook
 from services.memory.webhooks.run_webhooks import RunWebhookStore
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.net.allow_list import AllowList
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from services.memory.storage.event_rows import OutsideEvent
 
 
 class ListedRecords:

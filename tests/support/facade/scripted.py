@@ -1,7 +1,5 @@
 """A facade over real sockets whose peers are scripted: real gRPC servers that do what a test says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

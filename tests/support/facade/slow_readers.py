@@ -1,7 +1,5 @@
 """Clients that stop reading."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A channel whose connections speak HTTP/2 over sockets."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 

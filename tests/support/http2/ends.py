@@ -1,8 +1,6 @@
 """A server and a channel, each of a stack: ours, grpcio's, or ours in memory. Handlers get and give bytes, as a test
 says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -52,13 +50,7 @@ class QueuedNetwork(LocalNetwork):
 QUEUED = QueuedNetwork()
 
 
-def handlers(
-    *,
-    unary: Any = None,
-    stream: Any = None,
-    upload: Any = None,
-    both: Any = None,
-) -> Add:
+def handlers(*, unary: Any = None, stream: Any = None, upload: Any = None, both: Any = None) -> Add:
     """A service whose methods are named as their kinds."""
     methods = {
         "unary": unary and grpc.unary_unary_rpc_method_handler(unary),

@@ -1,7 +1,5 @@
 """A server that others try to harm, and whether it still serves."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """A peer that speaks HTTP/2 byte by byte, right or wrong: a client to our server, or a server to our channel."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import AsyncGenerator, Iterable

@@ -1,7 +1,5 @@
 """Scripted bytes on a real socket, for what the simulator does not do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

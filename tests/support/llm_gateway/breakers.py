@@ -1,7 +1,5 @@
 """A clock that the test moves, and calls whose outcomes a breaker counts."""
 
-from __future__ import annotations
-
 from services.llm_gateway.limits.breaker import Breaker
 
 

@@ -1,7 +1,5 @@
 """Parts of a conversation with calls of one tool, and what a provider is sent of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from headrace.v1 import llm_pb2

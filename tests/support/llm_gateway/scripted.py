@@ -1,7 +1,5 @@
 """A server of raw bytes: each request is answered by what the test says, when it says so. And calls to it."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable

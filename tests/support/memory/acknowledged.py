@@ -1,7 +1,5 @@
 """Writers as processes of their own, and what they were told, to be held against the log."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """The command `headrace chats` as a process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Versions of agents."""
 
-from __future__ import annotations
-
 import hashlib
 
 from tests.support.memory.writing import Memory

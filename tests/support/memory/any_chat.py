@@ -1,7 +1,5 @@
 """Any chat that hypothesis thinks of."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

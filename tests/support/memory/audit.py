@@ -1,7 +1,5 @@
 """Lines of the audit log."""
 
-from __future__ import annotations
-
 import json
 
 from services.runtime.auth.identity import ALL_SCOPES, Identity

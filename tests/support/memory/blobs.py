@@ -1,7 +1,5 @@
 """Blobs, and images among messages."""
 
-from __future__ import annotations
-
 import hashlib
 
 from headrace.v1 import llm_pb2, memory_pb2

@@ -1,7 +1,5 @@
 """Parts of budgets that runs claim."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from headrace.v1 import memory_pb2

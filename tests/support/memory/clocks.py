@@ -1,7 +1,5 @@
 """Clocks that a test moves."""
 
-from __future__ import annotations
-
 import time
 
 from services.memory.data.retention import DAY_S

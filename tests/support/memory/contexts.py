@@ -1,7 +1,5 @@
 """The messages of a context, as tests compare them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@ stopped, or has done enough, and prints what was acknowledged. What was refused 
 id.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import uuid

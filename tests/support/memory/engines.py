@@ -1,7 +1,5 @@
 """Where chats are kept: a folder, a database, or a model of one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing

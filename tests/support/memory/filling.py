@@ -3,8 +3,6 @@
 Chat `n` is of user `u-{n // 100}` in tenant `t-{n // 100 % tenants}`.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import uuid
 from contextlib import closing

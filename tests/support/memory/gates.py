@@ -1,7 +1,5 @@
 """Lines of gates, and gates as they are listed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A sync of the disk that waits, and fails, on command."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

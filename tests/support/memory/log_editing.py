@@ -1,7 +1,5 @@
 """Logs that are changed as only somebody who knows the format can: each line with a new checksum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Messages of steps, short enough to be read in a test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from headrace.v1 import llm_pb2, memory_pb2

@@ -1,7 +1,5 @@
 """A house of people whose every text has a mark, so that a search of all bytes finds whose are still there."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

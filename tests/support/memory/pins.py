@@ -1,7 +1,5 @@
 """Messages that are pinned, and what replaces them."""
 
-from __future__ import annotations
-
 from headrace.v1 import memory_pb2
 from tests.support.memory.writing import Memory
 

@@ -3,8 +3,6 @@
 Each filter is tried with a value that nothing has, one that one thing has, and one that all have.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Schedules, made and read through their service."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo

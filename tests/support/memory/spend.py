@@ -1,7 +1,5 @@
 """What runs are charged, and what was spent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from headrace.v1 import memory_pb2

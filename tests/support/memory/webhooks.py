@@ -1,21 +1,20 @@
 """A store with webhooks, of either engine, and what delivers from it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Raw
 
 from services.memory.log.lines import Event as EventLine
 from services.memory.log.lines import Query, Run, Stamped
 from services.memory.log.messages import Range
+from services.memory.storage.engine import Engine
 from services.memory.storage.records.webhooks import Delivery, DeliveryQuery, Webhook
-from services.memory.webhooks.deliverer import delivering
+from services.memory.webhooks.deliverer import Send, delivering
 from services.memory.webhooks.sender import Sender
 from services.memory.webhooks.store import WebhookStore
 from services.runtime.auth.identity import ALL_SCOPES, Identity
@@ -23,10 +22,6 @@ from services.runtime.clock import now_ms
 from services.runtime.net.allow_list import parse_allow_list
 from tests.support.memory.writing import new_id
 from tests.support.webhook_receiver import Receiver, resolve_here
-
-if TYPE_CHECKING:
-    from services.memory.storage.engine import Engine
-    from services.memory.webhooks.deliverer import Send
 
 Open: TypeAlias = Callable[[], AbstractAsyncContextManager["Engine"]]
 

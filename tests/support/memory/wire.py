@@ -1,7 +1,5 @@
 """A wire between a service and its database that can be cut, also behind what the service has just sent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

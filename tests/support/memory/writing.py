@@ -12,15 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from headrace.contract import SERVICES
 from headrace.streams import rpc_errors
-from headrace.v1 import (
-    agent_pb2,
-    common_pb2,
-    gates_pb2,
-    llm_pb2,
-    memory_pb2,
-    operator_pb2,
-    spend_pb2,
-)
+from headrace.v1 import agent_pb2, common_pb2, gates_pb2, llm_pb2, memory_pb2, operator_pb2, spend_pb2
 from headrace.v1.audit_pb2_grpc import AuditServiceStub
 from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.keys_pb2_grpc import KeyServiceStub

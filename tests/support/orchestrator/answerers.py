@@ -1,7 +1,5 @@
 """Gates that some people of a tenant may answer, and others not."""
 
-from __future__ import annotations
-
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chats whose context no longer fits."""
 
-from __future__ import annotations
-
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator.steps import Step, call, content, summary
 from tests.support.orchestrator.suite import Suite

@@ -1,7 +1,5 @@
 """Orchestrators that die in the middle of a run, and those that go on with it."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

@@ -1,7 +1,5 @@
 """A definition of an agent that uses most fields, and what can be wrong with each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 BASE: dict[str, Any] = {

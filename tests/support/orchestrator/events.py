@@ -1,7 +1,5 @@
 """Events of runs in their JSON form."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterable
 from typing import Any

@@ -1,7 +1,5 @@
 """What stands in files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

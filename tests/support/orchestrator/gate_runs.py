@@ -1,7 +1,5 @@
 """Runs that wait at gates, and what people do there."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """One gate of each kind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures that tools show."""
 
-from __future__ import annotations
-
 from headrace.v1 import llm_pb2, tools_pb2
 from tests.support.orchestrator.suite import Suite
 

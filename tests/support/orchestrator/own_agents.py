@@ -1,7 +1,5 @@
 """Agents of tenants: what the operator grants, definitions that keep to it, and changes of them."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import AsyncGenerator
@@ -20,10 +18,7 @@ from tests.support.orchestrator.suite import MODEL, Serve, Suite
 from tests.support.order import Event
 from tests.support.waiting import until
 
-KEYS = {
-    "key-of-ada": "acme/ada - ask,answer,publish,operate",
-    "key-of-bob": "bolt/bob - ask,answer,publish,operate",
-}
+KEYS = {"key-of-ada": "acme/ada - ask,answer,publish,operate", "key-of-bob": "bolt/bob - ask,answer,publish,operate"}
 
 GRANTS: dict[str, Any] = {
     "grants": [

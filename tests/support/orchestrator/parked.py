@@ -1,7 +1,5 @@
 """Runs that are parked: how often it has happened, seen from outside, and runs that nobody reads."""
 
-from __future__ import annotations
-
 import asyncio
 
 from prometheus_client import REGISTRY

@@ -1,7 +1,5 @@
 """Runs that a person takes part in: what is submitted when an event comes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """A scripted model that plans, works on tasks and sums up, and what its runs told."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -69,13 +67,7 @@ def task_of(request: llm_pb2.ChatRequest) -> str:
     return prompts[-1].partition(": ")[2].partition("\n")[0]
 
 
-def model(
-    plan: list[Step],
-    *,
-    work: Reply | None = None,
-    told: Reply = update,
-    planner: Reply | None = None,
-) -> Reply:
+def model(plan: list[Step], *, work: Reply | None = None, told: Reply = update, planner: Reply | None = None) -> Reply:
     """A model that plans once, does each task in one turn, tells it and sums up; or as given. It answers by what it is
     asked, so that whoever asks again is told the same.
     """

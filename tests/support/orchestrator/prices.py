@@ -1,7 +1,5 @@
 """Models that cost something."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

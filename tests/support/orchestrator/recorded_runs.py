@@ -1,7 +1,5 @@
 """Runs of each kind; their models and tools answer by what they are asked, so that who asks again is told the same."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Two orchestrators that reach each other, over one suite's memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -32,10 +30,7 @@ async def replica(suite: Suite, name: str, *, drain_s: float = 0.3) -> AsyncGene
     address = f"unix:{suite.config.config_dir}/{name}.sock"
     server = replace(suite.config.server, listen=address, drain_s=drain_s)
     config = replace(suite.config, server=server, advertise=address, lease_s=LEASE_S)
-    async with (
-        AsyncExitStack() as process,
-        open_client(address, memory_address=suite.config.memory_address) as client,
-    ):
+    async with AsyncExitStack() as process, open_client(address, memory_address=suite.config.memory_address) as client:
         await process.enter_async_context(orchestrator(config))
         yield Replica(client, address, process)
 

@@ -1,7 +1,5 @@
 """What the model was asked."""
 
-from __future__ import annotations
-
 from headrace.v1 import llm_pb2
 from tests.support.orchestrator.suite import Suite
 

@@ -1,7 +1,5 @@
 """Runs as memory and other readers see them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

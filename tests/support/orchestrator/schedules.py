@@ -1,11 +1,10 @@
 """Schedules, as the facade asks memory for them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.streams import rpc_errors
 from headrace.v1 import schedule_pb2
@@ -15,9 +14,6 @@ from services.runtime.auth.callers import FACADE
 from services.runtime.rpc.channels import build_caller_metadata, open_channel
 from tests.support.orchestrator.suite import Suite
 from tests.support.timing import within
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
 
 
 class Schedules:

@@ -1,7 +1,5 @@
 """An LlmService that plays turns."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable

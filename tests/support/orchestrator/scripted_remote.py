@@ -3,8 +3,6 @@
 Its tasks go on whoever reads them. What a message begins is a play: a list of steps, the last play again and again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

@@ -1,7 +1,5 @@
 """A ToolService whose tools do what a test says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """What a scripted model or tool does, step by step."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import TypeAlias
 

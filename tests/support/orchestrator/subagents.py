@@ -1,7 +1,5 @@
 """Models that call sub-agents."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

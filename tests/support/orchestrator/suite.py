@@ -1,7 +1,5 @@
 """A real orchestrator over sockets, with a real memory and a scripted LlmService and ToolService."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -162,10 +160,6 @@ async def serve_suite(
         service = await stack.enter_async_context(AsyncExitStack())
         running = await service.enter_async_context(orchestrator(config))
         client = await stack.enter_async_context(
-            open_client(
-                running.addresses[0],
-                memory_address=memory.addresses[0],
-                token=next(iter(keys or {}), ""),
-            )
+            open_client(running.addresses[0], memory_address=memory.addresses[0], token=next(iter(keys or {}), ""))
         )
         yield Suite(client, watched, llm, tools, agents, service.aclose, kept, config, running.addresses[0])

@@ -1,7 +1,5 @@
 """The real memory, with a test looking at what it is asked."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """A facade at which people sign in, and a browser without a screen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass

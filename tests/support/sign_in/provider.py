@@ -1,7 +1,5 @@
 """An OpenID provider over a real socket that does what a test says: honest unless a field says otherwise."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import time

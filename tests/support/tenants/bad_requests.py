@@ -1,7 +1,5 @@
 """Requests made at random from their descriptors: some good, most bad in one way or another, always the same ones."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The suite with a real llm_gateway beside the scripted one, for requests that nobody has thought of."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass

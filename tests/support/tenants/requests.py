@@ -1,7 +1,5 @@
 """For each RPC that names something of somebody's: a request for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

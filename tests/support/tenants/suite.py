@@ -2,8 +2,6 @@
 tenants with an API key each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -73,7 +71,7 @@ AGENTS: dict[str, dict[str, Any]] = {
         "mode": "ONESHOT",
         "modelConfig": MODEL,
         "plain": {"systemPrompt": "Answer."},
-    },
+    }
 }
 SLOW = "take your time"
 """A question whose answer takes for ever."""

@@ -1,7 +1,5 @@
 """A gateway that answers each question with the next of its scripts, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

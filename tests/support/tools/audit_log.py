@@ -1,7 +1,5 @@
 """A memory service that keeps the audit records it is sent, and has nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Executing a call of a tool that may ask a model, and all that it streams."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands in a sandbox, and what is left of them."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 from pathlib import Path

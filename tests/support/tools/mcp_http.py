@@ -1,7 +1,5 @@
 """A real MCP server over streamable HTTP: the SDK's, on a port of its own, in the test's loop."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import socket

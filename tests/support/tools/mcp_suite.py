@@ -1,7 +1,5 @@
 """The tools service with MCP servers, as its callers see it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping

@@ -1,7 +1,5 @@
 """Processes that a test has started."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

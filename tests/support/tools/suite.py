@@ -1,7 +1,5 @@
 """A real tools server as its callers see it, and the folders behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass

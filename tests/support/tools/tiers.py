@@ -1,7 +1,5 @@
 """The tiers that the tests run in: those that work on this machine, with a notice of what is left out."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """Uploads as a client sends them."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """deep_search over a real service: a scripted model, and the simulator as the web."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager

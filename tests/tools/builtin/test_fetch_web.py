@@ -1,7 +1,5 @@
 """fetch_web over a real service that may reach a site of the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """read_file, write_file, edit_file, list_files and grep as a model calls them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

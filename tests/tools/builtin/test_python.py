@@ -1,7 +1,5 @@
 """The tool `python` over a real server: real interpreters in the sandbox that this machine has."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

@@ -1,7 +1,5 @@
 """report over a real service with a scripted model: what is streamed, and the file that is made."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

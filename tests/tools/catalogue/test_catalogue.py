@@ -1,7 +1,5 @@
 """Definition files in a real folder, good and bad, changing while they are in force."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json
@@ -107,11 +105,7 @@ def test_a_bad_file_is_named_with_field_and_reason_and_the_others_go_on(
         ("a.backend", {"type": "frontend", "command": ["ls"]}, "tools[0]: command: only a backend tool has it"),
         ("a.backend", {"type": "none"}, "tools[0].type: "),
         ("a.action", {"afterCallHint": "1", "after_call_hint": "2"}, "tools[0].after_call_hint: "),
-        (
-            "a.backend",
-            {"parameters": {"properties": {"x": {"type": "any"}}}},
-            "tools[0].parameters: $.properties.x",
-        ),
+        ("a.backend", {"parameters": {"properties": {"x": {"type": "any"}}}}, "tools[0].parameters: $.properties.x"),
         ("a.backend", {"parameters": {"$ref": "http://127.0.0.1:9/x"}}, "tools[0].parameters: $: "),
     ],
 )

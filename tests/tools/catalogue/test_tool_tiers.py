@@ -1,7 +1,5 @@
 """tools.yaml, good and bad, changing while it is in force."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Views of frontend tools: files of every form, served over a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

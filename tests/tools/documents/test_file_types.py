@@ -1,7 +1,5 @@
 """Every kind of file from every kind of Markdown; what models write is not chosen by us."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import random
@@ -22,6 +20,7 @@ from services.tools.documents.file_types import SUFFIXES, render_file
 from services.tools.documents.fonts import REGISTERED, list_font_files
 from services.tools.documents.slide_parts import LINES_MAX, ROWS_MAX
 from services.tools.errors import ToolFailed
+from tests.support.programs import run_to_end
 
 PIECES = (
     "# T\n\n",
@@ -255,10 +254,7 @@ asyncio.run(render_file("# Mills", "{kind}"))
 @pytest.mark.parametrize(("library", "kind"), [("reportlab", "pdf"), ("fontTools", "pdf"), ("pptx", "ppt")])
 async def test_a_library_that_is_missing_names_its_extra(library: str, kind: str) -> None:
     program = WITHOUT.format(library=library, kind=kind)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    output, complaint = await process.communicate()
+    _, output, complaint = await run_to_end(sys.executable, "-c", program)
     assert output == b"True\n"
     assert f"ToolFailed: EXTRA_MISSING: {library}" in complaint.decode()
     assert "pip install 'headrace[documents]'" in complaint.decode()

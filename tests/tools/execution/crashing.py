@@ -3,8 +3,6 @@ kills itself just before the record's write number STEP is made durable; one mor
 0: never.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

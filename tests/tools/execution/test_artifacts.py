@@ -1,7 +1,5 @@
 """What a call writes in outputs/ is published, once, before its result; a long result is cut, its whole such a file."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

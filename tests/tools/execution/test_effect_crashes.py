@@ -2,12 +2,11 @@
 afterwards is true. The service is a process, the tool a real command, its effect a line in a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
 import sys
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from headrace.v1 import tools_pb2, tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
+from tests.support.programs import starting
 from tests.support.tools.suite import CHAT, RUN, Serve
 from tests.tools.execution.crashing import WRITES
 
@@ -50,23 +50,19 @@ def workspace(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def calling(folder: Path, tool: str, step: int = 0) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Inside the block a process executes the call; it must end by a kill, and its answer is lost."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.tools.execution.crashing", str(folder), str(step)),
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(300), open_channel(f"unix:{folder}/tools.sock") as channel:
-            stub = tools_pb2_grpc.ToolServiceStub(channel)
-            call = stub.Execute(execute(tool), wait_for_ready=True)
-            yield process
-            with pytest.raises(grpc.aio.AioRpcError):
-                async for _ in call:
-                    pass
-            assert await process.wait() == -signal.SIGKILL
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    command = (sys.executable, "-m", "tests.tools.execution.crashing", str(folder), str(step))
+    async with (
+        asyncio.timeout(300),
+        starting(*command, stderr=DEVNULL) as process,
+        open_channel(f"unix:{folder}/tools.sock") as channel,
+    ):
+        stub = tools_pb2_grpc.ToolServiceStub(channel)
+        call = stub.Execute(execute(tool), wait_for_ready=True)
+        yield process
+        with pytest.raises(grpc.aio.AioRpcError):
+            async for _ in call:
+                pass
+        assert await process.wait() == -signal.SIGKILL
 
 
 def execute(tool: str) -> tools_pb2.ExecuteRequest:

@@ -1,7 +1,5 @@
 """Calls that change something, asked for again: over a real server with real commands, and with disks that refuse."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

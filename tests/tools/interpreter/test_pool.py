@@ -1,17 +1,18 @@
 """Which interpreters live, and when they end. Real ones, in the process tier."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.errors import Overloaded
 from services.tools.interpreter.pool import InterpreterPool, run_pool
-from services.tools.interpreter.session import CodeEnded, InterpreterSession, start_session
-from services.tools.sandbox.command import CommandOutput
+from services.tools.interpreter.session import CodeEnded, InterpreterSession, MarkedOutput, start_session
+from services.tools.sandbox.command import CommandOutput, Stream
 from services.tools.sandbox.supervisor.policy import Policy
 
 
@@ -112,3 +113,34 @@ async def test_an_answer_nobody_waited_for_is_not_taken_for_the_next_one(tmp_pat
                     CodeEnded("ended", ok=True),
                 ]
         await session.close()
+
+
+TOKEN = "0123456789abcdef"
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(0, 100), max_size=6), st.binary(max_size=10))
+def test_output_is_what_came_before_the_mark(before: bytes, cuts: list[int], behind: bytes) -> None:
+    held: dict[Stream, bytes] = {}
+    marked = MarkedOutput(TOKEN, held)
+    data = before + marked.text.encode() + behind
+    places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    pieces = [data[start:end] for start, end in pairwise(places)]
+    assert b"".join(marked.take_output("stdout", piece) for piece in pieces) == before
+    assert not marked.is_complete
+    assert held.get("stdout", b"") == behind
+    marked.take_output("stderr", marked.text.encode())
+    assert marked.is_complete
+
+
+def test_zeros_that_begin_no_mark_are_output() -> None:
+    marked = MarkedOutput(TOKEN, {})
+    said = marked.take_output("stdout", b"a\0b\0") + marked.take_output("stdout", b"\0c" + b"d" * 40)
+    assert said == b"a\0b\0\0c" + b"d" * 40
+
+
+def test_what_came_behind_a_mark_belongs_to_the_next_piece() -> None:
+    held: dict[Stream, bytes] = {}
+    first = MarkedOutput(TOKEN, held)
+    first.take_output("stdout", first.text.encode() + b"late ")
+    second = MarkedOutput("f" * 16, held)
+    assert second.take_output("stdout", b"and more") == b"late and more"

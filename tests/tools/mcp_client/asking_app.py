@@ -1,7 +1,5 @@
 """A server that asks while it works on a call: a person, the model, for roots. It does so in either version."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from mcp.server.mcpserver import Context, MCPServer

@@ -1,7 +1,5 @@
 """A server that wants each user's authorization, and the authorization server beside it: the SDK's own, in memory."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Servers that ask while they work on a call, in both versions: a person, the agent's model, for roots; resources."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Servers that want each user's authorization, with a real authorization server: agreed, renewed, refused, apart."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,12 +1,11 @@
 """MCP servers, real ones over both transports, as the callers of the tools service see them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import sys
 from contextlib import AsyncExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from headrace.cli.supervisor.ports import reserve_port
 from headrace.streams import reading
 from headrace.v1 import tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
+from services.tools.mcp_client.http import LINE_CHARS_MAX, JsonDecoder
 from services.tools.mcp_client.session import STDERR_CHARS_MAX
+from tests.support.programs import run_to_end
 from tests.support.timing import within
 from tests.support.tools.mcp_http import PIXEL, Http, http_server
 from tests.support.tools.mcp_suite import Suite, request, serving, serving_folder, write
@@ -364,7 +365,34 @@ for text in ('{"mcpServers": {}}', '{"mcpServers": {"a": {"command": "true"}}}')
 
 async def test_the_sdk_is_loaded_where_the_file_is_read_if_there_is_a_server(tmp_path: Path) -> None:
     # The file is read in a thread: on the loop the load would hold up every stream for a third of a second.
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", LOADS, str(tmp_path / "mcp.json")), stdout=asyncio.subprocess.PIPE
-    )
-    assert (await process.communicate())[0].split() == [b"False", b"True"]
+    _, loaded, _ = await run_to_end(sys.executable, "-c", LOADS, tmp_path / "mcp.json")
+    assert loaded.split() == [b"False", b"True"]
+
+
+PARTS = ("a", r"\\", r"\n", r"\ud83d", r"\ude00", r"\u0041", "é", "😀")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 100])
+def test_any_json_is_decoded_to_json_that_can_be_stored(size: int) -> None:
+    for parts in product(PARTS, repeat=3):
+        given = json.dumps("x")[:-1].encode() + "".join(parts).encode() + b'\xff"'
+        decoder = JsonDecoder()
+        text = "".join(decoder.decode(given[at : at + size]) for at in range(0, len(given), size))
+        whole = "".join(parts).replace(r"\ud83d\ude00", "😀")
+        for half in (r"\ud83d", r"\ude00"):
+            whole = whole.replace(rf"\\{half}", "\0").replace(half, "\ufffd").replace("\0", rf"\\{half}")
+        value = json.loads(text)
+        value.encode()
+        if r"\\" not in parts:
+            assert value == json.loads(f'"x{whole}\ufffd"')
+
+
+def test_the_end_of_what_was_cut_inside_an_escape_is_no_part_of_the_next() -> None:
+    assert JsonDecoder().decode(rb'"\ud83d\u', final=True) == '"' + r"\ufffd"
+
+
+def test_a_line_without_an_end_is_refused() -> None:
+    decoder = JsonDecoder()
+    decoder.decode(b"x" * LINE_CHARS_MAX + b"\n" + b"x" * LINE_CHARS_MAX)
+    with pytest.raises(ValueError, match="longer than"):
+        decoder.decode(b"x")

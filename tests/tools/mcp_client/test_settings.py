@@ -1,7 +1,5 @@
 """mcp.json, good and bad; what a server's tools are called here; how long a user's session lasts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -63,11 +61,7 @@ UNKNOWN = "unknown, or not supported by this version"
         ("a", {"command": ""}, "command: "),
         ("a", {"command": "x", "arguments": []}, "arguments: unknown, or not supported by this version"),
         ("a", {"command": "x", "arg": []}, f"arg: {UNKNOWN}; did you mean 'args'?"),
-        (
-            "a",
-            {"url": "https://x", "roots": [{"url": "x"}]},
-            f"roots.0.url: {UNKNOWN}; did you mean 'uri'?",
-        ),
+        ("a", {"url": "https://x", "roots": [{"url": "x"}]}, f"roots.0.url: {UNKNOWN}; did you mean 'uri'?"),
         ("a", {"command": "x", "env": {"T": "env:MISSING"}}, "env.T: MISSING is not set"),
         ("a", {"url": "ftp://x"}, "url: "),
         ("a", {"url": "https://user:secret@x"}, "url: "),

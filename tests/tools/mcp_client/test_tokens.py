@@ -1,7 +1,5 @@
 """Answers of authorization servers, as those in use write them, and as one that means harm could."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator

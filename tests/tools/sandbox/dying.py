@@ -2,8 +2,6 @@
 daemon, stops their supervisor, so that it does not notice, and kills itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The attack battery (attacks/): everything a command tries ends as the table says, in every tier that works here."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

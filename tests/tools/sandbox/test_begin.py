@@ -1,7 +1,5 @@
 """A command begins when it is confined and the service has recorded that, not before, in every tier that works here."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a service that was killed has left is swept when the next one of its data folder starts, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys
@@ -9,6 +7,7 @@ from pathlib import Path
 
 from services.tools.sandbox import leftovers
 from services.tools.sandbox.supervisor.policy import HOME_PARENT
+from tests.support.programs import run_to_end
 from tests.support.tools.commands import is_running
 from tests.support.tools.suite import Serve
 
@@ -17,10 +16,9 @@ async def die(data_dir: Path, marker: str) -> None:
     """Serve `data_dir` and be killed; commands that sleep for `marker` are left."""
     workspace = data_dir / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.tools.sandbox.dying", str(data_dir), str(workspace), marker)
-    )
-    assert await process.wait() == -signal.SIGKILL
+    command = (sys.executable, "-m", "tests.tools.sandbox.dying", data_dir, workspace, marker)
+    code, _, _ = await run_to_end(*command, stdout=None, stderr=None)
+    assert code == -signal.SIGKILL
     async with asyncio.timeout(100):
         while not is_running(marker):  # what it left is beginning yet
             await asyncio.sleep(0.01)

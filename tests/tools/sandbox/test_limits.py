@@ -1,7 +1,5 @@
 """A command's limits, in every tier that works here: it is held back or ended, and the service is not."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """The network of commands: a proxy to what the operator allows, and nothing beside it. A server of ours is outside."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator

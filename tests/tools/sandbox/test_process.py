@@ -1,7 +1,5 @@
 """Real commands, as this machine runs them; in the process tier, where a test does not say more."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The self-test against this machine's sandbox, and against machines where something is missing."""
 
-from __future__ import annotations
-
 import pytest
 from prometheus_client import generate_latest
 

@@ -1,7 +1,5 @@
 """The room of a workspace is watched while a command runs, in every tier that works here."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Skills: read from a folder, linked into a workspace, used there by real commands in the real sandbox."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

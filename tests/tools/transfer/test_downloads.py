@@ -1,7 +1,5 @@
 """ReadFile and ListFiles over a real server, and what is told of what the file system refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import errno

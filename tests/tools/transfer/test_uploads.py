@@ -1,7 +1,5 @@
 """UploadFile over a real server: what is stored, what is refused, and what is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io

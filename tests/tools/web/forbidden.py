@@ -1,7 +1,5 @@
 """URLs that must not connect anywhere. `{port}` is where the canaries listen, on 127.0.0.1 and ::1."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from ipaddress import IPv4Address

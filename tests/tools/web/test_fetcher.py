@@ -1,7 +1,5 @@
 """Fetches from a real server on this machine, which the allow-list opens."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import zlib

@@ -1,7 +1,5 @@
 """Forbidden URLs against canaries: listeners on 127.0.0.1 and ::1 that count who connects. Nobody may."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """web_search against endpoints of both shapes, over a real service."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

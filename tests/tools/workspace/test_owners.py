@@ -1,7 +1,5 @@
 """Whose a chat's workspace, uploads and records are; memory says it, also where it starts while it is asked."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unused folders, on a real file system. Nobody can set a folder's time of change back, so `days` is set instead."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """What the tools service keeps of people: given as pieces of an archive, and deleted."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection

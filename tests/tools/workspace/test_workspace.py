@@ -1,13 +1,14 @@
 """Workspaces on a real file system, with paths that try to leave."""
 
-from __future__ import annotations
-
+import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import InvalidRequest
+from services.tools.workspace.file_work import run_to_end
 from services.tools.workspace.quota import WorkspaceFull
 from services.tools.workspace.workspace import Workspace, Workspaces
 
@@ -116,3 +117,34 @@ def test_a_full_workspace_takes_no_more(tmp_path: Path, bytes_max: int) -> None:
     with pytest.raises(WorkspaceFull, match="delete files"):
         found.write_file("outputs/b", b"x" * 4096)
     assert os.listdir(found.folder / "outputs") == ["a"]
+
+
+async def test_a_cancelled_caller_waits_for_the_work_however_often_it_is_cancelled() -> None:
+    may_end, ended = threading.Event(), list[str]()
+
+    def work() -> None:
+        may_end.wait(5)
+        ended.append("work")
+
+    async def caller() -> None:
+        try:
+            await run_to_end(work)
+        finally:
+            ended.append("caller")
+
+    async with asyncio.timeout(100):
+        task = asyncio.create_task(caller())
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        assert not ended
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert ended == ["work", "caller"]
+
+
+async def test_a_result_and_an_error_come_out_as_they_are() -> None:
+    assert await run_to_end(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        await run_to_end(lambda: 1 // 0)

@@ -3,8 +3,6 @@
 `python -m trials.hostile.http.attacker ATTACK PORT BYTES_PER_S SECONDS` prints the bytes sent and connections made.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 import time

@@ -1,7 +1,5 @@
 """Endless HTTP of peers without a credential: over one connection, or byte by byte over many."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 

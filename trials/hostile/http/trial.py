@@ -1,7 +1,5 @@
 """One attack against a separate facade, during an honest stream: its cost, and its effect on the honest reader."""
 
-from __future__ import annotations
-
 import ssl
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator

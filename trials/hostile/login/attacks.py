@@ -1,7 +1,5 @@
 """Attacks with a valid key. Each returns what it gained illegally; empty if it failed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

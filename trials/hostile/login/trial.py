@@ -1,7 +1,5 @@
 """Runs each attack against a suite in separate processes, while another tenant only lists the agents."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -2,8 +2,6 @@
 compile the server takes minutes.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -21,11 +19,7 @@ PREREQUISITES: list[dict[str, Any]] = [
         "kind": "Namespace",
         "metadata": {"name": "headrace", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     },
-    {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": "default", "namespace": "headrace"},
-    },
+    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "headrace"}},
     {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "runsc"},
     {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}, "value": 1000},
 ]

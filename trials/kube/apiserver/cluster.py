@@ -1,7 +1,5 @@
 """A Kubernetes API server with its etcd, without nodes: it accepts and refuses objects as a cluster would."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Answers of a simulated world's model, determined by the request and random choices."""
 
-from __future__ import annotations
-
 import json
 import re
 from random import Random

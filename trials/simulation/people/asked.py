@@ -1,7 +1,5 @@
 """Records of the users' questions, acts and observations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -92,11 +92,7 @@ class Crowd:
         self._beside += [self._start_user("host", host), self._start_user("guest", guest, GUEST, into=[])]
 
     def _start_user(
-        self,
-        name: str,
-        work: Callable[[User], Awaitable[None]],
-        who: str = REQUESTER,
-        into: list[User] | None = None,
+        self, name: str, work: Callable[[User], Awaitable[None]], who: str = REQUESTER, into: list[User] | None = None
     ) -> asyncio.Event:
         return self._start(f"{USER}-{name}", work, who, self.people if into is None else into)
 

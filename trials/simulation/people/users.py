@@ -12,11 +12,7 @@ import grpc
 
 from headrace.errors import HeadraceError, StaleLease
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import (
-    agent_pb2,
-    memory_pb2,
-    operator_pb2,
-)
+from headrace.v1 import agent_pb2, memory_pb2, operator_pb2
 from services.runtime.randomness import RANDOM, new_uuid
 from tests.support.order import TERMINAL, Event
 from trials.simulation.outside.outside import ASKED_TOO

@@ -1,7 +1,5 @@
 """Planted bugs, each of which the judges must find: wrappers around the services, which stay unchanged."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Usage: `python -m trials.simulation.planted.find_bugs [BUG…]`; `--write` writes the results to docs/reliability.md.
 """
 
-from __future__ import annotations
-
 from trials.simulation.fixed_order import start_again
 
 if __name__ == "__main__":

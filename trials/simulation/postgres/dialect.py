@@ -4,8 +4,6 @@ Parts without a SQLite equivalent (arrays, rows of an earlier step) become token
 values. A statement with an unsupported construct fails in SQLite, and the world with it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

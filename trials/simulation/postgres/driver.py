@@ -1,7 +1,5 @@
 """asyncpg for a modelled server: its own connections, transactions and pools, over a modelled protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The tables of a modelled database: a SQLite file with the committed rows, which has one writer at a time."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path

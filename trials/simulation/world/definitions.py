@@ -1,7 +1,5 @@
 """The agents of a world, and their configuration files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models which files and names of a folder survive a power cut."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Records the calls of memory and their answers, as the network transmits them, for the judge of linearizability."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf

@@ -1,7 +1,5 @@
 """Replaces the system calls that services make directly with calls of a simulated disk."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A world: starts, kills and partitions its services; everything in it depends on the seed alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """The page of the audit log: who has done what, and whether the log is as it was written."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of people's data: an archive saved, an erasure with its receipt, holds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

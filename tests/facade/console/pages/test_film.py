@@ -1,7 +1,5 @@
 """A cassette as a film: opened from a file, played by its times, moved with the keyboard; nothing leaves the page."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

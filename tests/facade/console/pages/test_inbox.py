@@ -1,7 +1,5 @@
 """The inbox: what waits for a person is listed, filtered, shown with its arguments, and answered."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

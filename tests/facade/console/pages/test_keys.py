@@ -1,7 +1,5 @@
 """The page of API keys: made with a text that is shown once, disabled, revoked."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The way between the pages: links, addresses, the keyboard, screen readers, narrow windows."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 
@@ -136,12 +134,7 @@ async def test_landmarks_are_named(opening: Opening) -> None:
     async with opening(place="#page=spend") as console:
         await expect(console.page.get_by_text("No spending")).to_be_visible()
         tree = await console.page.locator("body").aria_snapshot()
-        for line in (
-            "- banner:",
-            '- navigation "Pages":',
-            "- main:",
-            '- heading "Cost of model calls" [level=2]',
-        ):
+        for line in ("- banner:", '- navigation "Pages":', "- main:", '- heading "Cost of model calls" [level=2]'):
             assert line in tree
         assert tree.count("- main:") == 1
 

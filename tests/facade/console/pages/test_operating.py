@@ -1,7 +1,5 @@
 """The pages Live and Providers: the runs of a tenant, stopped one by one or many at once, and how providers do."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

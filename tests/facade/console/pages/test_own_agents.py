@@ -1,7 +1,5 @@
 """The page of the tenant's own agents: form and JSON side by side, problems at their fields, publish, go back."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -89,3 +87,36 @@ async def test_versions_are_compared_tried_and_brought_back(opening: Opening) ->
         await editor.get_by_role("button", name="Delete").click()
         await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(page.get_by_text("No agents yet.")).to_be_visible()
+
+
+PROBLEMS = (
+    agent_pb2.AgentProblem(file="helper.json", problem="mode: is <i>required</i>", agent_key="helper"),
+    agent_pb2.AgentProblem(file="new.json", problem="no JSON"),
+)
+
+
+async def test_agents_are_shown_with_instructions_and_refused_files(opening: Opening) -> None:
+    script = Orchestrator(problems=PROBLEMS)
+    async with opening(script=script, place="#page=agents", bypass_csp=True) as console:
+        page = console.page
+        items = page.get_by_role("region", name="Agents").locator("tbody tr")
+        await expect(items).to_have_count(2)
+        await expect(items.first).to_contain_text("file refused")
+        await expect(items.first).to_contain_text("sim-1")
+        refused = page.get_by_role("region", name="Refused files").locator("li")
+        await expect(refused).to_have_text(
+            [
+                "helper.json: mode: is <i>required</i> The last valid version of helper stays active.",
+                "new.json: no JSON",
+            ]
+        )
+        await items.first.get_by_role("button", name="Helper").click()
+        await expect(page.get_by_role("group", name="Instructions of Helper")).to_have_text("Be <b>brief</b>.\nAlways.")
+        await console.check_accessibility()
+
+
+@pytest.mark.nightly
+async def test_refused_files_are_for_operators(opening: Opening) -> None:
+    async with opening(script=Orchestrator(problems=PROBLEMS, scopes=("ask",)), place="#page=agents") as console:
+        await expect(console.page.get_by_role("region", name="Agents").locator("tbody tr")).to_have_count(2)
+        await expect(console.page.get_by_role("region", name="Refused files")).to_have_count(0)

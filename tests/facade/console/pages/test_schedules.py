@@ -1,7 +1,5 @@
 """The page of schedules: made, paused, triggered, deleted, and what became of their last times."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

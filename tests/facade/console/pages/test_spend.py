@@ -1,7 +1,5 @@
 """What was spent, by day and model: bars, sums, and what is not for everybody."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of webhooks: made with a secret that is shown once, paused, deleted; dead letters are replayed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Ada and Bob have a key each. All chats are at the same question when a process is killed under them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -203,14 +201,7 @@ async def prepared(
             aiohttp.ClientSession(timeout=timeout, headers={"Authorization": "Bearer bob"}) as bob,
         ):
             suite = Suite(
-                running.url,
-                running.grpc,
-                running.memory,
-                folder / "config",
-                folder / "data",
-                sim,
-                ada,
-                running.process,
+                running.url, running.grpc, running.memory, folder / "config", folder / "data", sim, ada, running.process
             )
             suites = (suite, replace(suite, http=bob))
             yield LongChats({provider: LongChat(provider, suites) for provider in providers}, [])

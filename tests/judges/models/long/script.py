@@ -2,8 +2,6 @@
 the end. The models answer by rules, and their summaries keep five of the facts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@ request is one that providers take, nothing leaves a model's view unsaid, and wh
 in the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -61,18 +59,13 @@ class Played:
 
 
 @pytest_asyncio.fixture(
-    scope="module",
-    loop_scope="session",
-    params=["short", pytest.param("long", marks=pytest.mark.nightly)],
+    scope="module", loop_scope="session", params=["short", pytest.param("long", marks=pytest.mark.nightly)]
 )
 async def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Played]:
     size = SIZES[request.param]
     questions = write_questions(size.questions, size.facts, size.crashes)
     folder: Path = tmp_path_factory.mktemp("long")
-    async with (
-        asyncio.timeout(TIMEOUT_S),
-        prepared(folder, questions, size.providers, size.window, size.form) as chats,
-    ):
+    async with asyncio.timeout(TIMEOUT_S), prepared(folder, questions, size.providers, size.window, size.form) as chats:
         await chats.play(questions, size.crashes, size.compact_at)
         yield Played(size, questions, chats)
 

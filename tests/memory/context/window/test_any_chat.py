@@ -5,8 +5,6 @@ writes summaries refuses, cuts, repeats itself, fails or is silent, compactions 
 HEADRACE_CHATS_MAX sets how many chats are tried (`python -m trials soak`: 200).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Recap: older results stand as insights, goal and open tasks are told again, all within its tokens."""
 
-from __future__ import annotations
-
 import pytest
 
 from headrace.v1 import llm_pb2, memory_pb2

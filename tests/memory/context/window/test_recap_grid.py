@@ -1,7 +1,5 @@
 """Recap never costs more than it saves, whatever a run's length, its results' size and its tools."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.memory.recap import CHARS, STEPS, TOOLS, spend

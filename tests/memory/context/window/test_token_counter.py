@@ -1,7 +1,5 @@
 """Token counts stand in the log: made once, when a message is appended, and what usage has taught stands there too."""
 
-from __future__ import annotations
-
 import re
 import struct
 import tempfile

@@ -3,8 +3,6 @@
 There is one window, by tokens: nothing leaves what a model sees without a shortened form or a notice in its place.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,8 +1,6 @@
 """`python -m tests.memory.storage.files.serve_killed FOLDER` serves a folder and prints how many chats its index has as
 soon as it has taken in some of a backlog; whoever runs it kills it then."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Chats that are served before the index has their logs, which is made behind, held by the test in the middle of it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A file is closed after the transaction that a cancelled task has left in a thread: SQLite would crash."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -4,8 +4,6 @@ strace makes the calls of the log's files fail where they are made; without it t
 .ci/run installs it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -4,8 +4,6 @@ Lines that are JSON and hold what no view can take, of older versions or edited 
 stay listed; and bytes that a disk has damaged in the files next to the logs.
 """
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """A disk that refuses: sync fails by an argument, a write breaks off half-way by a real limit on file size; and a
 file system that is really full, in memory, of a mount namespace of the service's own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

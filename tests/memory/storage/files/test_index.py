@@ -1,8 +1,6 @@
 """The index of all chats: the list, unfinished runs and deletion, before and after a restart; and how it is
 made of many logs: in portions, stopped and gone on with."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3

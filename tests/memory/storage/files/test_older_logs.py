@@ -1,8 +1,6 @@
 """Logs of Chat Memory V3 in the folder of chats: read where they lie, continued, verified, and deleted. And a log
 that is put in place of another, beside those who read it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

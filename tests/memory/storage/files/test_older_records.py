@@ -1,7 +1,5 @@
 """Records that a folder has from before records.sqlite, as commit 3724abc1 wrote them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

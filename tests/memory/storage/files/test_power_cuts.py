@@ -1,7 +1,5 @@
 """Power cuts: whatever a disk may have lost of what was not synced, every acknowledged line is there."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

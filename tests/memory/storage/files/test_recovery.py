@@ -1,7 +1,5 @@
 """Logs after crashes: cut at any byte, and damaged in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """What deleted chats have cost survives the index, which is made anew from logs that have the rest."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All of these need a PostgreSQL of this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What people write is kept out of the planner's statistics, whose samples an erasure could not reach."""
 
-from __future__ import annotations
-
 from services.memory.storage.records.stores import KINDS
 from tests.support.memory.serving import memory_in
 from tests.support.postgresql import connected, needs_postgres

@@ -1,7 +1,5 @@
 """A primary dies, its standby takes its place: what was acknowledged is there, nothing is built on what was not."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Generator

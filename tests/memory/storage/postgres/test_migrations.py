@@ -1,7 +1,5 @@
 """Tables are made and changed once, by whoever starts first."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

@@ -1,7 +1,5 @@
 """PostgreSQL and its model in simulated worlds answer the same where transactions meet."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack

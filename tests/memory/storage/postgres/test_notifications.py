@@ -1,7 +1,5 @@
 """What services of one database tell each other, and how they find that their server is gone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """A database that restarts, is killed or cannot be reached: calls wait for it, and nothing is lost or done twice."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Generator

@@ -1,10 +1,9 @@
 """Tables become partitioned while services write to them, and nothing is lost, whenever the command dies."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -20,6 +19,7 @@ from tests.support.memory.serving import memory_in
 from tests.support.memory.spend import charge, said, total
 from tests.support.memory.writing import Memory, run_line
 from tests.support.postgresql import connected, make_partitioned
+from tests.support.programs import starting
 
 pytestmark = pytest.mark.real_time
 
@@ -57,17 +57,10 @@ SPENT = (
 @asynccontextmanager
 async def commanding(url: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Run the command, and kill it if it has not ended."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "headrace.cli", "database", "partition"),
-        env={"PATH": os.environ["PATH"], "HEADRACE_DATABASE_URL": url},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
+    command = (sys.executable, "-m", "headrace.cli", "database", "partition")
+    env = {"PATH": os.environ["PATH"], "HEADRACE_DATABASE_URL": url}
+    async with starting(*command, env=env, stdout=PIPE) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def run_command(url: str) -> list[str]:

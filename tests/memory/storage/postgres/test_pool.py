@@ -1,7 +1,5 @@
 """Whatever the driver raises is an error of ours that may be tried again, and quotes nothing that was to be stored."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Callable

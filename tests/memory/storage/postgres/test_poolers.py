@@ -1,7 +1,5 @@
 """A real PgBouncer between the service and the database."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil
@@ -16,6 +14,7 @@ from services.runtime.ending import CannotServe
 from tests.support.memory.messages import user
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import step_line
+from tests.support.programs import starting
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 
@@ -34,18 +33,12 @@ async def pooling(server: Server, database_url: str, *settings: str) -> AsyncGen
         ini.write_text("\n".join(given) + "\n")
         ini.chmod(0o644)
         assert PROGRAM is not None
-        process = await asyncio.create_subprocess_exec(
-            *unprivileged(), PROGRAM, str(ini), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        try:
+        command = (*unprivileged(), PROGRAM, str(ini))
+        async with starting(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             while not (folder / ".s.PGSQL.5432").exists():
                 assert process.returncode is None, await process.communicate()
                 await asyncio.sleep(0.02)
             yield database_url.replace(str(server.folder), str(folder))
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
 
 
 @pytest.mark.parametrize(

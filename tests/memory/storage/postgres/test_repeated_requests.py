@@ -1,7 +1,5 @@
 """What a repeated request is told while a database shows what a fail-over may forget, which is modelled here."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import closing

@@ -3,8 +3,6 @@
 They tell each other nothing here: what is right may not depend on it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncGenerator

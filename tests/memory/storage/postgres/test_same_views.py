@@ -1,7 +1,5 @@
 """For the same log both engines show the same, byte for byte; and a chat that moves between them loses nothing."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """The kept sums of spending are those of its rows, whatever happens to the transactions that change them."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

@@ -2,8 +2,6 @@
 much is stored. PostgreSQL itself says so of each, by auto_explain.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

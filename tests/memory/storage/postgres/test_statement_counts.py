@@ -4,8 +4,6 @@ an erasure a few for many chats.
 PostgreSQL itself logs each statement, BEGIN and COMMIT included.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What is not a run stops none: lists and exports have few connections, and of those a tenant has a share."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

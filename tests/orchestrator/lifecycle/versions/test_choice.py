@@ -1,7 +1,5 @@
 """Which version a run gets or tries, and what people are shown of versions."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from typing import Any

@@ -1,7 +1,5 @@
 """What a tenant's own agents reach at run time: nothing that is not granted, in whatever way it is named."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """A run ends on the version of its agent that it began with, whatever becomes of the agent meanwhile."""
 
-from __future__ import annotations
-
 import json
 from contextlib import AsyncExitStack
 

@@ -1,7 +1,5 @@
 """PutAgent, DeleteAgent and ValidateAgent: a tenant's own agents, in force for it alone, within what is granted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """Header blocks that are read without h2: each means to h2 what it means to us, and ours are all read so."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -3,8 +3,6 @@
 Code runs in attempts.py: `v` are the victims, `n` the numbers of system calls, `call` makes one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What the attempts are aimed at: files, sockets and a process of the test's own, which must be as they were."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """What the compatibility kit asks an agent to do, by the beginning of a message's id (scenarios/*.feature there)."""
 
-from __future__ import annotations
-
 from services.orchestrator.mode_api.mode import Mode
 
 
