@@ -112,8 +112,10 @@ MALFORMED = {
 @pytest.mark.parametrize("step", [None, 1])
 @pytest.mark.parametrize("form", MALFORMED)
 async def test_what_is_no_response_is_an_unavailable_provider(form: str, step: int | None) -> None:
+    is_short = form.startswith(("cut off", "shorter", "nothing"))
     async with Pool() as pool, serving_script(answering(MALFORMED[form], step=step)) as server:
-        with pytest.raises(ProviderUnavailable, match="broke the connection off"):
+        match = "broke the connection off" if is_short else "does not answer in HTTP/1.1"
+        with pytest.raises(ProviderUnavailable, match=match):
             await read(pool, ask(server))
         assert server.connections == 1
 

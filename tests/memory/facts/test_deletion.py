@@ -62,7 +62,7 @@ async def test_an_index_of_the_time_when_it_held_facts_is_made_anew(serve: Serve
         await memory.begin_and_end("hello")
         fact_id = await memory.remember(SECRET)
     database = sqlite3.connect(folder / "index.sqlite")
-    database.execute("INSERT INTO texts(rowid, text) VALUES (99, ?)", (SECRET,))
+    database.execute("CREATE TABLE facts AS SELECT ? AS text", (SECRET,))
     database.execute("PRAGMA user_version=2")
     database.commit()
     database.close()

@@ -68,7 +68,7 @@ async def test_verify_reads_what_is_in_the_bucket(kept: Stored, place: Place) ->
         code, said = await run_admin(kept, "verify")
         (damaged,) = (line for line in said.splitlines() if line.startswith(chats[1]))
         assert (code, damaged) == (1, f"{chats[1]}: blob {BLOB_ID}: its content is not the one of its name")
-        assert said.splitlines()[-1].endswith("1 damaged")
+        assert any(line.endswith(" 1 damaged") for line in said.splitlines())
         assert (await run_admin(kept, "verify", chats[0]))[0] == 0
 
 
