@@ -20,23 +20,6 @@ START_TIMEOUT_S = 300.0
 
 
 @asynccontextmanager
-async def simulated_suite(
-    folder: Path,
-    models: list[str],
-    *,
-    agents: Mapping[str, Any] | None = None,
-    quota: Mapping[str, int] | None = None,
-) -> AsyncGenerator[str]:
-    """Start a simulator and a suite that uses it; yield the orchestrator's address."""
-    async with simulating(folder) as (base_url, _):
-        starting = starting_suite(
-            folder, base_url, models, agents=agents, quota=quota, form="--one-process", environment={}
-        )
-        async with starting as suite:
-            yield suite.grpc
-
-
-@asynccontextmanager
 async def simulating(folder: Path, script: list[Any] | None = None) -> AsyncGenerator[tuple[str, int]]:
     """Start the simulator; yield its base URL and process id.
 
@@ -67,16 +50,15 @@ async def starting_suite(
     models: list[str],
     *,
     agents: Mapping[str, Any] | None = None,
-    quota: Mapping[str, int] | None = None,
     form: str,
     environment: Mapping[str, str],
 ) -> AsyncGenerator[RunningSuite]:
     """Start `headrace up` with `form`, with an agent for each of `models`, keyed by the model's name.
 
-    `agents` are further agents, by key; `quota` is the provider's. An existing configuration in `folder` is kept.
+    `agents` are further agents, by key. An existing configuration in `folder` is kept.
     """
     if not (folder / "config").exists():
-        configure(folder / "config", base_url, models, quota)
+        configure(folder / "config", base_url, models)
     for key, agent in (agents or {}).items():
         (folder / "config" / "agents" / f"{key}.json").write_text(json.dumps(agent))
     folders = ("--config-dir", str(folder / "config"), "--data-dir", str(folder / "data"))
@@ -85,7 +67,7 @@ async def starting_suite(
         yield RunningSuite(GRPC.findall(line)[0], _found(STARTED, line), services_of(up) | {"up": up})
 
 
-def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str, int] | None = None) -> None:
+def configure(folder: Path, base_url: str, models: list[str]) -> None:
     """Write a configuration with an agent for each of `models`, using the provider at `base_url`."""
     (folder / "agents").mkdir(parents=True)
     for model in models:
@@ -105,8 +87,6 @@ def configure(folder: Path, base_url: str, models: list[str], quota: Mapping[str
         "timeouts": timeouts,
         "models": entries,
     }
-    if quota:
-        provider["quota"] = quota
     (folder / "providers.json").write_text(json.dumps({"providers": [provider]}))
 
 

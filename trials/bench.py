@@ -1,10 +1,10 @@
-"""Benchmark entrances against peers, memory, waiting runs, fair use and replicas: [PART…]."""
+"""Benchmark entrances against peers, memory, waiting runs and replicas: [PART…]."""
 
 import shutil
 
 from trials.support.commands import make, run_python, worst
 
-PARTS = ("entrances", "memory", "waiting", "fair_use", "replicated")
+PARTS = ("entrances", "memory", "waiting", "replicated")
 
 
 def main(arguments: list[str]) -> int:
