@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from contextvars import Context
 from weakref import WeakKeyDictionary
 
 RETRY_AFTER_S = 5.0
@@ -57,13 +58,15 @@ class Turnstile:
         self._woken = 0
         """Calls that were let in from the queue in this turn, and begin in the next."""
         self._is_turning = False
+        self._context = Context()
+        """Turns belong to no call, whose end could take them along."""
 
     async def pass_through(self, tenant: str) -> None:
         """Return at once unless many calls arrive in this moment."""
         loop = asyncio.get_running_loop()
         if not self._is_turning:
             self._is_turning = True
-            loop.call_soon(self._turn, loop)
+            loop.call_soon(self._turn, loop, context=self._context)
         if self._passes_left and not self._waiting:
             self._passes_left -= 1
             return
@@ -84,7 +87,7 @@ class Turnstile:
                 self._woken += 1
         self._is_turning = self._woken > 0 or self._passes_left < PASSES_MAX
         if self._is_turning:
-            loop.call_soon(self._turn, loop)
+            loop.call_soon(self._turn, loop, context=self._context)
 
 
 _TURNSTILES = WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile]()
