@@ -171,7 +171,7 @@ async def _open_bifrost(stack: AsyncExitStack, ways: Ways) -> None:
         ways.missing.append(f"Bifrost's core is left out: {error}.")
         return
     pid, line = await stack.enter_async_context(started(ways.base_url, python=str(program)))
-    ways.ways.append(Way(name="Bifrost core, no log", url=line.strip(), pids={"Bifrost": pid}, is_suite=False))
+    ways.ways.append(Way(name="Bifrost core, no log", url=f"{line.strip()}/", pids={"Bifrost": pid}, is_suite=False))
 
 
 async def _open_litellm(stack: AsyncExitStack, folder: Path, ways: Ways) -> None:
