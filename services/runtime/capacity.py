@@ -95,7 +95,10 @@ _TURNSTILES = WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile]()
 
 def get_turnstile() -> Turnstile:
     """Return the running loop's turnstile: all services in a process share its turns."""
-    return _TURNSTILES.setdefault(asyncio.get_running_loop(), Turnstile())
+    loop = asyncio.get_running_loop()
+    if (turnstile := _TURNSTILES.get(loop)) is None:
+        turnstile = _TURNSTILES[loop] = Turnstile()
+    return turnstile
 
 
 class InFlightCounter:
