@@ -18,6 +18,7 @@ from services.memory.storage.paging import PAGE_MAX, Page, read_pages
 from services.memory.storage.records.erasures import Kept
 from services.memory.storage.run_query import RunQuery
 from services.runtime.auth.identity import Identity
+from services.runtime.clock import monotonic_s
 
 if TYPE_CHECKING:
     from services.memory.data.holds import HoldsInForce
@@ -229,8 +230,11 @@ class RemainingParts:
                 return "damaged_chat", "its log is damaged"
         return None
 
-    async def delete_chats(self, chat_ids: list[str]) -> None:
-        """Delete chats, with all that is kept of their runs. Raises ChatBusy."""
+    async def delete_chats(self, chat_ids: list[str], until_s: float) -> None:
+        """Delete chats, with all that is kept of their runs. Raises ChatBusy.
+
+        An engine that deletes them one by one leaves the rest for later at `until_s`.
+        """
         if not chat_ids:
             return
         query = RunQuery(self._erasure.tenant, PAGE_MAX, chat_ids=chat_ids)
@@ -241,6 +245,8 @@ class RemainingParts:
                 if blob_ids := await self._engine.blobs.list_ids(chat_id):
                     await self._engine.blobs.delete_each(chat_id, blob_ids)  # first, as in _redact_chat
                 await self._engine.chats.delete(chat_id)
+            if monotonic_s() > until_s:
+                return
 
     async def _redact_chat(self, who: Identity, chat_id: str, run_ids: list[str]) -> None:
         engine = self._engine

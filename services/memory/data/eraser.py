@@ -69,7 +69,7 @@ class Eraser:
         if not batch:
             return erasure, True, {*parts.held_chats}
         erasure = await self._count(erasure, batch)
-        await parts.delete_chats([part.chat_id for part in batch if part.chat_id])
+        await parts.delete_chats([part.chat_id for part in batch if part.chat_id], until_s)
         for part in batch:
             if part.erase is not None:
                 await part.erase()
