@@ -218,7 +218,8 @@ def _make_refused(path: Path, source: bytes, problem: str) -> RefusedFile:
         given = load_object(source)
         protocols: Any = given.get("publish")
         publish = ",".join(map(str, protocols)) if isinstance(protocols, list) else ""
-        return RefusedFile(path.name, problem, (path.stem, str(given.get("key"))), publish)
+        keys = [key for key in (path.stem, given.get("key")) if isinstance(key, str)]
+        return RefusedFile(path.name, problem, keys, publish)
     return RefusedFile(path.name, problem, (path.stem,), None)
 
 
