@@ -98,7 +98,7 @@ async def test_an_agent_that_the_orchestrator_does_not_have_is_refused(serve: Se
             await schedules.create(agent_key="nobody", cron="0 0 1 1 *")
 
     async with serve(ANSWER) as suite, schedules_of(suite) as schedules:
-        with pytest.raises(NotFound, match="no agent has the key 'nobody'; known keys: oneshot, react"):
+        with pytest.raises(NotFound, match="no agent in force has the key 'nobody'; known keys: oneshot, react"):
             await create_until_refused()
 
 
