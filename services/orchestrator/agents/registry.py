@@ -145,7 +145,7 @@ class Registry:
             raise NotFound("no agent is defined; put a file into the agents folder", field="agentKey")
         return self.get(min(agents))
 
-    def beside(self, agent: Definition) -> Mapping[str, Definition]:
+    def get_reachable(self, agent: Definition) -> Mapping[str, Definition]:
         """Return the agents that a run of this one may reach; an operator's agent reaches only agents of files."""
         return self.view.reachable if agent.tenant else self._agents
 
