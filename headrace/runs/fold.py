@@ -266,8 +266,8 @@ class Fold:
 
     def _fill_past(self, begun: BlockBegun, delta: agent_pb2.AgentDelta, text: str, params: str = "") -> Changes:
         block_id = begun.block.id
-        said, ended = self._append(delta.seq - 1, block_id, text), self._complete(delta.seq, block_id, params)
-        return (begun, *said, *ended)
+        appended, ended = self._append(delta.seq - 1, block_id, text), self._complete(delta.seq, block_id, params)
+        return (begun, *appended, *ended)
 
     def _append(self, seq: int, block_id: str, text: str) -> Changes:
         if (block := self._blocks.get(block_id)) is None:

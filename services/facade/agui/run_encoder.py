@@ -180,8 +180,8 @@ class RunEncoder:
         if block.tool_api == CLIENT:
             # Keep the id that the client received: in a replay, a finished call has the sequence number of its
             # end.
-            told = self._told_calls.get((self._run_id, block.id))
-            message_id = told or str(CallId(self._run_id, block.id, block.seq))
+            known_id = self._told_calls.get((self._run_id, block.id))
+            message_id = known_id or str(CallId(self._run_id, block.id, block.seq))
         field = "toolCallId" if kind == "call" else "messageId"
         head = encode_head(_HEADS[kind], **{field: message_id}, subagentRunId=block.scope[0] or None)
         return Message(block, kind, message_id, head)
@@ -219,8 +219,10 @@ class RunEncoder:
 
     def _encode_snapshot(self) -> bytes:
         known = {message["id"] for message in self._segment.messages}
-        said = [built for message in self._messages.values() for built in message.build() if built["id"] not in known]
-        return encode_frame("MESSAGES_SNAPSHOT", messages=[*self._segment.messages, *said])
+        messages = [
+            built for message in self._messages.values() for built in message.build() if built["id"] not in known
+        ]
+        return encode_frame("MESSAGES_SNAPSHOT", messages=[*self._segment.messages, *messages])
 
     def _start_run(self) -> bytes:
         self.is_state_due = True
@@ -238,10 +240,10 @@ class RunEncoder:
         if not self._segment.n or message_id in self._known_ids:
             return b""
         started = encode_frame("TEXT_MESSAGE_START", messageId=message_id, role="user")
-        said = (
+        content = (
             encode_frame("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=self._question) if self._question else b""
         )
-        return started + said + encode_frame("TEXT_MESSAGE_END", messageId=message_id)
+        return started + content + encode_frame("TEXT_MESSAGE_END", messageId=message_id)
 
     def _end(self, kind: str, payload: Any) -> bytes:
         self.is_over = True
@@ -260,12 +262,12 @@ class RunEncoder:
         return encode_frame("RUN_FINISHED", **ids, outcome=outcome, **fields)
 
     def _encode_custom(self, delta: Delta) -> bytes:
-        told = event(delta)
-        if told is None:
+        custom = event(delta)
+        if custom is None:
             return b""
         name = f"{OURS}.{(delta.WhichOneof('payload') or '').replace('_', '.', 1)}"
         owner = b',"subagentRunId":' + orjson.dumps(delta.subagent_id) if delta.subagent_id else b""
-        return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), told.json, owner)
+        return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), custom.json, owner)
 
 
 def _is_shown(block: Block) -> bool:

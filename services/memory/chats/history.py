@@ -46,9 +46,9 @@ def _make_snapshots(line: Step, params: Mapping[str, str]) -> Iterator[agent_pb2
         if delta is None:
             continue
         if message.role == "tool" and message.ok is not False and (param := params.get(message.action_id or "")):
-            told = agent_pb2.AgentDelta(seq=message.events.first)
-            told.action_param.action_id, told.action_param.param = message.action_id or "", param
-            yield _fill_envelope(told, line, message)
+            snapshot = agent_pb2.AgentDelta(seq=message.events.first)
+            snapshot.action_param.action_id, snapshot.action_param.param = message.action_id or "", param
+            yield _fill_envelope(snapshot, line, message)
         delta.seq = message.events.last
         yield _fill_envelope(delta, line, message)
 

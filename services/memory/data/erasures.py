@@ -176,8 +176,8 @@ class ErasureStore:
             request_id=request.request_id,
             reason=request.reason,
         )
-        told = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
-        await self._engine.audit.record("erasure.requested", who, **told)
+        details = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
+        await self._engine.audit.record("erasure.requested", who, **details)
         if not await self._engine.records.erasures.put(erasure):
             # A statement with a lost response is repeated, and then finds its own erasure.
             erasures = self._engine.records.erasures

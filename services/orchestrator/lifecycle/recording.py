@@ -106,12 +106,12 @@ def _describe_failure(failed: Failed | None) -> dict[str, Any]:
     if failed.error is None:
         return {"left": True}
     error = failed.error
-    told: dict[str, Any] = {"reason": error.reason, "message": error.message}
+    fields: dict[str, Any] = {"reason": error.reason, "message": error.message}
     if error.metadata:
-        told["metadata"] = error.metadata
+        fields["metadata"] = error.metadata
     if error.retry_after_s is not None:
-        told["retryAfterMs"] = round(error.retry_after_s * 1000)
-    return {"error": told}
+        fields["retryAfterMs"] = round(error.retry_after_s * 1000)
+    return {"error": fields}
 
 
 MIME_TYPE = "application/vnd.headrace.cassette+gzip"

@@ -152,13 +152,13 @@ class LimitsInForce:
             if is_wanted:
                 raise NotFound(f"API key {whose.credential!r} does not exist", key=whose.credential)
             return []
-        said: dict[str, Any] = {"source": "api_key", "source_name": whose.credential, "per": "key"}
+        shared: dict[str, Any] = {"source": "api_key", "source_name": whose.credential, "per": "key"}
         limits: list[limits_pb2.Limit] = []
         if key.runs_max:
             used = sum(run.identity.credential == whose.credential for run in self.live.all())
             limits.append(
                 limits_pb2.Limit(
-                    **said,
+                    **shared,
                     name="key_runs",
                     kind="concurrency",
                     unit="runs",
@@ -171,7 +171,7 @@ class LimitsInForce:
             used, wait_s = self.keys.measure_calls(key)
             limits.append(
                 limits_pb2.Limit(
-                    **said,
+                    **shared,
                     name="key_requests",
                     kind="rate",
                     unit="requests",

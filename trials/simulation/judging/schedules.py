@@ -71,7 +71,7 @@ def _judge_times(kept: Kept, ghosts_max: int) -> list[str]:
         return [] if is_told else [f"its one time {schedule.once_at} was never begun: {schedule}"]
     step_ms = int(schedule.cron.split()[0].removeprefix("*/")) * MINUTE_MS
     count = (schedule.next_at - 1) // step_ms - schedule.created_at // step_ms
-    told = sum(1 + firing.passed for firing in schedule.firings if firing.due_at not in kept.triggered_at)
-    if not count <= told <= count + ghosts_max:
-        return [f"{count} times have come, and {told} were told of: {schedule}"]
+    reported = sum(1 + firing.passed for firing in schedule.firings if firing.due_at not in kept.triggered_at)
+    if not count <= reported <= count + ghosts_max:
+        return [f"{count} times have come, and {reported} were told of: {schedule}"]
     return []

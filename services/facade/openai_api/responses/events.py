@@ -35,8 +35,8 @@ ENDS = {"completed": "response.completed", "failed": "response.failed"}
 
 def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> bytes:
     form = errors.build_failure_error(failure)
-    told = {name: form[name] for name in ("code", "message", "param")}
-    return _encode_frame({"type": "error"} | told | {"sequence_number": starting_after})
+    fields = {name: form[name] for name in ("code", "message", "param")}
+    return _encode_frame({"type": "error"} | fields | {"sequence_number": starting_after})
 
 
 def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> bytes:
@@ -108,8 +108,8 @@ class EventStream:
             case FunctionCall():
                 yield from self._build_call(event)
             case RunEnded():
-                told = self._build_response(event)
-                yield {"type": ENDS.get(told["status"], "response.incomplete"), "response": told}
+                response = self._build_response(event)
+                yield {"type": ENDS.get(response["status"], "response.incomplete"), "response": response}
             case _:
                 pass
 
