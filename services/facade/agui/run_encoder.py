@@ -82,7 +82,7 @@ class RunEncoder:
         """Return the frames of an event, the last one with an id; empty if the reader gets nothing."""
         kind = delta.WhichOneof("payload")
         self.seq = seq = delta.seq
-        begun = self.begin() if self._is_silent and seq > self._silent_to else b""
+        start = self.begin() if self._is_silent and seq > self._silent_to else b""
         changes = self._fold.apply(delta)
         if len(changes) == 1 and type(added := changes[0]) is TextAdded:
             message, frames = self._messages[added.block.id], b""
@@ -92,9 +92,9 @@ class RunEncoder:
             frames = b""
         else:
             frames = self._encode_change(changes) or self._encode_event(kind, delta)
-        if self._is_silent or not (frames or begun):
+        if self._is_silent or not (frames or start):
             return b""
-        return add_id(begun + frames, self._id_head, seq, self._reader.cursor_tail)
+        return add_id(start + frames, self._id_head, seq, self._reader.cursor_tail)
 
     def begin(self) -> bytes:
         """End the silence: return the frames that the reader needs before further events."""
@@ -110,10 +110,10 @@ class RunEncoder:
 
     def end_waiting(self) -> bytes:
         """Return the last frames of the stream of a waiting run."""
-        begun, self.is_over = self.begin(), True
+        start, self.is_over = self.begin(), True
         outcome = build_outcome(self._list_gates(), self._list_calls(), self._run_id, self.seq)
         closed = self._reader.close_all(is_suspended=True)
-        return add_id(begun + closed + self._finish(outcome), self._id_head, self.seq, b"")
+        return add_id(start + closed + self._finish(outcome), self._id_head, self.seq, b"")
 
     def encode_state(self, kind: str, **fields: Any) -> bytes:
         return add_id(encode_frame(kind, **fields), self._id_head, self.seq, self._reader.cursor_tail)

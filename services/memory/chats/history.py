@@ -172,14 +172,14 @@ class ChatHistory:
         """Build the page before `page_token`, or the newest one if it is empty. Raises InvalidRequest if the token's
         run is not there."""
         page = self._find_page(page_token)
-        begun = [line for lines in page.begun for line in lines]
+        page_lines = [line for lines in page.begun for line in lines]
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
             title=self.title,
             events=page.events,
-            references=list_references(begun),
-            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log, begun), find),
+            references=list_references(page_lines),
+            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log, page_lines), find),
             earlier_page_token=page.earlier_token,
         )
 

@@ -99,8 +99,8 @@ class Refusals:
             raise Overloaded(message, retry_after_s=LOOK_S)
         for erasure in self.going:
             if erasure.covers(who.tenant, who.user):
-                whose = "user" if erasure.user else "tenant"
-                message = f"what is kept of this {whose} is being erased; try again later"
+                owner = "user" if erasure.user else "tenant"
+                message = f"what is kept of this {owner} is being erased; try again later"
                 raise Erasing(message, erasureId=erasure.erasure_id, retry_after_s=LOOK_S)
 
     async def _follow(self) -> None:

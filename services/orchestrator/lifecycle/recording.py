@@ -183,8 +183,8 @@ def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
     known = run.services.agents
     keys = sorted(run.list_agents() & known.keys())
     for key in keys:
-        whose = {"isTenants": True} if known[key].tenant else {}
-        yield write_line({"agent": key, "definition": json.loads(known[key].source), **whose}, mask)
+        source = {"isTenants": True} if known[key].tenant else {}
+        yield write_line({"agent": key, "definition": json.loads(known[key].source), **source}, mask)
     for name in sorted({agent.custom.mode for key in keys if (agent := known[key]).custom is not None}):
         if (code := run.find_mode(name)) is not None:
             yield write_line({"mode": name, "sha256": code.digest, "source": code.source}, mask)

@@ -131,9 +131,9 @@ class EventStream:
         start = self._run
         at = {"output_index": self._index[call.tool_id]}
         within = at | {"item_id": f"fc_{call.tool_id}"}
-        begun = build_call_item(call, start.run_id, is_done=False)
+        item = build_call_item(call, start.run_id, is_done=False)
         kind = "response.function_call_arguments"
-        yield {"type": "response.output_item.added", "item": begun} | at
+        yield {"type": "response.output_item.added", "item": item} | at
         yield {"type": f"{kind}.delta", "delta": call.arguments} | within
         yield {"type": f"{kind}.done", "name": call.name, "arguments": call.arguments} | within
         yield {"type": "response.output_item.done", "item": build_call_item(call, start.run_id)} | at
