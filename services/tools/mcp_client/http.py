@@ -107,7 +107,7 @@ class JsonDecoder(codecs.IncrementalDecoder):
 
     def __init__(self, errors: str = "replace") -> None:
         super().__init__(errors)
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._utf8 = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._open = ""
         """An incomplete escape."""
         self._line_chars = 0

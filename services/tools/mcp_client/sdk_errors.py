@@ -13,6 +13,8 @@ from pydantic import ValidationError
 
 REASON_CHARS_MAX = 500
 
+BROKEN = "its answer breaks the protocol"
+
 FOREIGN = (
     MCPError,
     SubscriptionLost,
@@ -93,7 +95,7 @@ def make_failure(error: Exception) -> ServerFailed:
 def _format_reason(error: Exception) -> str:
     match error:
         case ValidationError():
-            return "its answer breaks the protocol"  # the error's own text repeats the answer
+            return BROKEN  # the error's own text repeats the answer
         case anyio.ClosedResourceError() | anyio.BrokenResourceError() | anyio.EndOfStream():
             return "the connection has ended"
         case TimeoutError():

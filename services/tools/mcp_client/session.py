@@ -56,8 +56,8 @@ class McpSession:
     def __init__(self) -> None:
         self.changed = asyncio.Event()
         """Set when the list of tools may have changed, the session has ended, or it is unused."""
-        self.ended = False
-        """Whether it accepts no more requests."""
+        self.end_of_use = asyncio.Event()
+        """Set when it accepts no more requests."""
         self.is_forgotten = False
         """Whether it ended because the server no longer knows it; the server itself is up."""
         self.closed = False
@@ -70,12 +70,16 @@ class McpSession:
         self._stderr = b""
 
     @property
+    def ended(self) -> bool:
+        return self.end_of_use.is_set()
+
+    @property
     def is_modern(self) -> bool:
         """Whether the server responds to a call with its questions, and never asks during the call."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     def end(self) -> None:
-        self.ended = True
+        self.end_of_use.set()
         self.changed.set()
 
     def close(self) -> None:
