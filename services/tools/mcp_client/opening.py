@@ -18,11 +18,10 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
+from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport
-from services.tools.mcp_client.sdk_errors import BROKEN
+from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport, repair_response
 from services.tools.mcp_client.settings import Http, Settings, Stdio
 from services.tools.toolkit.commands import TIMEOUT_S_MAX
 
@@ -163,20 +162,15 @@ class _ReceiveStream:
 def _repair_response(error: ValidationError) -> SessionMessage | ValidationError:
     """Return the response that a process sent in a form that the SDK refuses, so that its request need not time out.
 
-    Its result is kept, with the id as an integer; without one, it is an error. Anything else than a response remains
-    an error of the stream.
+    Anything else than a response remains an error of the stream.
     """
     details = error.errors(include_url=False, include_context=False)
     sent = next((one["input"] for one in details if one["loc"] == ("JSONRPCRequest", "method")), None)
     if not isinstance(sent, dict):
         return error
-    number, result, reason = sent.get("id"), sent.get("result"), sent.get("error")
+    number = sent.get("id")
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if not isinstance(number, int | str):
         return error
-    if isinstance(result, dict):
-        return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=number, result=result))
-    text = reason.get("message") if isinstance(reason, dict) else reason
-    failure = ErrorData(code=INTERNAL_ERROR, message=text if isinstance(text, str) else BROKEN)
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=failure))
+    return SessionMessage(jsonrpc_message_adapter.validate_python(repair_response(sent, number), by_name=False))

@@ -50,6 +50,9 @@ class ServerFailed(Exception):
     may_have_run: bool = False
     """Whether it may have carried out the request."""
 
+    has_ended: bool = False
+    """Whether its process has ended before its first answer."""
+
     stderr: str = ""
     """The end of what its process wrote to standard error before its first answer."""
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,7 @@ from services.tools.mcp_client.http import LINE_CHARS_MAX, JsonDecoder
 from services.tools.mcp_client.session import STDERR_CHARS_MAX
 from tests.support.programs import run_to_end
 from tests.support.timing import within
-from tests.support.tools.mcp_http import PIXEL, Http, http_server
+from tests.support.tools.mcp_http import PIXEL, Http, PlainApp, http_server
 from tests.support.tools.mcp_suite import Suite, request, serving, serving_folder, write
 from tests.support.tools.suite import CHAT
 
@@ -206,6 +207,27 @@ async def test_a_list_with_a_fault_in_its_pages_is_read_as_far_as_it_goes(
         tools = await suite.tools()
     assert sorted(tools) == sorted({f"a__{name}" for name in (*ALWAYS, paging)})
     assert (tmp_path / "heard").read_text().splitlines().count("tools/list") == lists
+
+
+async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_without_it(tmp_path: Path) -> None:
+    server = plain(tmp_path)
+    server["args"].append("abrupt")
+    async with serving(tmp_path, {"a": server}) as suite, asyncio.timeout(20):
+        await suite.until("a__noise")
+        assert (await suite.result("a__noise")).result == "noisy"
+    assert (tmp_path / "heard").read_text().splitlines()[:2] == ["server/discover", "initialize"]
+
+
+@pytest.mark.parametrize(
+    "answer_id", [float, str, lambda _: None, lambda _: 99], ids=["float", "text", "null", "other"]
+)
+async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(
+    tmp_path: Path, answer_id: Callable[[int], Any]
+) -> None:
+    async with http_server(make_app=lambda _: PlainApp(answer_id)) as http:
+        async with serving(tmp_path, {"h": {"url": http.url}}) as suite, asyncio.timeout(20):
+            await suite.until("h__plain")
+            assert (await suite.result("h__plain")).result == "done"
 
 
 async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
