@@ -218,16 +218,23 @@ async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_w
     assert (tmp_path / "heard").read_text().splitlines()[:2] == ["server/discover", "initialize"]
 
 
-@pytest.mark.parametrize(
-    "answer_id", [float, str, lambda _: None, lambda _: 99], ids=["float", "text", "null", "other"]
-)
-async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(
-    tmp_path: Path, answer_id: Callable[[int], Any]
-) -> None:
-    async with http_server(make_app=lambda _: PlainApp(answer_id)) as http:
-        async with serving(tmp_path, {"h": {"url": http.url}}) as suite, asyncio.timeout(20):
-            await suite.until("h__plain")
-            assert (await suite.result("h__plain")).result == "done"
+ANSWER_IDS: dict[str, Callable[[int], Any]] = {
+    "fraction": float,
+    "text": str,
+    "null": lambda _: None,
+    "another": lambda _: 99,
+}
+
+
+@pytest.mark.parametrize("form", ANSWER_IDS)
+async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(tmp_path: Path, form: str) -> None:
+    async with (
+        http_server(make_app=lambda _: PlainApp(ANSWER_IDS[form])) as http,
+        serving(tmp_path, {"h": {"url": http.url}}) as suite,
+        asyncio.timeout(20),
+    ):
+        await suite.until("h__plain")
+        assert (await suite.result("h__plain")).result == "done"
 
 
 async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
