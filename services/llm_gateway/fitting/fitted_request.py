@@ -29,6 +29,9 @@ FREE_CHOICES = ("", "none", "auto")
 CHAT_COMPLETIONS = "openai"
 """The protocol of OpenAI's older API, to which its limits apply."""
 
+CLAUDES = ("anthropic", "bedrock")
+"""The protocols of Claude's own limits."""
+
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are not names of tools."""
 
@@ -109,8 +112,9 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
+    is_claudes = provider.protocol in CLAUDES or "claude" in model
     for tool in given.tools:
-        parameters, lost = fit_schema(tool.parameters)
+        parameters, lost = fit_schema(tool.parameters, has_plain_names=is_claudes)
         description = BLANK_LINE.join(filter(None, (tool.description, lost)))
         fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))

@@ -2,13 +2,15 @@
 
 OpenAI and Anthropic require an object at the root, without anyOf and the like next to it, and arrays with their items;
 OpenAI requires an object's properties (https://platform.openai.com/docs/guides/function-calling and
-https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). The tool's description names what its schema loses
+https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). Claude requires draft 2020-12, and properties with
+plain names (https://github.com/anthropics/claude-code/issues/34771, 2026-03). The tool's description names what its schema loses
 here, and calls are checked against the original schema.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -25,8 +27,23 @@ _UNFIT_AT_ROOT = (*_CHOICES, "not", "enum", "const", "if", "then", "else")
 _IN_LISTS = (*_CHOICES, "prefixItems")
 _IN_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _INSIDE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_BOUNDS = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"),
+)
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+_PLAIN = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 _FORMS: dict[str, Callable[[Any], bool]] = {
@@ -34,22 +51,27 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
         bool(value) and all(kind in _TYPES for kind in (value if isinstance(value, list) else [value]))
     ),
     "required": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-    "properties": lambda value: isinstance(value, dict),
+    "items": lambda value: isinstance(value, dict | list | bool),
+    **dict.fromkeys(_IN_MAPS, lambda value: isinstance(value, dict)),
+    **dict.fromkeys(_INSIDE[1:], lambda value: isinstance(value, dict | bool)),
+    **dict.fromkeys(_BOUNDS, _is_number),
+    **dict.fromkeys(("description", "title", "pattern", "format", "$ref"), _is_text),
     **dict.fromkeys(("enum", *_CHOICES), lambda value: isinstance(value, list) and bool(value)),
-    "description": lambda value: isinstance(value, str),
 }
-"""Keywords with other forms, such as `required: true` of draft 3, have no effect and are refused by providers."""
+"""Keywords with other forms, such as `required: true` of draft 3 or `exclusiveMinimum: true` of draft 4, have no effect and are refused by providers."""
 
 
 @lru_cache(maxsize=4096)  # each turn has the same tools
-def fit_schema(text: str) -> tuple[str, str]:
+def fit_schema(text: str, *, has_plain_names: bool = False) -> tuple[str, str]:
     """Return the schema in the form that providers accept, and a description of what it lost; an accepted schema is
-    returned unchanged."""
+    returned unchanged. With `has_plain_names`, properties with other names are only described."""
     try:
         given = json.loads(text) if text else {}  # keeps numbers of any size
     except (ValueError, RecursionError):
         given = {}
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
+    if has_plain_names:
+        _leave_out_odd_names(root, lost)
     fitted = _fit_inner(root, 0)
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
@@ -84,6 +106,19 @@ def _fit_root(given: Schema) -> tuple[Schema, Schema]:
     return fitted, lost
 
 
+def _leave_out_odd_names(root: Schema, lost: Schema) -> None:
+    odd = {name: schema for name, schema in root["properties"].items() if not _PLAIN.fullmatch(name)}
+    if not odd:
+        return
+    required = _get_names(root)
+    lost["properties"] = odd
+    root["properties"] = {name: schema for name, schema in root["properties"].items() if name not in odd}
+    root.pop("additionalProperties", None)
+    if needed := [name for name in required if name in odd]:
+        lost["required"] = needed
+        root["required"] = [name for name in required if name not in odd]
+
+
 def _follow_reference(schema: Schema, root: Schema) -> Schema:
     """Return the schema with its `$ref` replaced by the target, if that is in this document."""
     for _ in range(DEPTH_MAX):
@@ -106,7 +141,7 @@ def _fit_inner(schema: Any, depth: int) -> Any:
     if schema is False:
         return {"not": {}}
     if not isinstance(schema, dict):
-        return schema
+        return {}
     fitted: Schema = {}
     for key, value in _drop_odd(schema).items():
         if key in _IN_MAPS and isinstance(value, dict):

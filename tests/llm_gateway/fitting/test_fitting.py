@@ -134,6 +134,12 @@ def an_object(**properties: Any) -> dict[str, Any]:
         ({"type": "any"} | {"properties": BOTH["properties"], "oneOf": True}, BOTH, ""),
         ({"properties": None, "required": False, "type": None}, NO_ARGUMENTS, ""),
         (an_object(b=True) | {"required": ["c"]}, an_object(c={}, b={}) | {"required": ["c"]}, ""),
+        # Draft 4, OpenAPI and mistakes of MCP servers: https://github.com/Dokploy/mcp/issues/74 and
+        # https://github.com/kestra-io/kestra/pull/17075, 2026.
+        (an_object(a={"exclusiveMinimum": True, "minimum": 0}), an_object(a={"minimum": 0}), ""),
+        (an_object(a={"minimum": "2026-01-01", "maxLength": None, "pattern": 5}), an_object(a={}), ""),
+        (an_object(a="string", b=None), an_object(a={}, b={}), ""),
+        (an_object(a={"items": "string", "additionalProperties": "no"}), an_object(a={}), ""),
     ],
 )
 async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: Any, sent: Any, lost: str) -> None:
@@ -143,6 +149,25 @@ async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: An
     assert offered["function"]["parameters"] == sent
     assert (offered["function"]["description"] == "does it") == (not lost)
     assert lost in offered["function"]["description"]
+
+
+ODD_KEYS = an_object(**{"$top": {"type": "integer"}, "a": {}, "x" * 65: {}}) | {"required": ["a", "$top"]}
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic", "bedrock"])
+async def test_a_key_that_claude_refuses_is_described_in_words(asking: Asking, protocol: str) -> None:
+    """One such key makes every request fail: https://github.com/anthropics/claude-code/issues/34771, 2026-03."""
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(ODD_KEYS | {"additionalProperties": False}))
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
+        body = await read_body(gateway, tools=[tool])
+    if protocol == "openai":
+        assert body["tools"][0]["function"]["parameters"]["properties"] == ODD_KEYS["properties"]
+        return
+    spec = body["tools"][0] if protocol == "anthropic" else body["toolConfig"]["tools"][0]["toolSpec"]
+    sent = spec["input_schema"] if protocol == "anthropic" else spec["inputSchema"]["json"]
+    assert sent == an_object(a={}) | {"required": ["a"]}
+    assert '{"$top":{"type":"integer"}' in spec["description"]
+    assert '"required":["$top"]' in spec["description"]
 
 
 async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking) -> None:
