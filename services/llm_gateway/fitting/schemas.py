@@ -3,8 +3,8 @@
 OpenAI and Anthropic require an object at the root, without anyOf and the like next to it, and arrays with their items;
 OpenAI requires an object's properties (https://platform.openai.com/docs/guides/function-calling and
 https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). Claude requires draft 2020-12, and properties with
-plain names (https://github.com/anthropics/claude-code/issues/34771, 2026-03). The tool's description names what its schema loses
-here, and calls are checked against the original schema.
+plain names (https://github.com/anthropics/claude-code/issues/34771, 2026-03). The tool's description names what its
+schema loses here, and calls are checked against the original schema.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("description", "title", "pattern", "format", "$ref"), _is_text),
     **dict.fromkeys(("enum", *_CHOICES), lambda value: isinstance(value, list) and bool(value)),
 }
-"""Keywords with other forms, such as `required: true` of draft 3 or `exclusiveMinimum: true` of draft 4, have no effect and are refused by providers."""
+"""Keywords with other forms, such as `required: true` of draft 3 or `exclusiveMinimum: true` of draft 4, have no effect
+and are refused by providers."""
 
 
 @lru_cache(maxsize=4096)  # each turn has the same tools
