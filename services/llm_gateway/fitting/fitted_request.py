@@ -35,6 +35,10 @@ CLAUDES = ("anthropic", "bedrock")
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are not names of tools."""
 
+KIMI = "kimi"
+"""Part of the names of models that were trained on ids such as functions.read_file:3, counted in the conversation; with
+others they soon write calls into their text (https://github.com/vllm-project/vllm/issues/29596, 2025-11)."""
+
 LENGTH_MAX = 64
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -119,18 +123,33 @@ def fit_request(
         fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
-    fitted.messages.extend(_fit_calls(turn, names, provider) for turn in turns)
+    calls = _Calls((call for turn in turns for call in turn.tool_calls), names, provider, model)
+    fitted.messages.extend(_fit_calls(turn, names, calls) for turn in turns)
     return FittedRequest(fitted, names.list_replaced())
 
 
-def _fit_calls(message: Message, names: ToolNames, provider: Provider) -> Message:
+class _Calls:
+    """The calls of a conversation: the tools' names, and the ids in a request."""
+
+    def __init__(self, calls: Iterable[ToolCall], names: ToolNames, provider: Provider, model: str) -> None:
+        self.names: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        is_kimis = KIMI in model.lower() and (provider.protocol, provider.call_ids) == (CHAT_COMPLETIONS, "any")
+        for number, call in enumerate(calls):
+            self.names[call.id] = call.name
+            kimis_id = f"functions.{names.fit(call.name)}:{number}"
+            self.ids[call.id] = kimis_id if is_kimis else fit_call_id(call.id, provider)
+
+
+def _fit_calls(message: Message, names: ToolNames, known: _Calls) -> Message:
     """Return the message with fitted names and ids; unchanged if they fit."""
     calls = [
-        ToolCall(id=fit_call_id(call.id, provider), name=names.fit(call.name), arguments=call.arguments)
+        ToolCall(id=known.ids[call.id], name=names.fit(call.name), arguments=call.arguments)
         for call in message.tool_calls
     ]
-    call_id = fit_call_id(message.tool_call_id, provider) if message.role == "tool" else ""
-    name = names.fit(message.name) if message.name else ""
+    call_id = known.ids[message.tool_call_id] if message.role == "tool" else ""
+    name = message.name or (known.names[message.tool_call_id] if message.role == "tool" else "")
+    name = names.fit(name) if name else ""
     if calls == [*message.tool_calls] and (call_id, name) == (message.tool_call_id, message.name):
         return message
     fitted = Message()

@@ -106,6 +106,18 @@ async def test_an_id_that_another_provider_made_fits_with_its_result(asking: Ask
     assert found.isascii()
 
 
+async def test_kimis_ids_have_the_form_that_its_model_was_trained_on(asking: Asking) -> None:
+    """With others it soon writes its calls into the text, or nothing: https://github.com/vllm-project/vllm/issues/29596
+    (2025-11), https://github.com/getkimchi/kimchi/pull/1066 (2026-08)."""
+    calls = [call("functions.f:0"), call("call_8hQ1")]
+    messages = [USER, asks(*calls), answers("functions.f:0"), answers("call_8hQ1"), *named("toolu_1", "web.search")]
+    async with asking(models=[{"name": "moonshotai/Kimi-K2.5"}]) as gateway:
+        body = await read_body(gateway, *messages, model="moonshotai/Kimi-K2.5", tools=[TOOL])
+    asked = [item["id"] for message in body["messages"] for item in message.get("tool_calls") or ()]
+    answered = [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
+    assert asked == answered == ["functions.f:0", "functions.f:1", "functions.web_search:2"]
+
+
 NO_ARGUMENTS = {"type": "object", "properties": {}}
 A: dict[str, Any] = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
 B: dict[str, Any] = {"properties": {"b": True}, "required": ["b"]}

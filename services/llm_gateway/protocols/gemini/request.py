@@ -102,7 +102,8 @@ def build_contents(messages: Iterable[llm_pb2.Message], provider: str, *, wants_
     for message in messages:
         match message.role:
             case "user":
-                contents.append({"role": "user", "parts": _build_parts(message)})
+                if parts := _build_parts(message):
+                    contents.append({"role": "user", "parts": parts})
             case "tool":
                 content: dict[str, Any] = {"name": message.name, "response": {"output": join_parts(message.content)}}
                 if given_id := given_ids.get(message.tool_call_id):

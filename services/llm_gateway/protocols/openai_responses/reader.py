@@ -254,6 +254,8 @@ class AnswerItems:
     def __init__(self) -> None:
         self._items: dict[Hashable, dict[str, Any]] = {}
         self._is_needed = False
+        self._lacks_thought = False
+        """Whether a thought cannot be sent back; items with ids would be refused without it."""
 
     def count_text(self, key: Hashable, text: str) -> None:
         item = self._items.setdefault(key, {"type": "message", "role": "assistant", CHARS: 0})
@@ -275,6 +277,7 @@ class AnswerItems:
                 self._items[key] = {name: item[name] for name in _OF_CALL if name in item} | {CALL: True}
             case "reasoning" if not (item.get("encrypted_content") or item.get("content")):
                 self._items.pop(key, None)  # a reference to an item that is not stored
+                self._lacks_thought = True
             case _:
                 item.pop("status", None)
                 self._items[key] = item
@@ -282,4 +285,7 @@ class AnswerItems:
 
     def build_items(self) -> list[dict[str, Any]]:
         """Return the items; empty if there are only texts and calls."""
+        if self._lacks_thought:
+            for item in self._items.values():
+                item.pop("id", None)
         return [*self._items.values()] if self._is_needed else []
