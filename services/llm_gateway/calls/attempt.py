@@ -127,7 +127,8 @@ class Attempt:
         if spans.is_recording():
             self._reader.look_for_head()
         self._stream: ProviderStream | None = None
-        self._awaits_end = False
+        self._deltas_at_finish: int | None = None
+        """Number of deltas when the end was last awaited; some servers write a finish reason on every frame."""
         self._succeeded: bool | None = None
         self._never_began = False
 
@@ -218,9 +219,9 @@ class Attempt:
                 self.call.first_delta_s = monotonic_s()
                 self._stream.start_idle_watch()
                 self._target.breaker.note_delta()
-            if answer.has_finish and not (self._awaits_end or answer.is_over):
+            if answer.has_finish and not answer.is_over and answer.deltas != self._deltas_at_finish:
                 assert self._stream is not None
-                self._awaits_end = True
+                self._deltas_at_finish = answer.deltas
                 self._stream.await_end()
         return not (answer.is_over or self._sink.is_behind)
 

@@ -185,9 +185,11 @@ class AnthropicReader(AnswerReader):
         self._blocks = AnswerBlocks()
 
     def _merge_usage(self, report: UsageReport) -> None:
+        """Take over the numbers of a later report, except zeros for the input, with which some servers end."""
         drop_impossible(report)
         for field in report.__struct_fields__:
-            if (value := getattr(report, field)) is not None:
+            value, known = getattr(report, field), getattr(self._usage, field)
+            if value or known is None or (value == 0 and field == "output_tokens"):
                 setattr(self._usage, field, value)
 
     def _map_finish_reason(self) -> str | None:

@@ -27,7 +27,7 @@ DONE: Final = b"[DONE]"
 
 TEXT = ("response.output_text.delta", "response.refusal.delta")
 THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
-ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+ENDS = ("response.completed", "response.done", "response.incomplete", "response.failed", "response.cancelled")
 
 KIND: Final = "output_items"
 

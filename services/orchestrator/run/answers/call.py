@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,8 @@ def find_violation(call: Call) -> tuple[str, str] | None:
         return "", f"it is {problem}"
     return (format_path(errors[0])[1:], errors[0].message) if errors else None
 
+
+_DECODER = json.JSONDecoder()
 
 CLIENT = "client"
 """Tier and tool_api of functions that the query's caller performs."""
@@ -109,7 +112,8 @@ class Call:
     @property
     def arguments(self) -> str:
         """JSON text; an empty object if the model sent none."""
-        return "".join(self.pieces) or "{}"
+        text = "".join(self.pieces) or "{}"
+        return _pick_object(text) if "}" in text[:-1] and not is_object(text) else text
 
     @property
     def effective(self) -> str:
@@ -139,6 +143,20 @@ class Call:
             piece.action_id = self.tool_id
         else:
             piece.tool_id = self.tool_id
+
+
+def _pick_object(text: str) -> str:
+    """Return the object that a server sent after empty ones, or repeatedly; otherwise the text."""
+    found = dict[str, str]()
+    at = 0
+    try:
+        while at < len(text):
+            value, end = _DECODER.raw_decode(text, at)
+            found |= {json.dumps(value): text[at:end]} if value else {}
+            at = end + len(text[end:]) - len(text[end:].lstrip())
+    except (ValueError, RecursionError):
+        return text
+    return next(iter(found.values())) if len(found) == 1 else text
 
 
 def begin(run_id: str, call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
