@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+import structlog
+
 from headrace.errors import HeadraceError, UnpairedMessages
 from headrace.v1 import llm_pb2
 from headrace.v1.llm_pb2 import ChatRequest
@@ -26,6 +28,8 @@ from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
 from services.runtime.ending import release_frames
 from services.runtime.rpc.push_stream import MessageSink
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,10 @@ class ModelCaller:
                     if attempt.has_begun:
                         raise
                     sent += attempt.sent
-                    wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
+                    if attempt.refuses_states:
+                        request = _leave_out_states(request)
+                    is_mended = attempt.refuses_states or attempt.remember_refused_field(error)
+                    wait_s = 0.0 if is_mended else plan.plan_retry(error)
                     release_frames(error)
                 await asyncio.sleep(wait_s)
         finally:
@@ -89,6 +96,15 @@ class ModelCaller:
         keys = self.credentials.find_keys(provider)
         endpoint = self.credentials.find_endpoint(provider, model, provider.path or protocol.path, protocol.query)
         return Target(provider, entry, model, endpoint, keys, self.breakers.get_breaker(key, entry.name))
+
+
+def _leave_out_states(given: ChatRequest) -> ChatRequest:
+    request = ChatRequest()
+    request.CopyFrom(given)
+    for message in request.messages:
+        message.ClearField("provider_state")
+    log.warning("provider state left out", provider=given.provider_key, model=given.model)
+    return request
 
 
 def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
 from services.llm_gateway.fitting.schemas import fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
+from services.llm_gateway.protocols.common.provider_state import is_models_own
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
 
@@ -129,9 +130,10 @@ def fit_request(
 
 
 class _Calls:
-    """The calls of a conversation: the tools' names, and the ids in a request."""
+    """The calls of a conversation: the tools' names, and the ids in a request to the `maker` of its answer."""
 
     def __init__(self, calls: Iterable[ToolCall], names: ToolNames, provider: Provider, model: str) -> None:
+        self.maker = provider.key, model
         self.names: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         is_kimis = KIMI in model.lower() and (provider.protocol, provider.call_ids) == (CHAT_COMPLETIONS, "any")
@@ -150,7 +152,8 @@ def _fit_calls(message: Message, names: ToolNames, known: _Calls) -> Message:
     call_id = known.ids[message.tool_call_id] if message.role == "tool" else ""
     name = message.name or (known.names[message.tool_call_id] if message.role == "tool" else "")
     name = names.fit(name) if name else ""
-    if calls == [*message.tool_calls] and (call_id, name) == (message.tool_call_id, message.name):
+    is_own = not message.provider_state or is_models_own(message.provider_state, *known.maker)
+    if is_own and calls == [*message.tool_calls] and (call_id, name) == (message.tool_call_id, message.name):
         return message
     fitted = Message()
     fitted.CopyFrom(message)
@@ -160,6 +163,8 @@ def _fit_calls(message: Message, names: ToolNames, known: _Calls) -> Message:
         fitted.tool_call_id = call_id
     if name:
         fitted.name = name
+    if not is_own:
+        fitted.ClearField("provider_state")
     return fitted
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from services.simulator.protocols.signatures import sign_thinking
+from tests.support.llm_gateway.answering import HELLO, http_answer
 from tests.support.llm_gateway.conversation import TOOL, USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking, text_message
 
@@ -205,3 +206,74 @@ async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(askin
             for said in (answer, other)
         ]
     assert sent == [["thinking", "text", "thinking", "tool_use", "text"], ["thinking", "thinking", "text", "tool_use"]]
+
+
+@pytest.mark.parametrize(("model", "is_given"), [("sim-1", True), ("sim-2", False)])
+async def test_what_only_a_provider_can_read_goes_back_to_the_model_that_made_it(
+    asking: Asking, model: str, is_given: bool
+) -> None:
+    """Signatures are a model's own: https://github.com/vybestack/llxprt-code/issues/2335 (2026-07),
+    https://github.com/openai/codex/issues/17541 (2026-04)."""
+    models = [{"name": name, "capabilities": ["reasoning"]} for name in ("sim-1", "sim-2")]
+    script = [{"match": {"turn": 1}, "steps": [{"reasoning": "Hm"}, {"content": "So."}, {"toolCall": "f", "id": "a"}]}]
+    async with asking(
+        [*script, {"steps": [{"content": "done"}]}], protocol="anthropic", reasoning="adaptive", models=models
+    ) as gateway:
+        heard = await gateway.hear(tools=[TOOL], reasoning=llm_pb2.Reasoning(enabled=True))
+        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+        answer = asks(call("a"), text="So.", provider_state=state)
+        body = await read_body(gateway, USER, answer, answers("a"), tools=[TOOL], model=model)
+    kinds = [block["type"] for block in body["messages"][1]["content"]]
+    assert kinds == [*(["thinking"] if is_given else []), "text", "tool_use"]
+
+
+STALE: dict[str, dict[str, Any]] = {
+    "anthropic": {
+        "thinking_blocks": [{"type": "thinking", "thinking": "Hm", "signature": "old"}, {"type": "tool_use"}]
+    },
+    "bedrock": {
+        "content_blocks": [
+            {"reasoningContent": {"reasoningText": {"text": "Hm", "signature": "old"}}},
+            {"call": True},
+        ]
+    },
+    "openai_responses": {
+        "output_items": [
+            {"type": "reasoning", "summary": [], "encrypted_content": "old"},
+            {"type": "function_call", "call": True},
+        ]
+    },
+    "gemini": {"parts": [{"call": True, "thoughtSignature": "old"}]},
+}
+
+
+@pytest.mark.parametrize("protocol", STALE)
+async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: Asking, protocol: str) -> None:
+    """Another key, account or version behind the same address reads it no longer:
+    https://github.com/anthropics/anthropic-sdk-python/issues/1598 (2026-05), https://github.com/openai/codex/issues/8119
+    (2025-12)."""
+    state = orjson.dumps({"provider": "sim"} | STALE[protocol]).decode()
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
+        heard = await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+        assert (heard.content, heard.error) == (["done"], None)
+        assert [request.status for request in gateway.sim.requests] == [400, 200]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "messages.1.content.0: Invalid `signature` in `thinking` block"),
+        (400, "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."),
+        (400, "The encrypted content for item rs_1 could not be verified."),
+        (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
+        (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+        (400, "Corrupted thought signature."),
+    ],
+)
+async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, status: int, said: str) -> None:
+    state = orjson.dumps({"provider": "sim", "reasoning_details": [{"type": "x"}]}).decode()
+    refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLO]) as gateway:
+        assert (await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"))).content == ["hello"]
+    async with asking(answers=[refusal, HELLO]) as gateway:
+        assert (await gateway.hear(USER, asks(call("a")), answers("a"))).reason == "INVALID_REQUEST"

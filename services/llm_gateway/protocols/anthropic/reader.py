@@ -14,7 +14,6 @@ import orjson
 
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, parse_input
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
@@ -181,7 +180,7 @@ class AnthropicReader(AnswerReader):
         self._flush_halves()
         self._count_text(-1)
         if items := self._blocks.build_items():
-            self._send_state(pack_state(self._provider, {KIND: items}))
+            self._send_state({KIND: items})
         self._blocks = AnswerBlocks()
 
     def _merge_usage(self, report: UsageReport) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.bedrock.event_stream import DOCUMENT, EVENT, EventStreamReader
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
+from services.llm_gateway.protocols.common.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
@@ -164,7 +164,7 @@ class BedrockReader(AnswerReader):
     def _flush_held(self) -> None:
         self._flush_halves()
         if items := self._blocks.build_items():
-            self._send_state(pack_state(self._provider, {KIND: items}))
+            self._send_state({KIND: items})
         self._blocks = AnswerBlocks()
 
     def _map_finish_reason(self) -> str | None:

@@ -15,7 +15,7 @@ import orjson
 
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, Channel, SendBytes
-from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
+from services.llm_gateway.protocols.common.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
@@ -221,7 +221,7 @@ class ResponsesReader(AnswerReader):
     def _flush_held(self) -> None:
         self._flush_halves()
         if items := self._items.build_items():
-            self._send_state(pack_state(self._provider, {KIND: items}))
+            self._send_state({KIND: items})
         self._items = AnswerItems()
 
     def _map_finish_reason(self) -> str | None:
