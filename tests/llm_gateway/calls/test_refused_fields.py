@@ -102,6 +102,11 @@ async def list_left_out(gateway: Gateway) -> list[str]:
             {"message": "This model doesn't support the toolConfig.toolChoice.any field. Remove it."},
             {"protocol": "bedrock"},
         ),
+        (
+            "reasoning",
+            openai_error("Reasoning is mandatory for this endpoint and cannot be disabled."),
+            {"reasoning": "reasoning"},
+        ),
         ("reasoning_effort", openai_error("`reasoning_effort` must be one of `none` or `default`"), {}),
         ("reasoning_effort", openai_error('"llama3.2:3b" does not support thinking'), {}),
         (
