@@ -93,7 +93,9 @@ class Conductor:
         await self._come_to_rest()
         if self._heard.events:
             extra = event_json(self._heard.events[0])
-            raise Difference(f"after the last line: the replay goes on with {extra.get('type')} (event {extra['seq']})")
+            raise Difference(
+                f"after the last line: the replay continues with {extra.get('type')} (event {extra['seq']})"
+            )
         return seq
 
     async def _expect_event(self, line: CassetteLine) -> int:

@@ -290,7 +290,7 @@ class ScheduleStore:
         own = None if self._agents is None else await self._agents.find_agent(tenant, key)
         if own is None or not own.definition:
             shown = ", ".join(sorted(known)[:KEYS_SHOWN_MAX])
-            raise NotFound(f"no agent has the key {key!r}; known keys: {shown}", field="agentKey")
+            raise NotFound(f"no agent in force has the key {key!r}; known keys: {shown}", field="agentKey")
 
     async def record(self, schedule_id: str, firing: Firing) -> Schedule:
         """Store the outcome of the time `firing.due_at`, and advance to the next one."""

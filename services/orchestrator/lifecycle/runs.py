@@ -45,7 +45,7 @@ STATEFUL_MAX = 10_000
 ENDING_S = 5.0
 """Time for runs to end after the grace period; fits within compose's stop_grace_period."""
 
-AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
+AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it continues with the new version")
 
 
 class Runs:
@@ -210,7 +210,7 @@ class Runs:
         version: AgentVersion | None = None,
     ) -> Run:
         """Resume a run; without a version, its other agents are those now in force."""
-        existing = self._registry.beside(agent)
+        existing = self._registry.get_reachable(agent)
         agents = version.overlay_agents(existing) if version is not None else existing
         run = self._make_run(run_id, agent, query, agents, past, version)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])

@@ -94,7 +94,7 @@ class Scope:
     @property
     def run(self) -> Run:
         run = self._run()
-        assert run is not None, "whoever works for a scope has its run"
+        assert run is not None, "code that works for a scope has its run"
         return run
 
     @property

@@ -129,7 +129,7 @@ GOAL_STAGE = "goal"
 
 SYSTEM = """\
 These are the messages of a user to an assistant, the last one just now. Answer with one word: NEW when the last one \
-states a goal of its own, SAME when it goes on with what was wanted before."""
+states a goal of its own, SAME when it continues the previous goal."""
 
 
 async def record_goal(run: Run, peers: Peers) -> None:
@@ -215,7 +215,7 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
     agent = run.agent
     for name in agent.skills:
         if not any(is_named(skill, [name.casefold()]) for skill in offered):
-            await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
+            await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent continues without it")
     existing = {key.casefold() for key in run.services.agents} if agent.subagents else ()
     for key in agent.subagents:
         if key.casefold() not in existing:

@@ -116,7 +116,7 @@ def describe_question(status: a2a_pb2.TaskStatus, name: str) -> dict[str, Any]:
     data = [dump_data(part) for part in parts if part.HasField("data")]
     said = "\n".join(gates or [*texts, *data]) or "It waits for an answer."
     if status.state == a2a_pb2.TASK_STATE_AUTH_REQUIRED:
-        said = f"{name} needs an authorization, and goes on once it is told that there is one: {said}"
+        said = f"{name} needs an authorization, and continues once it has one: {said}"
     return {"question": said[:QUESTION_CHARS_MAX]}
 
 
