@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
-from services.llm_gateway.fitting.schemas import fit_schema
+from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
 from services.llm_gateway.protocols.common.provider_state import is_models_own
 from services.llm_gateway.providers.provider_file import Model, Provider
@@ -30,8 +30,8 @@ FREE_CHOICES = ("", "none", "auto")
 CHAT_COMPLETIONS = "openai"
 """The protocol of OpenAI's older API, to which its limits apply."""
 
-CLAUDES = ("anthropic", "bedrock")
-"""The protocols of Claude's own limits."""
+VENDORS = {"anthropic": CLAUDE, "bedrock": CLAUDE, "gemini": GEMINI}
+"""Vendors with rules for schemas, by protocol; those of other protocols are known by the models' names."""
 
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are not names of tools."""
@@ -117,9 +117,9 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
-    is_claudes = provider.protocol in CLAUDES or "claude" in model
+    vendor = VENDORS.get(provider.protocol) or next((name for name in VENDORS.values() if name in model.lower()), "")
     for tool in given.tools:
-        parameters, lost = fit_schema(tool.parameters, has_plain_names=is_claudes)
+        parameters, lost = fit_schema(tool.parameters, vendor)
         description = BLANK_LINE.join(filter(None, (tool.description, lost)))
         fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))

@@ -17,6 +17,12 @@ from typing import Any
 
 DEPTH_MAX = 64
 
+REFERENCES_MAX = 200
+"""Maximum references that are replaced; later ones become {}."""
+
+CLAUDE, GEMINI = "claude", "gemini"
+"""Vendors with rules of their own, by part of their models' names."""
+
 LOST_CHARS_MAX = 600
 """Maximum characters of a schema that a description repeats."""
 
@@ -63,17 +69,17 @@ and are refused by providers."""
 
 
 @lru_cache(maxsize=4096)  # each turn has the same tools
-def fit_schema(text: str, *, has_plain_names: bool = False) -> tuple[str, str]:
-    """Return the schema in the form that providers accept, and a description of what it lost; an accepted schema is
-    returned unchanged. With `has_plain_names`, properties with other names are only described."""
+def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
+    """Return the schema in the form that CLAUDE, GEMINI or any vendor accepts, and a description of what it lost; an
+    accepted schema is returned unchanged."""
     try:
         given = json.loads(text) if text else {}  # keeps numbers of any size
     except (ValueError, RecursionError):
         given = {}
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
-    if has_plain_names:
+    if vendor == CLAUDE:
         _leave_out_odd_names(root, lost)
-    fitted = _fit_inner(root, 0)
+    fitted = _fit_inner(root, 0, _GeminiForm(root) if vendor == GEMINI else None)
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
 
@@ -135,24 +141,54 @@ def _follow_reference(schema: Schema, root: Schema) -> Schema:
     return {}
 
 
-def _fit_inner(schema: Any, depth: int) -> Any:
-    """Complete arrays and objects, and write true and false as objects."""
+class _GeminiForm:
+    """Replaces references by their targets, and removes choices other than texts.
+
+    Gemini refuses a reference with other keywords next to it, and some without
+    (https://github.com/anomalyco/opencode/issues/12295, 2026-02). A recursive reference becomes {}.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._left = REFERENCES_MAX
+
+    def fit(self, schema: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            is_followed = reference not in inside and self._left > 0
+            self._left -= 1
+            schema = _follow_reference(schema, self._root) if is_followed else schema
+            inside |= {reference}
+        schema = {key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions")}
+        if isinstance(choices := schema.get("enum"), list):
+            schema["enum"] = [choice for choice in choices if isinstance(choice, str) and choice]
+        return schema, inside
+
+
+def _fit_inner(schema: Any, depth: int, form: _GeminiForm | None, inside: frozenset[str] = frozenset()) -> Any:
+    """Complete arrays and objects, and write true and false as objects; `inside` are the references followed."""
     if schema is True or depth > DEPTH_MAX:
         return {}
     if schema is False:
         return {"not": {}}
     if not isinstance(schema, dict):
         return {}
+    if form is not None:
+        schema, inside = form.fit(schema, inside)
+
+    def fit(inner: Any) -> Any:
+        return _fit_inner(inner, depth + 1, form, inside)
+
     fitted: Schema = {}
     for key, value in _drop_odd(schema).items():
         if key in _IN_MAPS and isinstance(value, dict):
-            fitted[key] = {name: _fit_inner(inner, depth + 1) for name, inner in value.items()}
+            fitted[key] = {name: fit(inner) for name, inner in value.items()}
         elif key in _IN_LISTS and isinstance(value, list):
-            fitted[key] = [_fit_inner(inner, depth + 1) for inner in value]
+            fitted[key] = [fit(inner) for inner in value]
         elif key in _INSIDE and isinstance(value, dict):
-            fitted[key] = _fit_inner(value, depth + 1)
+            fitted[key] = fit(value)
         elif key == "items" and isinstance(value, list):  # a list per position, before draft 2020-12
-            fitted["prefixItems"] = [_fit_inner(inner, depth + 1) for inner in value]
+            fitted["prefixItems"] = [fit(inner) for inner in value]
         else:
             fitted[key] = value
     kinds = fitted.get("type")

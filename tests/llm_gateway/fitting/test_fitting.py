@@ -183,6 +183,47 @@ async def test_a_key_that_claude_refuses_is_described_in_words(asking: Asking, p
     assert '"required":["$top"]' in spec["description"]
 
 
+NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "$ref": {"type": "string"}}}
+REFERRING = an_object(
+    node={"$ref": "#/$defs/Node", "title": "Node"},
+    kind={"type": "string", "enum": ["", "a"]},
+    level={"type": "integer", "enum": [1, 2]},
+    lost={"$ref": "#/$defs/Nothing", "description": "gone"},
+)
+
+
+@pytest.mark.parametrize("fields", [{"protocol": "gemini"}, {"models": [{"name": "google/gemini-3-pro"}]}])
+async def test_gemini_has_schemas_without_references_and_with_texts_for_choices(
+    asking: Asking, fields: dict[str, Any]
+) -> None:
+    """https://github.com/google-gemini/gemini-cli/issues/13326 (2025-11), https://github.com/anomalyco/opencode/issues/12295
+    (2026-02), https://github.com/sbroenne/mcp-server-excel/issues/607 (2026-04)."""
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(REFERRING | {"$defs": {"Node": NODE}}))
+    async with asking(**fields) as gateway:
+        model = fields.get("models", [{"name": "sim-1"}])[0]["name"]
+        body = await read_body(gateway, tools=[tool], model=model)
+    if "protocol" in fields:
+        sent = body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
+    else:
+        sent = body["tools"][0]["function"]["parameters"]
+    assert sent == an_object(
+        node=an_object(next={}, **{"$ref": {"type": "string"}}) | {"title": "Node"},
+        kind={"type": "string", "enum": ["a"]},
+        level={"type": "integer"},
+        lost={"description": "gone"},
+    )
+
+
+async def test_references_that_would_fill_the_memory_are_cut(asking: Asking) -> None:
+    levels = {
+        f"L{level}": an_object(**{f"p{n}": {"$ref": f"#/$defs/L{level + 1}"} for n in range(10)}) for level in range(20)
+    }
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a={"$ref": "#/$defs/L0"}) | {"$defs": levels}))
+    async with asking(protocol="gemini") as gateway:
+        body = await read_body(gateway, tools=[tool])
+    assert len(json.dumps(body)) < 200_000
+
+
 async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking) -> None:
     async with asking(reasoning="thinking") as gateway:
         body = await read_body(gateway, USER, asks(call("a")), answers("a"), text_message("assistant", "so"), USER)
