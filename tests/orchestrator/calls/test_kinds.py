@@ -176,12 +176,16 @@ async def test_a_whole_number_may_be_written_with_a_fraction_of_zero(serve: Serv
         assert json.loads(await tell_result(suite))["result"] == "All good."
 
 
+DARK = '{"theme":"dark"}'
+
+
 @pytest.mark.parametrize(
-    "arguments", ['{}{"theme":"dark"}', '{"theme":"dark"}{"theme":"dark"}', '{} {} {"theme":"dark"}']
+    "arguments", [f"{{}}{DARK}", DARK + DARK, f"{{}} {{}} {DARK}", DARK + json.dumps(DARK), json.dumps(DARK)]
 )
 async def test_arguments_that_a_server_sent_twice_are_those_of_one_call(serve: Serve, arguments: str) -> None:
-    """Gemini's compatible API begins with an empty object, some proxies repeat the whole:
-    https://github.com/microsoft/autogen/pull/7549 (2026-04), https://github.com/mudler/cogito/pull/66 (2026-07)."""
+    """Gemini's compatible API begins with an empty object, some servers repeat the whole, also as a text:
+    https://github.com/microsoft/autogen/pull/7549 (2026-04), https://github.com/BerriAI/litellm/issues/20480 (2026-02),
+    https://github.com/vllm-project/vllm/issues/51697 (2026-08)."""
     async with serve(call_tool("switch_theme", arguments), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(THEME)
         events = await ask(suite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,8 @@ def find_violation(call: Call) -> tuple[str, str] | None:
 
 
 _DECODER = json.JSONDecoder()
+
+_NOT_SPACE = re.compile(r"\S|$")
 
 CLIENT = "client"
 """Tier and tool_api of functions that the query's caller performs."""
@@ -146,14 +149,17 @@ class Call:
 
 
 def _pick_object(text: str) -> str:
-    """Return the object that a server sent after empty ones, or repeatedly; otherwise the text."""
+    """Return the object that a server sent after empty ones, repeatedly, or as a text; otherwise the text."""
     found = dict[str, str]()
     at = 0
     try:
-        while at < len(text):
+        while at < len(text) and len(found) <= 1:
             value, end = _DECODER.raw_decode(text, at)
-            found |= {json.dumps(value): text[at:end]} if value else {}
-            at = end + len(text[end:]) - len(text[end:].lstrip())
+            piece = value if isinstance(value, str) else text[at:end]
+            value = json.loads(piece)
+            found |= {json.dumps(value): piece} if value else {}
+            following = _NOT_SPACE.search(text, end)
+            at = len(text) if following is None else following.start()
     except (ValueError, RecursionError):
         return text
     return next(iter(found.values())) if len(found) == 1 else text
