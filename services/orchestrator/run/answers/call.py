@@ -47,6 +47,9 @@ def find_violation(call: Call) -> tuple[str, str] | None:
 
 _DECODER = json.JSONDecoder()
 
+OBJECTS_MAX = 8
+"""Maximum objects that are read as one call's arguments."""
+
 _NOT_SPACE = re.compile(r"\S|$")
 
 CLIENT = "client"
@@ -153,7 +156,9 @@ def _pick_object(text: str) -> str:
     found = dict[str, str]()
     at = 0
     try:
-        while at < len(text) and len(found) <= 1:
+        for _ in range(OBJECTS_MAX):
+            if at == len(text) or len(found) > 1:
+                break
             value, end = _DECODER.raw_decode(text, at)
             piece = value if isinstance(value, str) else text[at:end]
             value = json.loads(piece)
@@ -162,7 +167,7 @@ def _pick_object(text: str) -> str:
             at = len(text) if following is None else following.start()
     except (ValueError, RecursionError):
         return text
-    return next(iter(found.values())) if len(found) == 1 else text
+    return next(iter(found.values())) if len(found) == 1 and at == len(text) else text
 
 
 def begin(run_id: str, call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:
