@@ -194,7 +194,8 @@ class AnthropicReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
             return "stop" if self._saw_end_mark else None
-        return translate_finish(self._stop_reason)
+        reason = translate_finish(self._stop_reason)
+        return "tool_calls" if reason == "stop" and self._by_index else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

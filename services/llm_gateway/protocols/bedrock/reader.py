@@ -168,7 +168,10 @@ class BedrockReader(AnswerReader):
         self._blocks = AnswerBlocks()
 
     def _map_finish_reason(self) -> str | None:
-        return None if self._stop_reason is None else translate_finish(self._stop_reason)
+        if self._stop_reason is None:
+            return None
+        reason = translate_finish(self._stop_reason)
+        return "tool_calls" if reason == "stop" and self._by_index else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage
