@@ -24,9 +24,9 @@ from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
 from services.llm_gateway.calls.refused_fields import Path, find_optional_fields, find_refused_field
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request
+from services.llm_gateway.fitting.provider_state import is_state_refused
 from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
-from services.llm_gateway.protocols.common.provider_state import is_state_refused
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.llm_gateway.providers.provider_file import find_window
@@ -109,8 +109,6 @@ class Attempt:
         self._account = models.accounts.get_account(target.provider)
         self._refused: tuple[Path, Any] | None = None
         """A field of the body that the model has refused, and its value."""
-        self.refuses_states = False
-        """Whether the next attempt must omit what the provider made for itself."""
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._secrets = (planned.key, *target.endpoint.secrets)
         send = models.interaction_log.wrap_send(caller.send, self._secrets)
@@ -193,8 +191,7 @@ class Attempt:
         except HeadraceError as given:
             if (path := find_refused_field(optional, given)) is not None:
                 self._refused = path, optional[path]
-            self.refuses_states = is_state_refused(self._request.messages, given)
-            is_mended = self._refused or self.refuses_states
+            is_mended = self._refused or is_state_refused(self._request.messages, given)
             error = given if is_mended else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:

@@ -16,6 +16,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
+from services.llm_gateway.fitting.provider_state import is_state_refused
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -69,10 +70,10 @@ class ModelCaller:
                     if attempt.has_begun:
                         raise
                     sent += attempt.sent
-                    if attempt.refuses_states:
-                        request = _leave_out_states(request)
-                    is_mended = attempt.refuses_states or attempt.remember_refused_field(error)
-                    wait_s = 0.0 if is_mended else plan.plan_retry(error)
+                    if is_state_refused(request.messages, error):
+                        request, wait_s = _leave_out_states(request), 0.0
+                    else:
+                        wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
                     release_frames(error)
                 await asyncio.sleep(wait_s)
         finally:

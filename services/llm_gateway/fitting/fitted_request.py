@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
+from services.llm_gateway.fitting.provider_state import is_models_own
 from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
-from services.llm_gateway.protocols.common.provider_state import is_models_own
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from headrace.v1 import common_pb2
+from services.llm_gateway.fitting.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.bedrock.event_stream import DOCUMENT, EVENT, EventStreamReader
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject

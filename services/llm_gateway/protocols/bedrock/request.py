@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 from headrace.v1 import llm_pb2
+from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
 from services.llm_gateway.protocols.bedrock.reader import KIND, REASONING
 from services.llm_gateway.protocols.common.media import encode_media
-from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     Block,

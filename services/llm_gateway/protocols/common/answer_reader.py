@@ -14,6 +14,7 @@ from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, Prov
 from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader, Take
 from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
+from services.llm_gateway.fitting.provider_state import pack_state
 from services.llm_gateway.protocols.common.delta_encoding import (
     CONTENT,
     ONE_BYTE,
@@ -22,7 +23,6 @@ from services.llm_gateway.protocols.common.delta_encoding import (
     encode_reasoning,
 )
 from services.llm_gateway.protocols.common.lenient_decoding import HalfJoiner, decode_leniently, mark_lone_halves
-from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.reports import FAILURES, is_known_finish
 from services.llm_gateway.provider_errors.refusal import (
     UNREADABLE,

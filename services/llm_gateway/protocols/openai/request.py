@@ -8,9 +8,9 @@ import orjson
 
 from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import CHOICES
+from services.llm_gateway.fitting.provider_state import unpack_state
 from services.llm_gateway.fitting.turns import is_media, join_parts
 from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, make_url
-from services.llm_gateway.protocols.common.provider_state import unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     THINKING_TOKENS,
