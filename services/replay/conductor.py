@@ -151,7 +151,7 @@ class Conductor:
     async def _say_end(self, line: CassetteLine) -> None:
         number, _ = self._known(line)
         if "error" in line.given:
-            self._calls.say(number, _load(line, lambda _, told: make_error(told), "", line.given["error"]))
+            self._calls.say(number, _load(line, lambda _, failure: make_error(failure), "", line.given["error"]))
         elif "status" in line.given:
             self._calls.say(number, Broken(line.given["status"]))
         elif "left" not in line.given:

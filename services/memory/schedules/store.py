@@ -408,8 +408,8 @@ def _correct(schedule: Schedule, firing: Firing) -> Schedule:
     known = schedule.firings[at]
     if firing.outcome != STARTED or known.outcome == STARTED:
         return schedule
-    begun = replace(known, outcome=STARTED, run_id=firing.run_id, chat_id=firing.chat_id, failure=None)
-    firings = (*schedule.firings[:at], begun, *schedule.firings[at + 1 :])
+    started = replace(known, outcome=STARTED, run_id=firing.run_id, chat_id=firing.chat_id, failure=None)
+    firings = (*schedule.firings[:at], started, *schedule.firings[at + 1 :])
     return replace(schedule, firings=firings, last_run_id=schedule.last_run_id if at else firing.run_id)
 
 

@@ -255,7 +255,7 @@ class Scope:
     async def add_steers(self) -> None:
         steering, restored = self.run.steering, self.restored
         while steer := steering.next():
-            if not restored.is_used_up and not restored.is_next_said(steer.text):
+            if not restored.is_used_up and not restored.is_next(steer.text):
                 return  # it came later than this turn
             steering.hear()
             await self._add_user_message(steer.text)

@@ -146,8 +146,8 @@ async def record_goal(run: Run, peers: Peers) -> None:
 async def _states_new_goal(run: Run, peers: Peers) -> bool:
     request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, unfitted=True)
     context = await peers.memory.LoadContext(request)
-    said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
-    text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
+    texts = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
+    text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in texts[-MESSAGES_TOLD_MAX:])
     return (await model_stream.ask_model(run, peers, GOAL_STAGE, SYSTEM, text)).strip().upper().startswith("NEW")
 
 
@@ -197,10 +197,10 @@ async def _load_all(
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
     is_first = run.chat.is_first and not run.past.reason
-    told = run.first_turn.state if run.first_turn is not None else None
-    if told is not None and told.state:
-        state = session_state.State.from_response(told)
-    elif is_first or (run.first_turn is not None and told is None):
+    response = run.first_turn.state if run.first_turn is not None else None
+    if response is not None and response.state:
+        state = session_state.State.from_response(response)
+    elif is_first or (run.first_turn is not None and response is None):
         state = session_state.State(0, {})
     else:
         state = await session_state.load(run.main, peers)
