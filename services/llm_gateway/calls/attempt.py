@@ -24,6 +24,7 @@ from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
 from services.llm_gateway.calls.refused_fields import Path, find_optional_fields, find_refused_field
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request
+from services.llm_gateway.fitting.provider_state import is_state_refused
 from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
@@ -127,7 +128,8 @@ class Attempt:
         if spans.is_recording():
             self._reader.look_for_head()
         self._stream: ProviderStream | None = None
-        self._awaits_end = False
+        self._deltas_at_finish: int | None = None
+        """Number of deltas when the end was last awaited; some servers write a finish reason on every frame."""
         self._succeeded: bool | None = None
         self._never_began = False
 
@@ -189,7 +191,8 @@ class Attempt:
         except HeadraceError as given:
             if (path := find_refused_field(optional, given)) is not None:
                 self._refused = path, optional[path]
-            error = given if self._refused else self._take_for_full_window(given)
+            is_mended = self._refused or is_state_refused(self._request.messages, given)
+            error = given if is_mended else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:
                 self._sink.send_delta(self._build_usage_delta())
@@ -218,9 +221,9 @@ class Attempt:
                 self.call.first_delta_s = monotonic_s()
                 self._stream.start_idle_watch()
                 self._target.breaker.note_delta()
-            if answer.has_finish and not (self._awaits_end or answer.is_over):
+            if answer.has_finish and not answer.is_over and answer.deltas != self._deltas_at_finish:
                 assert self._stream is not None
-                self._awaits_end = True
+                self._deltas_at_finish = answer.deltas
                 self._stream.await_end()
         return not (answer.is_over or self._sink.is_behind)
 

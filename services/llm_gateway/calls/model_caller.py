@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+import structlog
+
 from headrace.errors import HeadraceError, UnpairedMessages
 from headrace.v1 import llm_pb2
 from headrace.v1.llm_pb2 import ChatRequest
@@ -14,6 +16,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
+from services.llm_gateway.fitting.provider_state import is_state_refused
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -26,6 +29,8 @@ from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
 from services.runtime.ending import release_frames
 from services.runtime.rpc.push_stream import MessageSink
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,10 @@ class ModelCaller:
                     if attempt.has_begun:
                         raise
                     sent += attempt.sent
-                    wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
+                    if is_state_refused(request.messages, error):
+                        request, wait_s = _leave_out_states(request), 0.0
+                    else:
+                        wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
                     release_frames(error)
                 await asyncio.sleep(wait_s)
         finally:
@@ -89,6 +97,15 @@ class ModelCaller:
         keys = self.credentials.find_keys(provider)
         endpoint = self.credentials.find_endpoint(provider, model, provider.path or protocol.path, protocol.query)
         return Target(provider, entry, model, endpoint, keys, self.breakers.get_breaker(key, entry.name))
+
+
+def _leave_out_states(given: ChatRequest) -> ChatRequest:
+    request = ChatRequest()
+    request.CopyFrom(given)
+    for message in request.messages:
+        message.ClearField("provider_state")
+    log.warning("provider state left out", provider=given.provider_key, model=given.model)
+    return request
 
 
 def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:

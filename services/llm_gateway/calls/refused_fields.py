@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import orjson
@@ -41,6 +42,7 @@ _OPTIONAL = frozenset(
         "thinking",
         "thinkingbudget",
         "thinkingconfig",
+        "thinkinglevel",
         "chattemplatekwargs",
         "reasoningsplit",
         "additionalmodelrequestfields",
@@ -49,13 +51,21 @@ _OPTIONAL = frozenset(
 )
 """Fields that do not change the kind of an answer. Names are written without underscores and in lower case here."""
 
+_REASONING = ("reasoning", "reasoningeffort", "enablethinking", "thinking", "thinkingconfig", "chattemplatekwargs")
+"""Fields that an error means which only says "thinking" or "reasoning"."""
+
+_DEPTH_MAX = 3
+"""Levels at which optional fields are looked for, as in Gemini's generationConfig.thinkingConfig.thinkingLevel."""
+
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 _SAYS_UNSUPPORTED = re.compile(
-    r"unsupported|not? (?:be )?support|not (?:permitted|allowed|compatible|available)|unrecognized|unknown|unexpected"
-    r"|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed|may only be",
+    r"unsupported|(?:not?|n't) (?:be )?support|not (?:permitted|allowed|compatible|available|enabled)|unrecognized"
+    r"|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed"
+    r"|may only be|cannot (?:both|be disabled)|only works",
     re.IGNORECASE,
 )
+_ALLOWED_VALUES = re.compile(r"(\w{1,64})\W{1,3}must be one of", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]+")
 
 
@@ -96,15 +106,16 @@ class RefusedFields:
         return True
 
 
-def find_optional_fields(body: Mapping[str, Any]) -> dict[Path, Any]:
-    """Return the fields of `body`, and those one level below, that may be omitted or renamed."""
+def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> dict[Path, Any]:
+    """Return the fields of `body`, at any of `depth` levels, that may be omitted or renamed; an object with nothing
+    else may be omitted, too."""
     found: dict[Path, Any] = {}
     for name, value in body.items():
-        if _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
+        inner: dict[Path, Any] = find_optional_fields(value, depth - 1) if isinstance(value, dict) and depth > 1 else {}
+        is_optional = inner and all((key,) in inner for key in value)
+        if is_optional or _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
             found[(name,)] = value
-        if isinstance(value, dict):
-            below: dict[str, Any] = value
-            found |= {(name, inner): below[inner] for inner in below if _normalise(inner) in _OPTIONAL}
+        found |= {(name, *path): inner[path] for path in inner}
     return found
 
 
@@ -113,7 +124,9 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     if not isinstance(error, InvalidRequest) or error.metadata.get("httpStatus") not in STATUSES:
         return None
     words = [_normalise(word) for word in _WORD.findall(error.message)]
-    named = [_normalise(word) for word in _WORD.findall(error.metadata.get("param", ""))]
+    allowed = _ALLOWED_VALUES.search(error.message)
+    param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
+    named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
     for path in optional:
         other = _OTHER_NAMES.get(path[-1])
@@ -124,6 +137,11 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
         return by_name[name]
     if named or not _SAYS_UNSUPPORTED.search(error.message):
         return None
+    if "both" in words:
+        words.reverse()
+    words += [first + second for first, second in pairwise(words)]
+    if "messages" not in words and not {"thinking", "reasoning"}.isdisjoint(words):
+        words += _REASONING
     return next((by_name[word] for word in words if word in by_name), None)
 
 

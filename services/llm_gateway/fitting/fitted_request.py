@@ -18,7 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
-from services.llm_gateway.fitting.schemas import fit_schema
+from services.llm_gateway.fitting.provider_state import is_models_own
+from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
@@ -29,8 +30,15 @@ FREE_CHOICES = ("", "none", "auto")
 CHAT_COMPLETIONS = "openai"
 """The protocol of OpenAI's older API, to which its limits apply."""
 
+VENDORS = {"anthropic": CLAUDE, "bedrock": CLAUDE, "gemini": GEMINI}
+"""Vendors with rules for schemas, by protocol; those of other protocols are known by the models' names."""
+
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are not names of tools."""
+
+KIMI = "kimi"
+"""Part of the names of models that were trained on ids such as functions.read_file:3, counted in the conversation; with
+others they soon write calls into their text (https://github.com/vllm-project/vllm/issues/29596, 2025-11)."""
 
 LENGTH_MAX = 64
 
@@ -109,25 +117,43 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
+    vendor = VENDORS.get(provider.protocol) or next((name for name in VENDORS.values() if name in model.lower()), "")
     for tool in given.tools:
-        parameters, lost = fit_schema(tool.parameters)
+        parameters, lost = fit_schema(tool.parameters, vendor)
         description = BLANK_LINE.join(filter(None, (tool.description, lost)))
         fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
-    fitted.messages.extend(_fit_calls(turn, names, provider) for turn in turns)
+    calls = _Calls((call for turn in turns for call in turn.tool_calls), names, provider, model)
+    fitted.messages.extend(_fit_calls(turn, names, calls) for turn in turns)
     return FittedRequest(fitted, names.list_replaced())
 
 
-def _fit_calls(message: Message, names: ToolNames, provider: Provider) -> Message:
+class _Calls:
+    """The calls of a conversation: the tools' names, and the ids in a request to the `maker` of its answer."""
+
+    def __init__(self, calls: Iterable[ToolCall], names: ToolNames, provider: Provider, model: str) -> None:
+        self.maker = provider.key, model
+        self.names: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        is_kimis = KIMI in model.lower() and (provider.protocol, provider.call_ids) == (CHAT_COMPLETIONS, "any")
+        for number, call in enumerate(calls):
+            self.names[call.id] = call.name
+            kimis_id = f"functions.{names.fit(call.name)}:{number}"
+            self.ids[call.id] = kimis_id if is_kimis else fit_call_id(call.id, provider)
+
+
+def _fit_calls(message: Message, names: ToolNames, known: _Calls) -> Message:
     """Return the message with fitted names and ids; unchanged if they fit."""
     calls = [
-        ToolCall(id=fit_call_id(call.id, provider), name=names.fit(call.name), arguments=call.arguments)
+        ToolCall(id=known.ids[call.id], name=names.fit(call.name), arguments=call.arguments)
         for call in message.tool_calls
     ]
-    call_id = fit_call_id(message.tool_call_id, provider) if message.role == "tool" else ""
-    name = names.fit(message.name) if message.name else ""
-    if calls == [*message.tool_calls] and (call_id, name) == (message.tool_call_id, message.name):
+    call_id = known.ids[message.tool_call_id] if message.role == "tool" else ""
+    name = message.name or (known.names[message.tool_call_id] if message.role == "tool" else "")
+    name = names.fit(name) if name else ""
+    is_own = not message.provider_state or is_models_own(message.provider_state, *known.maker)
+    if is_own and calls == [*message.tool_calls] and (call_id, name) == (message.tool_call_id, message.name):
         return message
     fitted = Message()
     fitted.CopyFrom(message)
@@ -137,6 +163,8 @@ def _fit_calls(message: Message, names: ToolNames, provider: Provider) -> Messag
         fitted.tool_call_id = call_id
     if name:
         fitted.name = name
+    if not is_own:
+        fitted.ClearField("provider_state")
     return fitted
 
 

@@ -7,14 +7,12 @@ import base64
 import hashlib
 from collections import OrderedDict
 
-from headrace.v1.llm_pb2 import ChatRequest, ContentPart
-from services.runtime.tokens.image_size import BYTES_MAX, HEAD_BYTES, BadPicture, fit_picture, is_large
+from headrace.v1.llm_pb2 import ChatRequest, ImagePart
+from services.runtime.tokens.image_size import BYTES_MAX, HEAD_BYTES, MIME_TYPES, BadPicture, fit_picture, is_large
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Maximum number and size of cached pictures, because each request of a run contains them."""
-
-DATA_URL = "data:image/"
 
 
 class PictureFitter:
@@ -26,10 +24,11 @@ class PictureFitter:
         """One at a time: a picture takes up to 256 MB."""
 
     async def fit(self, request: ChatRequest) -> None:
-        """Replace each oversized picture with a smaller one, or with a note if it cannot be shown."""
+        """Give each picture the type of its bytes, and replace oversized ones with smaller ones, or with a note if they
+        cannot be shown."""
         for message in request.messages:
             for part in message.content:
-                if part.WhichOneof("part") == "image" and (data := _find_large(part)):
+                if part.WhichOneof("part") == "image" and (data := _check_picture(part.image)):
                     content, kind = await self._fit_picture(data)
                     if not content:
                         part.text = f"[not shown: {kind}]"
@@ -54,18 +53,27 @@ class PictureFitter:
         return kept
 
 
-def _find_large(part: ContentPart) -> bytes:
-    """Return the content of an oversized picture; empty for others, and if the size is unknown."""
-    image = part.image
+def _check_picture(image: ImagePart) -> bytes:
+    """Correct the type; return the content of an oversized picture, empty for others, and if the size is unknown."""
     if not image.url:
         data = image.data  # makes a copy each time
+        if kind := _find_type(data):
+            image.mime_type = kind
         return data if len(data) > BYTES_MAX or is_large(data[:HEAD_BYTES]) else b""
     start, comma, encoded = image.url.partition(";base64,")
-    if not comma or not start.startswith(DATA_URL):
+    if not comma or not start.startswith("data:"):
         return b""
     try:
-        if len(encoded) * 3 // 4 <= BYTES_MAX and not is_large(base64.b64decode(encoded[: HEAD_BYTES // 4 * 4])):
+        head = base64.b64decode(encoded[: HEAD_BYTES // 4 * 4])
+        if (kind := _find_type(head)) and start != f"data:{kind}":
+            image.url = f"data:{kind};base64,{encoded}"
+        if len(encoded) * 3 // 4 <= BYTES_MAX and not is_large(head):
             return b""
         return base64.b64decode(encoded)
     except ValueError:
         return b""  # the provider reports it
+
+
+def _find_type(data: bytes) -> str:
+    """Return the type that the first bytes show, even if they do not show the size."""
+    return next((kind for start, kind in MIME_TYPES.items() if data.startswith(start)), "")

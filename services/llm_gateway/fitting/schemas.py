@@ -2,18 +2,26 @@
 
 OpenAI and Anthropic require an object at the root, without anyOf and the like next to it, and arrays with their items;
 OpenAI requires an object's properties (https://platform.openai.com/docs/guides/function-calling and
-https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). The tool's description names what its schema loses
-here, and calls are checked against the original schema.
+https://docs.claude.com/en/docs/agents-and-tools/tool-use, 2026-11). Claude requires draft 2020-12, and properties with
+plain names (https://github.com/anthropics/claude-code/issues/34771, 2026-03). The tool's description names what its
+schema loses here, and calls are checked against the original schema.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 DEPTH_MAX = 64
+
+REFERENCES_MAX = 200
+"""Maximum references that are replaced; later ones become {}."""
+
+CLAUDE, GEMINI = "claude", "gemini"
+"""Vendors with rules of their own, by part of their models' names."""
 
 LOST_CHARS_MAX = 600
 """Maximum characters of a schema that a description repeats."""
@@ -25,8 +33,23 @@ _UNFIT_AT_ROOT = (*_CHOICES, "not", "enum", "const", "if", "then", "else")
 _IN_LISTS = (*_CHOICES, "prefixItems")
 _IN_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _INSIDE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+_BOUNDS = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"),
+)
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+_PLAIN = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 _FORMS: dict[str, Callable[[Any], bool]] = {
@@ -34,23 +57,29 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
         bool(value) and all(kind in _TYPES for kind in (value if isinstance(value, list) else [value]))
     ),
     "required": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
-    "properties": lambda value: isinstance(value, dict),
+    "items": lambda value: isinstance(value, dict | list | bool),
+    **dict.fromkeys(_IN_MAPS, lambda value: isinstance(value, dict)),
+    **dict.fromkeys(_INSIDE[1:], lambda value: isinstance(value, dict | bool)),
+    **dict.fromkeys(_BOUNDS, _is_number),
+    **dict.fromkeys(("description", "title", "pattern", "format", "$ref"), _is_text),
     **dict.fromkeys(("enum", *_CHOICES), lambda value: isinstance(value, list) and bool(value)),
-    "description": lambda value: isinstance(value, str),
 }
-"""Keywords with other forms, such as `required: true` of draft 3, have no effect and are refused by providers."""
+"""Keywords with other forms, such as `required: true` of draft 3 or `exclusiveMinimum: true` of draft 4, have no effect
+and are refused by providers."""
 
 
 @lru_cache(maxsize=4096)  # each turn has the same tools
-def fit_schema(text: str) -> tuple[str, str]:
-    """Return the schema in the form that providers accept, and a description of what it lost; an accepted schema is
-    returned unchanged."""
+def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
+    """Return the schema in the form that CLAUDE, GEMINI or any vendor accepts, and a description of what it lost; an
+    accepted schema is returned unchanged."""
     try:
         given = json.loads(text) if text else {}  # keeps numbers of any size
     except (ValueError, RecursionError):
         given = {}
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
-    fitted = _fit_inner(root, 0)
+    if vendor == CLAUDE:
+        _leave_out_odd_names(root, lost)
+    fitted = _fit_inner(root, 0, _GeminiForm(root) if vendor == GEMINI else None)
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
 
@@ -84,6 +113,19 @@ def _fit_root(given: Schema) -> tuple[Schema, Schema]:
     return fitted, lost
 
 
+def _leave_out_odd_names(root: Schema, lost: Schema) -> None:
+    odd = {name: schema for name, schema in root["properties"].items() if not _PLAIN.fullmatch(name)}
+    if not odd:
+        return
+    required = _get_names(root)
+    lost["properties"] = odd
+    root["properties"] = {name: schema for name, schema in root["properties"].items() if name not in odd}
+    root.pop("additionalProperties", None)
+    if needed := [name for name in required if name in odd]:
+        lost["required"] = needed
+        root["required"] = [name for name in required if name not in odd]
+
+
 def _follow_reference(schema: Schema, root: Schema) -> Schema:
     """Return the schema with its `$ref` replaced by the target, if that is in this document."""
     for _ in range(DEPTH_MAX):
@@ -99,24 +141,54 @@ def _follow_reference(schema: Schema, root: Schema) -> Schema:
     return {}
 
 
-def _fit_inner(schema: Any, depth: int) -> Any:
-    """Complete arrays and objects, and write true and false as objects."""
+class _GeminiForm:
+    """Replaces references by their targets, and removes choices other than texts.
+
+    Gemini refuses a reference with other keywords next to it, and some without
+    (https://github.com/anomalyco/opencode/issues/12295, 2026-02). A recursive reference becomes {}.
+    """
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._left = REFERENCES_MAX
+
+    def fit(self, schema: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            is_followed = reference not in inside and self._left > 0
+            self._left -= 1
+            schema = _follow_reference(schema, self._root) if is_followed else schema
+            inside |= {reference}
+        schema = {key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions")}
+        if isinstance(choices := schema.get("enum"), list):
+            schema["enum"] = [choice for choice in choices if isinstance(choice, str) and choice]
+        return schema, inside
+
+
+def _fit_inner(schema: Any, depth: int, form: _GeminiForm | None, inside: frozenset[str] = frozenset()) -> Any:
+    """Complete arrays and objects, and write true and false as objects; `inside` are the references followed."""
     if schema is True or depth > DEPTH_MAX:
         return {}
     if schema is False:
         return {"not": {}}
     if not isinstance(schema, dict):
-        return schema
+        return {}
+    if form is not None:
+        schema, inside = form.fit(schema, inside)
+
+    def fit(inner: Any) -> Any:
+        return _fit_inner(inner, depth + 1, form, inside)
+
     fitted: Schema = {}
     for key, value in _drop_odd(schema).items():
         if key in _IN_MAPS and isinstance(value, dict):
-            fitted[key] = {name: _fit_inner(inner, depth + 1) for name, inner in value.items()}
+            fitted[key] = {name: fit(inner) for name, inner in value.items()}
         elif key in _IN_LISTS and isinstance(value, list):
-            fitted[key] = [_fit_inner(inner, depth + 1) for inner in value]
+            fitted[key] = [fit(inner) for inner in value]
         elif key in _INSIDE and isinstance(value, dict):
-            fitted[key] = _fit_inner(value, depth + 1)
+            fitted[key] = fit(value)
         elif key == "items" and isinstance(value, list):  # a list per position, before draft 2020-12
-            fitted["prefixItems"] = [_fit_inner(inner, depth + 1) for inner in value]
+            fitted["prefixItems"] = [fit(inner) for inner in value]
         else:
             fitted[key] = value
     kinds = fitted.get("type")

@@ -43,6 +43,7 @@ ROWS = _load_rows()
 
 _LIMIT = re.compile(
     r"(?:maximum (?:context|prompt|allowed input) length(?: is| of)?|max_seq_len|tokens allowed|token limit:?"
+    r"|only supports up to"
     r"|context (?:size|length|window)(?: of)?|limit of)\s*\(?(?P<named>\d{3,12})"
     r"|(?P<before>\d{3,12}) maximum context|> (?P<compared>\d{3,12})|\[\d+, (?P<range>\d{3,12})\]",
     re.IGNORECASE,
@@ -50,9 +51,24 @@ _LIMIT = re.compile(
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 _NUMBER = re.compile(r"\d{3,12}")
 
+_WAIT = re.compile(
+    r"(?:try again|retry) (?:in|after) (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?) ?(ms|s))?",
+    re.IGNORECASE,
+)
+
 
 def find_row(words: str) -> Row | None:
     return next((row for row in ROWS if row.pattern.search(words)), None)
+
+
+def parse_wait_s(message: str) -> float | None:
+    """Return the wait that a message names, as in "try again in 6m0.5s", "in 28ms" or "after 12 seconds"."""
+    match = _WAIT.search(message)
+    if match is None or not any(match.groups()):
+        return None
+    hours, minutes, seconds, unit = match.groups()
+    scale = 1000 if (unit or "").lower() == "ms" else 1
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) / scale
 
 
 def parse_window_tokens(message: str) -> dict[str, str]:

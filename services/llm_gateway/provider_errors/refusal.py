@@ -23,7 +23,7 @@ from headrace.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from services.llm_gateway.provider_errors.error_patterns import find_row, parse_window_tokens
+from services.llm_gateway.provider_errors.error_patterns import find_row, parse_wait_s, parse_window_tokens
 from services.runtime.clock import now_s
 from services.runtime.telemetry.masking import mask_secrets
 
@@ -240,7 +240,7 @@ def make_error(refusal: Refusal, *secrets: str) -> HeadraceError:
     place = f" at {mask_secrets(refusal.address, *secrets)} (check its baseUrl)" if refusal.address else ""
     error = cls(
         f"provider {refusal.provider!r} answered {refusal.status} for model {refusal.model!r}{place}: {message}",
-        retry_after_s=refusal.retry_after_s,
+        retry_after_s=parse_wait_s(refusal.message) if refusal.retry_after_s is None else refusal.retry_after_s,
         provider=refusal.provider,
         model=refusal.model,
         httpStatus=refusal.status,
@@ -262,15 +262,15 @@ def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> typ
             return ContentFiltered if by_words is ContentFiltered else ProviderAuthentication
         case 429:
             return ProviderAuthentication if by_words is ProviderAuthentication else RateLimited
-        case 200 | 400 | 404 | 413 | 422 | 500 if by_words is not None:
+        case 200 | 400 | 404 | 412 | 413 | 422 | 500 if by_words is not None:
             return by_words
         case 413:
             return ContextLengthExceeded
         case 502 | 503 if by_words is ContextLengthExceeded:
             return ContextLengthExceeded  # LiteLLM passes a provider's 400 on as a 503
-        case 503 | 529:
+        case 498 | 503 | 529:
             return Overloaded
-        case 408 | 409 | 424:
+        case 408 | 409 | 424 | 499:
             return ProviderUnavailable
         case status:
             is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.type_and_code

@@ -136,7 +136,7 @@ class Retry(_Entry):
 
     max_attempts: int = Field(default=3, gt=0, le=10)
     """Attempts at this provider, including the first; 1: no retry. Fallbacks have their own number. Only attempts that
-    failed before any delta reached the caller are retried, and of 4xx only 408, 409 and 429."""
+    failed before any delta reached the caller are retried, and of 4xx only 408, 409, 424, 429, 498 and 499."""
 
 
 class Price(_Entry):

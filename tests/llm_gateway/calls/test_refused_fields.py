@@ -87,12 +87,45 @@ async def list_left_out(gateway: Gateway) -> list[str]:
             },
             {"protocol": "anthropic"},
         ),
+        (
+            "generationConfig.thinkingConfig.thinkingLevel",
+            {"message": "Thinking level LOW is not supported for this model. Please retry with other thinking level."},
+            {"protocol": "gemini"},
+        ),
+        (
+            "generationConfig.thinkingConfig.thinkingLevel",
+            {"message": "Unable to submit request because thinking_level LOW is not supported by this model."},
+            {"protocol": "gemini"},
+        ),
+        (
+            "toolConfig.toolChoice",
+            {"message": "This model doesn't support the toolConfig.toolChoice.any field. Remove it."},
+            {"protocol": "bedrock"},
+        ),
+        (
+            "reasoning",
+            openai_error("Reasoning is mandatory for this endpoint and cannot be disabled."),
+            {"reasoning": "reasoning"},
+        ),
+        ("reasoning_effort", openai_error("`reasoning_effort` must be one of `none` or `default`"), {}),
+        ("reasoning_effort", openai_error('"llama3.2:3b" does not support thinking'), {}),
+        (
+            "generationConfig.thinkingConfig",
+            {"message": "Thinking is not enabled for models/gemini-2.0-flash"},
+            {"protocol": "gemini"},
+        ),
+        (
+            "output_config",
+            {"type": "invalid_request_error", "message": "output_config: Extra inputs are not permitted"},
+            {"protocol": "anthropic", "reasoning": "adaptive"},
+        ),
     ],
 )
 async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
     asking: Asking, field: str, error: dict[str, Any], fields: dict[str, Any]
 ) -> None:
-    wishes = WISHES | ({"tool_choice": "auto", "max_tokens": 8192} if field == "thinking" else {})
+    is_thinking = field in ("thinking", "output_config")
+    wishes = WISHES | ({"tool_choice": "auto", "max_tokens": 8192} if is_thinking else {})
     async with asking([refuse(field, error), HELLO], **fields) as gateway:
         with capture_logs() as lines:
             heard = await gateway.hear(**wishes)
@@ -103,6 +136,13 @@ async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
     [line] = [line for line in lines if line["event"] == "field left out"]
     assert (line["field"], line["log_level"], line["model"]) == (field, "warning", "sim-1")
     assert error["message"][:40] in line["said"]
+
+
+async def test_of_two_fields_that_exclude_each_other_the_second_is_left_out(asking: Asking) -> None:
+    error = openai_error("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+    async with asking([refuse("top_p", error), HELLO]) as gateway:
+        assert (await gateway.hear(temperature=0.2, top_p=0.5)).content == ["hello"]
+        assert await list_left_out(gateway) == ["top_p"]
 
 
 async def test_another_value_of_a_refused_field_is_sent(asking: Asking) -> None:
@@ -139,6 +179,8 @@ def bodies(gateway: Gateway) -> list[dict[str, Any]]:
         (openai_error("max_tokens is too large: 64", "max_tokens", "invalid_value"), 400),
         (openai_error("The temperature of this room is fine."), 400),
         (openai_error("temperature is not supported", "temperature"), 404),
+        (openai_error("messages.1: property 'reasoning' is unsupported"), 400),
+        (openai_error("'messages[0].role' must be one of user, assistant, reasoning"), 400),
     ],
 )
 async def test_what_names_nothing_optional_is_final(asking: Asking, error: dict[str, Any], status: int) -> None:

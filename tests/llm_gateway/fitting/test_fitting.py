@@ -8,6 +8,7 @@ import pytest
 
 from headrace.v1 import llm_pb2
 from services.simulator.protocols.signatures import sign_thinking
+from tests.support.llm_gateway.answering import HELLO, http_answer
 from tests.support.llm_gateway.conversation import TOOL, USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking, text_message
 
@@ -106,6 +107,18 @@ async def test_an_id_that_another_provider_made_fits_with_its_result(asking: Ask
     assert found.isascii()
 
 
+async def test_kimis_ids_have_the_form_that_its_model_was_trained_on(asking: Asking) -> None:
+    """With others it soon writes its calls into the text, or nothing: https://github.com/vllm-project/vllm/issues/29596
+    (2025-11), https://github.com/getkimchi/kimchi/pull/1066 (2026-08)."""
+    calls = [call("functions.f:0"), call("call_8hQ1")]
+    messages = [USER, asks(*calls), answers("functions.f:0"), answers("call_8hQ1"), *named("toolu_1", "web.search")]
+    async with asking(models=[{"name": "moonshotai/Kimi-K2.5"}]) as gateway:
+        body = await read_body(gateway, *messages, model="moonshotai/Kimi-K2.5", tools=[TOOL])
+    asked = [item["id"] for message in body["messages"] for item in message.get("tool_calls") or ()]
+    answered = [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
+    assert asked == answered == ["functions.f:0", "functions.f:1", "functions.web_search:2"]
+
+
 NO_ARGUMENTS = {"type": "object", "properties": {}}
 A: dict[str, Any] = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
 B: dict[str, Any] = {"properties": {"b": True}, "required": ["b"]}
@@ -134,6 +147,12 @@ def an_object(**properties: Any) -> dict[str, Any]:
         ({"type": "any"} | {"properties": BOTH["properties"], "oneOf": True}, BOTH, ""),
         ({"properties": None, "required": False, "type": None}, NO_ARGUMENTS, ""),
         (an_object(b=True) | {"required": ["c"]}, an_object(c={}, b={}) | {"required": ["c"]}, ""),
+        # Draft 4, OpenAPI and mistakes of MCP servers: https://github.com/Dokploy/mcp/issues/74 and
+        # https://github.com/kestra-io/kestra/pull/17075, 2026.
+        (an_object(a={"exclusiveMinimum": True, "minimum": 0}), an_object(a={"minimum": 0}), ""),
+        (an_object(a={"minimum": "2026-01-01", "maxLength": None, "pattern": 5}), an_object(a={}), ""),
+        (an_object(a="string", b=None), an_object(a={}, b={}), ""),
+        (an_object(a={"items": "string", "additionalProperties": "no"}), an_object(a={}), ""),
     ],
 )
 async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: Any, sent: Any, lost: str) -> None:
@@ -143,6 +162,66 @@ async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: An
     assert offered["function"]["parameters"] == sent
     assert (offered["function"]["description"] == "does it") == (not lost)
     assert lost in offered["function"]["description"]
+
+
+ODD_KEYS = an_object(**{"$top": {"type": "integer"}, "a": {}, "x" * 65: {}}) | {"required": ["a", "$top"]}
+
+
+@pytest.mark.parametrize("protocol", ["openai", "anthropic", "bedrock"])
+async def test_a_key_that_claude_refuses_is_described_in_words(asking: Asking, protocol: str) -> None:
+    """One such key makes every request fail: https://github.com/anthropics/claude-code/issues/34771, 2026-03."""
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(ODD_KEYS | {"additionalProperties": False}))
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
+        body = await read_body(gateway, tools=[tool])
+    if protocol == "openai":
+        assert body["tools"][0]["function"]["parameters"]["properties"] == ODD_KEYS["properties"]
+        return
+    spec = body["tools"][0] if protocol == "anthropic" else body["toolConfig"]["tools"][0]["toolSpec"]
+    sent = spec["input_schema"] if protocol == "anthropic" else spec["inputSchema"]["json"]
+    assert sent == an_object(a={}) | {"required": ["a"]}
+    assert '{"$top":{"type":"integer"}' in spec["description"]
+    assert '"required":["$top"]' in spec["description"]
+
+
+NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "$ref": {"type": "string"}}}
+REFERRING = an_object(
+    node={"$ref": "#/$defs/Node", "title": "Node"},
+    kind={"type": "string", "enum": ["", "a"]},
+    level={"type": "integer", "enum": [1, 2]},
+    lost={"$ref": "#/$defs/Nothing", "description": "gone"},
+)
+
+
+@pytest.mark.parametrize("fields", [{"protocol": "gemini"}, {"models": [{"name": "google/gemini-3-pro"}]}])
+async def test_gemini_has_schemas_without_references_and_with_texts_for_choices(
+    asking: Asking, fields: dict[str, Any]
+) -> None:
+    """https://github.com/google-gemini/gemini-cli/issues/13326 (2025-11), https://github.com/anomalyco/opencode/issues/12295
+    (2026-02), https://github.com/sbroenne/mcp-server-excel/issues/607 (2026-04)."""
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(REFERRING | {"$defs": {"Node": NODE}}))
+    async with asking(**fields) as gateway:
+        model = fields.get("models", [{"name": "sim-1"}])[0]["name"]
+        body = await read_body(gateway, tools=[tool], model=model)
+    if "protocol" in fields:
+        sent = body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
+    else:
+        sent = body["tools"][0]["function"]["parameters"]
+    assert sent == an_object(
+        node=an_object(next={}, **{"$ref": {"type": "string"}}) | {"title": "Node"},
+        kind={"type": "string", "enum": ["a"]},
+        level={"type": "integer"},
+        lost={"description": "gone"},
+    )
+
+
+async def test_references_that_would_fill_the_memory_are_cut(asking: Asking) -> None:
+    levels = {
+        f"L{level}": an_object(**{f"p{n}": {"$ref": f"#/$defs/L{level + 1}"} for n in range(10)}) for level in range(20)
+    }
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a={"$ref": "#/$defs/L0"}) | {"$defs": levels}))
+    async with asking(protocol="gemini") as gateway:
+        body = await read_body(gateway, tools=[tool])
+    assert len(json.dumps(body)) < 200_000
 
 
 async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking) -> None:
@@ -168,3 +247,74 @@ async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(askin
             for said in (answer, other)
         ]
     assert sent == [["thinking", "text", "thinking", "tool_use", "text"], ["thinking", "thinking", "text", "tool_use"]]
+
+
+@pytest.mark.parametrize(("model", "is_given"), [("sim-1", True), ("sim-2", False)])
+async def test_what_only_a_provider_can_read_goes_back_to_the_model_that_made_it(
+    asking: Asking, model: str, is_given: bool
+) -> None:
+    """Signatures are a model's own: https://github.com/vybestack/llxprt-code/issues/2335 (2026-07),
+    https://github.com/openai/codex/issues/17541 (2026-04)."""
+    models = [{"name": name, "capabilities": ["reasoning"]} for name in ("sim-1", "sim-2")]
+    script = [{"match": {"turn": 1}, "steps": [{"reasoning": "Hm"}, {"content": "So."}, {"toolCall": "f", "id": "a"}]}]
+    async with asking(
+        [*script, {"steps": [{"content": "done"}]}], protocol="anthropic", reasoning="adaptive", models=models
+    ) as gateway:
+        heard = await gateway.hear(tools=[TOOL], reasoning=llm_pb2.Reasoning(enabled=True))
+        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+        answer = asks(call("a"), text="So.", provider_state=state)
+        body = await read_body(gateway, USER, answer, answers("a"), tools=[TOOL], model=model)
+    kinds = [block["type"] for block in body["messages"][1]["content"]]
+    assert kinds == [*(["thinking"] if is_given else []), "text", "tool_use"]
+
+
+STALE: dict[str, dict[str, Any]] = {
+    "anthropic": {
+        "thinking_blocks": [{"type": "thinking", "thinking": "Hm", "signature": "old"}, {"type": "tool_use"}]
+    },
+    "bedrock": {
+        "content_blocks": [
+            {"reasoningContent": {"reasoningText": {"text": "Hm", "signature": "old"}}},
+            {"call": True},
+        ]
+    },
+    "openai_responses": {
+        "output_items": [
+            {"type": "reasoning", "summary": [], "encrypted_content": "old"},
+            {"type": "function_call", "call": True},
+        ]
+    },
+    "gemini": {"parts": [{"call": True, "thoughtSignature": "old"}]},
+}
+
+
+@pytest.mark.parametrize("protocol", STALE)
+async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: Asking, protocol: str) -> None:
+    """Another key, account or version behind the same address reads it no longer:
+    https://github.com/anthropics/anthropic-sdk-python/issues/1598 (2026-05), https://github.com/openai/codex/issues/8119
+    (2025-12)."""
+    state = orjson.dumps({"provider": "sim"} | STALE[protocol]).decode()
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
+        heard = await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+        assert (heard.content, heard.error) == (["done"], None)
+        assert [request.status for request in gateway.sim.requests] == [400, 200]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "messages.1.content.0: Invalid `signature` in `thinking` block"),
+        (400, "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."),
+        (400, "The encrypted content for item rs_1 could not be verified."),
+        (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
+        (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+        (400, "Corrupted thought signature."),
+    ],
+)
+async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, status: int, said: str) -> None:
+    state = orjson.dumps({"provider": "sim", "reasoning_details": [{"type": "x"}]}).decode()
+    refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLO]) as gateway:
+        assert (await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"))).content == ["hello"]
+    async with asking(answers=[refusal, HELLO]) as gateway:
+        assert (await gateway.hear(USER, asks(call("a")), answers("a"))).reason == "INVALID_REQUEST"

@@ -86,3 +86,15 @@ async def test_a_picture_that_cannot_be_shown_leaves_a_remark(asking: Asking) ->
         "[not shown: the picture has more than 64 megapixels]",
         "[not shown: the picture is damaged and cannot be read]",
     ]
+
+
+@pytest.mark.parametrize("as_url", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "said"), [("JPEG", "image/png"), ("JPEG", "image/jpg"), ("PNG", "application/x"), ("WEBP", "image/jpeg")]
+)
+async def test_a_picture_has_the_type_of_its_bytes(asking: Asking, kind: str, said: str, as_url: bool) -> None:
+    """Claude refuses others, in each later request of the chat too:
+    https://github.com/anthropics/claude-code/issues/11975, 2025-12."""
+    data = draw(kind, 8, 8)
+    [image] = await read_parts(asking, show(data, said, as_url=as_url))
+    assert open_shown(image) == (f"image/{kind.lower()}", data)

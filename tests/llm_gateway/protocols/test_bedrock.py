@@ -108,6 +108,23 @@ async def test_a_tool_loop_gives_the_blocks_back_as_they_came(asking: Asking) ->
     ]
 
 
+async def test_thoughts_without_a_signature_stay_away(asking: Asking) -> None:
+    """Kimi, GLM and DeepSeek think, but refuse `reasoningContent` in a request:
+    https://github.com/earendil-works/pi/pull/1505, 2026-02."""
+    blocks = [{"reasoningContent": {"reasoningText": {"text": "Hm"}}}, {"chars": 3}, {"call": True}]
+    state = orjson.dumps({"provider": "sim", "content_blocks": blocks}).decode()
+    async with asking(FINE, **BEDROCK) as gateway:
+        body = await read_body(gateway, USER, asks(call("a"), text="So.", provider_state=state), answers("a"))
+    assert [[*block] for block in body["messages"][1]["content"]] == [["text"], ["toolUse"]]
+
+
+async def test_claude_has_one_of_two_settings_that_exclude_each_other(asking: Asking) -> None:
+    """https://github.com/mem0ai/mem0/issues/3891, 2026-01."""
+    async with asking(FINE, **model(CLAUDE)) as gateway:
+        body = await read_body(gateway, model=CLAUDE, temperature=0.5, top_p=0.75)
+    assert body["inferenceConfig"] == {"temperature": 0.5}
+
+
 async def test_calls_of_another_model_fit_and_bring_their_tools(asking: Asking) -> None:
     foreign = orjson.dumps({"provider": "other", "content_blocks": [{"call": True}]}).decode()
     conversation = [USER, asks(call("a", "[1]"), provider_state=foreign), answers("a", "")]

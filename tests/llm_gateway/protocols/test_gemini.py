@@ -8,7 +8,7 @@ import pytest
 from headrace.v1 import common_pb2, llm_pb2
 from services.simulator.protocols.signatures import sign_thinking
 from tests.support.llm_gateway.conversation import SYSTEM, TOOL, USER, answers, asks, call, read_body
-from tests.support.llm_gateway.gateway import Asking
+from tests.support.llm_gateway.gateway import Asking, text_message
 
 GEMINI = {"protocol": "gemini"}
 LOW = llm_pb2.Reasoning(enabled=True, effort="LOW")
@@ -118,6 +118,15 @@ async def test_calls_of_another_model_have_no_ids_and_say_that_their_signature_i
         parts = gateway.sim.requests[-1].body["contents"][1]["parts"]
     called = {"functionCall": {"name": "f", "args": {}}}
     assert parts == [called | signature, called]
+
+
+async def test_a_result_without_a_name_has_that_of_its_call(asking: Asking) -> None:
+    """OpenAI's clients leave it out: https://github.com/openclaw/openclaw/issues/47857, 2026-03."""
+    result = text_message("tool", "done", tool_call_id="a")
+    async with asking(**GEMINI) as gateway:
+        body = await read_body(gateway, text_message("user", ""), USER, asks(call("a")), result, tools=[TOOL])
+    assert body["contents"][0]["parts"] == [{"text": "hello"}]
+    assert body["contents"][-1]["parts"][0]["functionResponse"]["name"] == "f"
 
 
 async def test_pictures_sounds_and_files_are_parts(asking: Asking) -> None:

@@ -84,6 +84,15 @@ async def test_calls_results_text_and_reasoning_survive(asking: Asking) -> None:
     assert body["messages"][3] == {"role": "tool", "content": "done", "tool_call_id": "a"}
 
 
+@pytest.mark.parametrize(("model", "name"), [("sim-1", None), ("google/gemini-3-flash", "f")])
+async def test_gemini_has_the_names_of_results(asking: Asking, model: str, name: str | None) -> None:
+    """Its compatible API refuses a result without: https://github.com/NousResearch/hermes-agent/pull/19728, 2026-05."""
+    result = text_message("tool", "done", tool_call_id="a")
+    async with asking(models=[{"name": model}]) as gateway:
+        body = await read_body(gateway, USER, asks(call("a")), result, model=model)
+    assert body["messages"][-1].get("name") == name
+
+
 async def test_a_request_of_several_mebibytes_is_sent_whole(asking: Asking) -> None:
     text = "水" * 1_000_000
     async with asking() as gateway:

@@ -102,6 +102,24 @@ async def test_a_thought_that_led_to_nothing_stays_away(asking: Asking) -> None:
     assert {item["role"] for item in body["input"]} == {"user"}
 
 
+async def test_items_whose_thought_cannot_go_back_have_no_ids(asking: Asking) -> None:
+    """ "Item 'msg_…' was provided without its required 'reasoning' item":
+    https://github.com/openai/openai-dotnet/issues/1050, 2026-03."""
+    said = {"type": "message", "id": "msg_1", "role": "assistant", "phase": "commentary"}
+    called = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    items = [{"type": "reasoning", "id": "rs_1", "summary": []}, said | {"content": [{"text": "I look."}]}, called]
+    response = {"status": "completed", "output": items}
+    stream = f"data: {orjson.dumps({'type': 'response.completed', 'response': response}).decode()}\n\n"
+    async with asking([{"steps": [{"raw": stream}, {"end": True}], "opening": False}], **RESPONSES) as gateway:
+        heard = await gateway.hear(tools=[TOOL])
+        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+    async with asking(**RESPONSES) as gateway:
+        answer = asks(call("call_1"), text="I look.", provider_state=state)
+        body = await read_body(gateway, USER, answer, answers("call_1"), tools=[TOOL])
+    assert body["input"][1]["phase"] == "commentary"
+    assert not [item["id"] for item in body["input"] if "id" in item]
+
+
 async def test_results_and_questions_have_pictures_and_files(asking: Asking) -> None:
     image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low"))
     report = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf"))

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from services.llm_gateway.provider_errors.error_patterns import ROWS, Row, find_row, parse_window_tokens
-from services.llm_gateway.provider_errors.refusal import Refusal, make_error
+from services.llm_gateway.provider_errors.refusal import (
+    ACCOUNT,
+    EMPTY,
+    ErrorObject,
+    Refusal,
+    make_error,
+    read_refusal,
+    read_stream_error,
+)
 
 WORDINGS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("wordings.json").read_text())
 
@@ -36,6 +44,66 @@ def test_limits_load_and_keys_are_not_taken_for_full_windows(case: dict[str, Any
     row = find_row(case["said"])
     assert row is not None
     assert row.means.reason == case["reason"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (
+            403,
+            "permission-denied Your team has used all available credits or reached its monthly spending limit.",
+        ),
+        (
+            429,
+            "RESOURCE_EXHAUSTED Your prepayment credits are depleted. Please go to AI Studio.",
+        ),
+        (429, "1113 余额不足或无可用资源包,请充值。"),
+        (403, "30001 Sorry, your account balance is insufficient"),
+        (403, "AccountOverdueError The request failed because your account has an overdue balance."),
+        (400, "You have insufficient credits to make this request. Please purchase more credits."),
+        (400, "billing_hard_limit_reached Billing hard limit has been reached"),
+        (400, "budget_exceeded Budget has been exceeded! Current cost: 10.02, Max budget: 10.0"),
+        (403, "Key limit exceeded (total limit). Manage it using https://openrouter.ai/settings/keys"),
+        (412, "Account acme is suspended, possibly due to reaching the monthly spending limit."),
+    ],
+)
+def test_an_empty_account_is_recognised_so_that_another_may_answer(status: int, said: str) -> None:
+    error = make_error(Refusal("p", "m", status, said, ""))
+    assert (error.reason, error.metadata.get(ACCOUNT)) == ("PROVIDER_AUTHENTICATION", EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "reason"),
+    [
+        (498, "capacity_exceeded Flex tier capacity exceeded", "OVERLOADED"),
+        (499, "CANCELLED The operation was cancelled.", "PROVIDER_UNAVAILABLE"),
+        (403, "Access to the chat endpoint is denied.", "PROVIDER_AUTHENTICATION"),
+    ],
+)
+def test_a_rare_status_has_its_reason(status: int, said: str, reason: str) -> None:
+    assert make_error(Refusal("p", "m", status, said, "")).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("said", "wait_s"),
+    [
+        ("Rate limit reached for gpt-5 (TPM): Limit 30000, Used 29000. Please try again in 1.898s. Visit …", 1.898),
+        ("Rate limit reached. Please try again in 28ms.", 0.028),
+        ("Rate limit reached for requests per day. Please try again in 7m12s.", 432.0),
+        ("Please try again in 1h2m3.5s.", 3723.5),
+        ("Requests have exceeded call rate limit. Please retry after 12 seconds.", 12.0),
+        ("You exceeded your current quota. Please retry in 34.07s.", 34.07),
+        ("Too many requests. Please try again later.", None),
+        ("Too many requests. Please try again in a few minutes.", None),
+    ],
+)
+@pytest.mark.parametrize("is_in_stream", [False, True])
+def test_a_wait_that_only_the_words_name_is_read(*, said: str, wait_s: float | None, is_in_stream: bool) -> None:
+    body = json.dumps({"error": {"message": said, "code": "rate_limit_exceeded"}}).encode()
+    refusal = read_refusal("p", "m", 429, {}, body, "https://p/v1")
+    if is_in_stream:
+        refusal = read_stream_error("p", "m", ErrorObject(said, code="rate_limit_exceeded"))
+    assert make_error(refusal).retry_after_s == wait_s
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.vendor)

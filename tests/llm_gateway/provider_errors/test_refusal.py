@@ -364,3 +364,20 @@ async def test_an_answer_with_a_finish_reason_is_over_soon_whatever_comes_behind
         assert clock() - begun_s < 10
     assert heard.kinds == ["started", "content", "usage", "finish"]
     assert heard.usage.input_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("protocol", "frame"),
+    [
+        ("openai", '{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}'),
+        ("gemini", '{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}'),
+    ],
+)
+async def test_an_answer_whose_every_frame_has_a_finish_reason_is_whole(
+    asking: Asking, protocol: str, frame: str
+) -> None:
+    """https://github.com/suhaibbinyounis/github-copilot-api-vscode/issues/100, 2026-05."""
+    frames = [step for _ in range(5) for step in ({"waitMs": 900}, {"raw": f"data: {frame}\n\n"})]
+    async with asking([{"steps": [*frames, {"end": True}], "opening": False}], protocol=protocol) as gateway:
+        heard = await gateway.hear()
+    assert (heard.content, heard.reason) == (["a"] * 5, "")

@@ -176,6 +176,31 @@ async def test_a_whole_number_may_be_written_with_a_fraction_of_zero(serve: Serv
         assert json.loads(await tell_result(suite))["result"] == "All good."
 
 
+DARK = '{"theme":"dark"}'
+
+
+@pytest.mark.parametrize(
+    "arguments", [f"{{}}{DARK}", DARK + DARK, f"{{}} {{}} {DARK}", DARK + json.dumps(DARK), json.dumps(DARK)]
+)
+async def test_arguments_that_a_server_sent_twice_are_those_of_one_call(serve: Serve, arguments: str) -> None:
+    """Gemini's compatible API begins with an empty object, some servers repeat the whole, also as a text:
+    https://github.com/microsoft/autogen/pull/7549 (2026-04), https://github.com/BerriAI/litellm/issues/20480 (2026-02),
+    https://github.com/vllm-project/vllm/issues/51697 (2026-08)."""
+    async with serve(call_tool("switch_theme", arguments), ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(THEME)
+        events = await ask(suite)
+        history = await read_recorded(suite, suite.run_ids[0])
+        assert last_result(suite) == "OK"
+    assert only(events, "action.param")["param"] == only(history, "action.param")["param"] == {"theme": "dark"}
+
+
+async def test_two_sets_of_arguments_for_one_call_are_refused(serve: Serve) -> None:
+    async with serve(call_tool("switch_theme", '{"theme":"dark"}{"theme":"light"}'), ANSWER, **LISTED) as suite:
+        suite.tools.tools.append(THEME)
+        await ask(suite)
+        assert "not valid JSON" in last_result(suite)
+
+
 @pytest.mark.parametrize("arguments", [f'{{"todos":[{{"content":{HALF},"status":"pending"}}]}}', f"{{{HALF}:1}}"])
 async def test_half_a_character_is_told_to_the_model(serve: Serve, arguments: str) -> None:
     async with serve(call_tool("todo_write", arguments), ANSWER, **OWN) as suite:

@@ -14,7 +14,6 @@ import orjson
 
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, parse_input
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
@@ -181,19 +180,22 @@ class AnthropicReader(AnswerReader):
         self._flush_halves()
         self._count_text(-1)
         if items := self._blocks.build_items():
-            self._send_state(pack_state(self._provider, {KIND: items}))
+            self._send_state({KIND: items})
         self._blocks = AnswerBlocks()
 
     def _merge_usage(self, report: UsageReport) -> None:
+        """Take over the numbers of a later report, except zeros for the input, with which some servers end."""
         drop_impossible(report)
         for field in report.__struct_fields__:
-            if (value := getattr(report, field)) is not None:
+            value, known = getattr(report, field), getattr(self._usage, field)
+            if value or known is None or (value == 0 and field == "output_tokens"):
                 setattr(self._usage, field, value)
 
     def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
             return "stop" if self._saw_end_mark else None
-        return translate_finish(self._stop_reason)
+        reason = translate_finish(self._stop_reason)
+        return "tool_calls" if reason == "stop" and self._by_index else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

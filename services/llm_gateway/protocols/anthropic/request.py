@@ -18,10 +18,10 @@ from typing import Any, Final
 import orjson
 
 from headrace.v1 import llm_pb2
+from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import is_media, join_parts, join_system_text
 from services.llm_gateway.protocols.anthropic.reader import KIND, THINKING
 from services.llm_gateway.protocols.common.media import encode_media
-from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     Block,
     Turn,

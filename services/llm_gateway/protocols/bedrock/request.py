@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 from headrace.v1 import llm_pb2
+from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
 from services.llm_gateway.protocols.bedrock.reader import KIND, REASONING
 from services.llm_gateway.protocols.common.media import encode_media
-from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     Block,
@@ -80,6 +80,8 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
             # Both are refused together with thoughts; the budget of thoughts is a part of the limit.
             config = {"maxTokens": limit}
         body |= {"additionalModelRequestFields": wish} if wish else {}
+    if "claude" in request.model and "temperature" in config:
+        config.pop("topP", None)  # models since Claude 4.5 refuse both together
     if config:
         body["inferenceConfig"] = config
     if is_cached:
@@ -145,11 +147,17 @@ def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
         {"toolUse": {"toolUseId": call.id, "name": call.name, "input": parse_input(call.arguments)}}
         for call in message.tool_calls
     ]
-    kept = unpack_state(message.provider_state, provider, KIND)
+    # Models that do not sign their thoughts refuse them in requests (https://github.com/earendil-works/pi/pull/1505).
+    kept = [block for block in unpack_state(message.provider_state, provider, KIND) if not _is_unsigned(block)]
     text = "".join(part.text for part in message.content)
     ordered = order_blocks(kept, text, calls) if kept else None
     # An answer that was cut, or one of another provider.
     return [*_build_parts(message), *calls] if ordered is None else ordered
+
+
+def _is_unsigned(block: Block) -> bool:
+    thought = block.get(REASONING, {}).get("reasoningText")
+    return thought is not None and not thought.get("signature")
 
 
 def _build_parts(message: llm_pb2.Message) -> list[Block]:

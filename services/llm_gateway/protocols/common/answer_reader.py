@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -14,6 +14,7 @@ from headrace.errors import BadFrame, ContextLengthExceeded, HeadraceError, Prov
 from headrace.sse import FRAME_SIZE_BYTES_MAX, SseReader, Take
 from headrace.v1 import common_pb2
 from headrace.v1.llm_pb2 import LlmDelta, LlmFinish, LlmMedia
+from services.llm_gateway.fitting.provider_state import pack_state
 from services.llm_gateway.protocols.common.delta_encoding import (
     CONTENT,
     ONE_BYTE,
@@ -263,7 +264,8 @@ class AnswerReader:
         self.deltas += 1
         self._send(LlmDelta(media=media).SerializeToString())
 
-    def _send_state(self, state: str) -> None:
+    def _send_state(self, items_by_kind: Mapping[str, list[dict[str, Any]]]) -> None:
+        state = pack_state(self._provider, self._model, items_by_kind)
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:

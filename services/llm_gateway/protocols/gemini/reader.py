@@ -12,9 +12,9 @@ import orjson
 
 from headrace.errors import ContentFiltered
 from headrace.v1 import common_pb2
+from services.llm_gateway.fitting.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
@@ -146,7 +146,7 @@ class GeminiReader(AnswerReader):
     def _flush_held(self) -> None:
         self._flush_halves()
         if items := self._parts.build_items():
-            self._send_state(pack_state(self._provider, {KIND: items}))
+            self._send_state({KIND: items})
         self._parts = AnswerParts()
 
     def _map_finish_reason(self) -> str | None:

@@ -13,9 +13,9 @@ from typing import Any, Final
 import orjson
 
 from headrace.v1 import llm_pb2
+from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
 from services.llm_gateway.protocols.common.media import encode_media
-from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     THINKING_TOKENS,
     build_limits,
@@ -102,7 +102,8 @@ def build_contents(messages: Iterable[llm_pb2.Message], provider: str, *, wants_
     for message in messages:
         match message.role:
             case "user":
-                contents.append({"role": "user", "parts": _build_parts(message)})
+                if parts := _build_parts(message):
+                    contents.append({"role": "user", "parts": parts})
             case "tool":
                 content: dict[str, Any] = {"name": message.name, "response": {"output": join_parts(message.content)}}
                 if given_id := given_ids.get(message.tool_call_id):

@@ -9,7 +9,6 @@ import msgspec
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.provider_state import pack_state
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.openai.frames import (
     AudioPiece,
@@ -206,7 +205,7 @@ class OpenAiReader(AnswerReader):
         state = {} if self._opaque is None else self._opaque.build_state()
         state |= {kind: details.items for kind, details in self._details.items() if details.items}
         if state:
-            self._send_state(pack_state(self._provider, state))
+            self._send_state(state)
         self._opaque = None
         self._details = {}
 

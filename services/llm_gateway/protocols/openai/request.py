@@ -8,9 +8,9 @@ import orjson
 
 from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import CHOICES
+from services.llm_gateway.fitting.provider_state import unpack_state
 from services.llm_gateway.fitting.turns import is_media, join_parts
 from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, make_url
-from services.llm_gateway.protocols.common.provider_state import unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     THINKING_TOKENS,
@@ -31,7 +31,7 @@ PATH = "/chat/completions"
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": [_build_message(message, provider) for message in request.messages],
+        "messages": [_build_message(message, provider, request.model) for message in request.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -62,7 +62,7 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": form}
 
 
-def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, Any]:
+def _build_message(message: llm_pb2.Message, provider: Provider, model: str) -> dict[str, Any]:
     # A string, which every provider accepts; omitted for calls without text, for which some gateways send "".
     content: Any = join_parts(message.content) or (None if message.tool_calls else "")
     if any(map(is_media, message.content)):
@@ -83,6 +83,8 @@ def _build_message(message: llm_pb2.Message, provider: Provider) -> dict[str, An
         fields |= item
     if message.role == "tool":
         fields["tool_call_id"] = message.tool_call_id
+        if "gemini" in model:
+            fields["name"] = message.name  # others do not read it, and some refuse it
     return fields | build_history_fields(message, provider)
 
 

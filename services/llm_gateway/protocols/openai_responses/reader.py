@@ -14,8 +14,8 @@ import msgspec
 import orjson
 
 from headrace.v1 import common_pb2
+from services.llm_gateway.fitting.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, Channel, SendBytes
-from services.llm_gateway.protocols.common.provider_state import CALL, CHARS, pack_state
 from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
@@ -27,7 +27,7 @@ DONE: Final = b"[DONE]"
 
 TEXT = ("response.output_text.delta", "response.refusal.delta")
 THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
-ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+ENDS = ("response.completed", "response.done", "response.incomplete", "response.failed", "response.cancelled")
 
 KIND: Final = "output_items"
 
@@ -221,7 +221,7 @@ class ResponsesReader(AnswerReader):
     def _flush_held(self) -> None:
         self._flush_halves()
         if items := self._items.build_items():
-            self._send_state(pack_state(self._provider, {KIND: items}))
+            self._send_state({KIND: items})
         self._items = AnswerItems()
 
     def _map_finish_reason(self) -> str | None:
@@ -254,6 +254,8 @@ class AnswerItems:
     def __init__(self) -> None:
         self._items: dict[Hashable, dict[str, Any]] = {}
         self._is_needed = False
+        self._lacks_thought = False
+        """Whether a thought cannot be sent back; items with ids would be refused without it."""
 
     def count_text(self, key: Hashable, text: str) -> None:
         item = self._items.setdefault(key, {"type": "message", "role": "assistant", CHARS: 0})
@@ -275,6 +277,7 @@ class AnswerItems:
                 self._items[key] = {name: item[name] for name in _OF_CALL if name in item} | {CALL: True}
             case "reasoning" if not (item.get("encrypted_content") or item.get("content")):
                 self._items.pop(key, None)  # a reference to an item that is not stored
+                self._lacks_thought = True
             case _:
                 item.pop("status", None)
                 self._items[key] = item
@@ -282,4 +285,7 @@ class AnswerItems:
 
     def build_items(self) -> list[dict[str, Any]]:
         """Return the items; empty if there are only texts and calls."""
+        if self._lacks_thought:
+            for item in self._items.values():
+                item.pop("id", None)
         return [*self._items.values()] if self._is_needed else []

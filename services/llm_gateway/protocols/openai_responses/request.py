@@ -13,9 +13,9 @@ import orjson
 
 from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import CHOICES
+from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
 from services.llm_gateway.protocols.common.media import make_url
-from services.llm_gateway.protocols.common.provider_state import order_blocks, unpack_state
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     build_limits,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +44,13 @@ def find_violation(call: Call) -> tuple[str, str] | None:
         return "", f"it is {problem}"
     return (format_path(errors[0])[1:], errors[0].message) if errors else None
 
+
+_DECODER = json.JSONDecoder()
+
+OBJECTS_MAX = 8
+"""Maximum objects that are read as one call's arguments."""
+
+_NOT_SPACE = re.compile(r"\S|$")
 
 CLIENT = "client"
 """Tier and tool_api of functions that the query's caller performs."""
@@ -109,7 +118,8 @@ class Call:
     @property
     def arguments(self) -> str:
         """JSON text; an empty object if the model sent none."""
-        return "".join(self.pieces) or "{}"
+        text = "".join(self.pieces) or "{}"
+        return _pick_object(text) if "}" in text[:-1] and not is_object(text) else text
 
     @property
     def effective(self) -> str:
@@ -139,6 +149,25 @@ class Call:
             piece.action_id = self.tool_id
         else:
             piece.tool_id = self.tool_id
+
+
+def _pick_object(text: str) -> str:
+    """Return the object that a server sent after empty ones, repeatedly, or as a text; otherwise the text."""
+    found = dict[str, str]()
+    at = 0
+    try:
+        for _ in range(OBJECTS_MAX):
+            if at == len(text) or len(found) > 1:
+                break
+            value, end = _DECODER.raw_decode(text, at)
+            piece = value if isinstance(value, str) else text[at:end]
+            value = json.loads(piece)
+            found |= {json.dumps(value): piece} if value else {}
+            following = _NOT_SPACE.search(text, end)
+            at = len(text) if following is None else following.start()
+    except (ValueError, RecursionError):
+        return text
+    return next(iter(found.values())) if len(found) == 1 and at == len(text) else text
 
 
 def begin(run_id: str, call_id: str, name: str, tool: tools_pb2.Tool | None) -> Call:

@@ -1,34 +1,58 @@
 """Items that a provider requires back unchanged, in Message.provider_state: an answer's blocks in their order.
 
-They are never sent to other providers, which refuse foreign signatures. The message itself contains texts and calls.
+They are never sent to other providers or models, which refuse foreign signatures
+(https://github.com/vybestack/llxprt-code/issues/2335, 2026-07). The message itself contains texts and calls.
 The state has their lengths and positions, with the fields that only the provider reads; everything else is kept
 unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
+from headrace.errors import HeadraceError, InvalidRequest
+from headrace.v1.llm_pb2 import Message
 
-def pack_state(provider: str, items_by_kind: Mapping[str, list[dict[str, Any]]]) -> str:
-    return orjson.dumps({"provider": provider, **items_by_kind}).decode()
+_REFUSED = re.compile(
+    r"signature|encrypted content|blocks .{0,80}cannot be modified|required (?:following|preceding|'reasoning') item"
+    r"|item with id 'rs_",
+    re.IGNORECASE,
+)
+
+
+def pack_state(provider: str, model: str, items_by_kind: Mapping[str, list[dict[str, Any]]]) -> str:
+    return orjson.dumps({"provider": provider, "model": model, **items_by_kind}).decode()
+
+
+def is_models_own(state: str, provider: str, model: str) -> bool:
+    """Return whether that model made the state; earlier versions did not store the model."""
+    decoded = _decode(state)
+    return decoded.get("provider") == provider and decoded.get("model", model) == model
+
+
+def is_state_refused(messages: Iterable[Message], error: HeadraceError) -> bool:
+    """Return whether the provider refuses states that it made, for example under another key."""
+    is_named = isinstance(error, InvalidRequest) and _REFUSED.search(error.message) is not None
+    return is_named and any(message.provider_state for message in messages)
 
 
 def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:
     """Return the items of that kind; empty if they are another provider's."""
-    if not state:
-        return []
+    decoded = _decode(state) if state else {}
+    items = decoded.get(kind) if decoded.get("provider") == provider else None
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _decode(state: str) -> dict[str, Any]:
     try:
         decoded = orjson.loads(state)
     except orjson.JSONDecodeError:
-        return []
-    if not isinstance(decoded, dict) or decoded.get("provider") != provider:
-        return []
-    items = decoded.get(kind)
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 Block = dict[str, Any]
