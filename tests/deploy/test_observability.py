@@ -99,6 +99,11 @@ def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives
 def test_the_operator_has_the_alerts_and_finds_every_pod_once() -> None:
     (rule,) = of_kind("observed", "PrometheusRule").values()
     assert [item["alert"] for item in rule["spec"]["groups"][0]["rules"]] == [item["alert"] for item in RULES]
+    # Others' pods in the namespace, which the operator reads, too, are not its business.
+    wide = [item["expr"] for item in rule["spec"]["groups"][0]["rules"] if 'namespace="headrace"' in item["expr"]]
+    assert wide
+    for expression in wide:
+        assert expression.count('namespace="headrace"') == expression.count('namespace="headrace", pod=~"headrace-.*"')
     (monitor,) = of_kind("observed", "ServiceMonitor").values()
     assert rule["metadata"]["labels"]["release"] == monitor["metadata"]["labels"]["release"] == "prometheus"
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
