@@ -81,6 +81,20 @@ def test_metrics_and_their_labels_are_those_of_the_code() -> None:
         assert labels <= defined().get(name, set()) | SCRAPED, name
 
 
+@pytest.mark.nightly
+@needs_go
+def test_alerts_fire_when_they_should() -> None:
+    done = subprocess.run(
+        ["go", "test", "-count=1", "."],
+        cwd=PROMQL,
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @needs_go
 def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives() -> None:
     metrics = [

@@ -34,14 +34,14 @@ SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """DNS-1035: Kubernetes before 1.34 refuses other names of Services."""
 
 
-def render_everything(*, release: str = "headrace", namespace: str = "headrace", **values: Any) -> list[Manifest]:
+def render_everything(release: str = "headrace", namespace: str = "headrace", /, **values: Any) -> list[Manifest]:
     return render(json.dumps(EVERYTHING | values), release, namespace)
 
 
 @pytest.mark.parametrize("release", ["12345", "007", "1e3", "0x10", "true", "no", "null", "a.b", "1-agents", "x" * 53])
 def test_every_release_name_that_helm_takes_gives_names_and_labels(schemas: str, tmp_path: Path, release: str) -> None:
     for values in ({}, SINGLE):
-        items = render_everything(release=release, namespace=release.replace(".", "-"), **values)
+        items = render_everything(release, release.replace(".", "-"), **values)
         assert list_problems(schemas, tmp_path, *items) == []
         services = [item["metadata"]["name"] for item in items if item["kind"] == "Service"]
         assert [name for name in services if SERVICE_NAME.fullmatch(name) is None] == []
@@ -52,7 +52,7 @@ def test_every_release_name_that_helm_takes_gives_names_and_labels(schemas: str,
     [("platform-production-eu-west-1-agents-blue", "platform-production-eu-west-1-agents-green"), ("a.b", "a-b")],
 )
 def test_no_two_releases_have_the_same_names(first: str, second: str) -> None:
-    theirs, others = (names(render_everything(release=release)) for release in (first, second))
+    theirs, others = (names(render_everything(release)) for release in (first, second))
     assert theirs.isdisjoint(others)
 
 
