@@ -79,7 +79,7 @@ class KeyServiceStub:
 
     Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
     unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
-    gets more scopes or roles.
+    gets more scopes or roles, or a later end.
     Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
     own credential lacks, and for new roles as in CreateKey.
     """
@@ -176,7 +176,7 @@ class KeyServiceAsyncStub(KeyServiceStub):
 
     Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
     unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
-    gets more scopes or roles.
+    gets more scopes or roles, or a later end.
     Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
     own credential lacks, and for new roles as in CreateKey.
     """
@@ -300,7 +300,7 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
         unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
-        gets more scopes or roles.
+        gets more scopes or roles, or a later end.
         Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
         own credential lacks, and for new roles as in CreateKey.
         """
