@@ -100,8 +100,8 @@ def write_page(
 ) -> str:
     facts = "".join(f"| {name} | {value} |\n" for name, value in about.items())
     tables = "\n".join(grid.written() for grid in grids)
-    said = "".join(f"* {note}\n" for note in notes)
-    notices = f"## Notices\n\n{said}\n" if said else ""
+    lines = "".join(f"* {note}\n" for note in notes)
+    notices = f"## Notices\n\n{lines}\n" if lines else ""
     method = METHOD.format(rounds=rounds, window=window_s, warm=SETTLE_S)
     machine = f"## Machine\n\n| | |\n| :-- | :-- |\n{facts}"
     counts = COUNTS.format(counts=f"\n{describe_budgets()}\n", parts=f"\n{describe_parts()}\n")

@@ -101,25 +101,27 @@ async def measure(stub: MemoryServiceAsyncStub, messages: int) -> Recall:
     """Write a chat with `messages` messages and needles, and look for the needles."""
     done, chat_id, run_id = Recall(messages), new_id(), ""
     needles = {needle.value: needle for needle in _plant(messages)}
-    said: list[int] = []
+    tokens: list[int] = []
     """Tokens of each message so far."""
     texts: list[str] = []
-    for asked, found, told, pinned in _write_runs(messages, list(needles.values())):
+    for asked, found, answered, pinned in _write_runs(messages, list(needles.values())):
         run_id = new_id()
         await append(stub, chat_id, run_id, query(asked))
         loaded = await _load(stub, chat_id, run_id)
         done.spent.add(loaded, TOOLS if loaded.has_left else ())
-        for text in (asked, found, told):
+        for text in (asked, found, answered):
             if text:
                 texts.append(text)
-                said.append(count.count_text(text, "o200k_base") + 5)
-        done.tokens_of_last += SYSTEM_TOKENS + sum(said[-LAST_MESSAGES:])
-        done.tokens_of_everything += SYSTEM_TOKENS + sum(said)
+                tokens.append(count.count_text(text, "o200k_base") + 5)
+        done.tokens_of_last += SYSTEM_TOKENS + sum(tokens[-LAST_MESSAGES:])
+        done.tokens_of_everything += SYSTEM_TOKENS + sum(tokens)
         lines = [
             step(call(f"c{len(texts)}", "look", "{}", f"m_{len(texts):08}")),
             step(result(f"c{len(texts)}", "look", found)),
         ]
-        await append(stub, chat_id, run_id, *(lines if found else []), step(answer(told, f"n_{len(texts):08}")), end())
+        await append(
+            stub, chat_id, run_id, *(lines if found else []), step(answer(answered, f"n_{len(texts):08}")), end()
+        )
         if pinned:
             n = (await _read(stub, chat_id, run_id, asked.partition(".")[0])).messages[0].n
             await stub.PinMessage(memory_pb2.PinMessageRequest(chat_id=chat_id, n=n), timeout=TIMEOUT_S)
@@ -159,9 +161,9 @@ def _write_runs(messages: int, needles: list[Needle]) -> Iterator[tuple[str, str
         where = needle.where if needle else ""
         start = f"Build a boat; the {goal.words} is {goal.value}." if index == 0 else f"Question {index}."
         asked = start + (fact if where in ("said", "pinned") else "") + " " + PROSE
-        told = f"Answer {index}. {PROSE}" + (fact if where == "answered" else "") + PROSE
+        answered = f"Answer {index}. {PROSE}" + (fact if where == "answered" else "") + PROSE
         found = PROSE * 15 + fact + PROSE * 15 if where == "looked up" else PROSE * 20 if index % 7 == 3 else ""
-        yield asked, found, told, where == "pinned"
+        yield asked, found, answered, where == "pinned"
 
 
 async def _load(stub: MemoryServiceAsyncStub, chat_id: str, run_id: str) -> memory_pb2.LoadContextResponse:

@@ -60,10 +60,10 @@ async def _run(*command: str) -> None:
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(INSTALL_TIMEOUT_S):
-            _, said = await process.communicate()
+            _, output = await process.communicate()
     except TimeoutError as error:
         process.kill()
         await process.wait()
         raise Unavailable(f"not installed within {INSTALL_TIMEOUT_S:.0f} s") from error
     if process.returncode:
-        raise Unavailable((said.decode().strip().splitlines() or ["it did not say why"])[-1])
+        raise Unavailable((output.decode().strip().splitlines() or ["it did not say why"])[-1])

@@ -240,10 +240,10 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{8}\b")
 
 
 def _describe(message: llm_pb2.Message) -> str:
-    said = [message.reasoning_content] if message.reasoning_content else []
-    said += [part.text or f"[{part.WhichOneof('part')}]" for part in message.content]
-    said += [f"{one.name}({one.arguments}) as {one.id}" for one in message.tool_calls]
-    text = " ".join(_ID.sub("#", " ".join(said)).split())
+    texts = [message.reasoning_content] if message.reasoning_content else []
+    texts += [part.text or f"[{part.WhichOneof('part')}]" for part in message.content]
+    texts += [f"{one.name}({one.arguments}) as {one.id}" for one in message.tool_calls]
+    text = " ".join(_ID.sub("#", " ".join(texts)).split())
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[: TEXT_CHARS_MAX // 2]} … {text[-TEXT_CHARS_MAX // 2 :]}"
     who = f"{message.role} {message.tool_call_id}".rstrip()

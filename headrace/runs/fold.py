@@ -139,12 +139,12 @@ class Fold:
             case "reasoning_end":
                 return self._complete(delta.seq, delta.reasoning_end.reasoning_id)
             case "content_snapshot":
-                begun = self._open_content(delta, delta.content_snapshot)
-                return self._fill_past(begun, delta, delta.content_snapshot.text)
+                start = self._open_content(delta, delta.content_snapshot)
+                return self._fill_past(start, delta, delta.content_snapshot.text)
             case "reasoning_snapshot":
                 past = delta.reasoning_snapshot
-                begun = self._open_block(delta, "reasoning", past.reasoning_id, is_past=True)
-                return self._fill_past(begun, delta, past.text)
+                start = self._open_block(delta, "reasoning", past.reasoning_id, is_past=True)
+                return self._fill_past(start, delta, past.text)
             case _:
                 return ()
 
@@ -244,30 +244,30 @@ class Fold:
         self, delta: agent_pb2.AgentDelta, opened: agent_pb2.ContentStart | agent_pb2.ContentSnapshot
     ) -> BlockBegun:
         is_past = isinstance(opened, agent_pb2.ContentSnapshot)
-        begun = self._open_block(delta, "content", opened.content_id, is_past=is_past)
-        begun.block.is_answer = opened.is_answer if opened.HasField("is_answer") else begun.block.scope == RUN
-        return begun
+        start = self._open_block(delta, "content", opened.content_id, is_past=is_past)
+        start.block.is_answer = opened.is_answer if opened.HasField("is_answer") else start.block.scope == RUN
+        return start
 
     def _open_tool(self, delta: agent_pb2.AgentDelta, call: agent_pb2.ToolStart | agent_pb2.ToolSnapshot) -> BlockBegun:
-        begun = self._open_block(delta, "tool", call.tool_id, is_past=isinstance(call, agent_pb2.ToolSnapshot))
-        block = self.open_calls[call.tool_id] = begun.block
+        start = self._open_block(delta, "tool", call.tool_id, is_past=isinstance(call, agent_pb2.ToolSnapshot))
+        block = self.open_calls[call.tool_id] = start.block
         block.name, block.tool_type, block.tool_api = call.tool_name, call.tool_type, call.tool_api
         if call.tool_api == CLIENT:
             self.client_calls[block.id] = block
-        return begun
+        return start
 
     def _open_action(
         self, delta: agent_pb2.AgentDelta, action_id: str, name: str, *, is_past: bool = False
     ) -> BlockBegun:
-        begun = self._open_block(delta, "action", action_id, is_past=is_past)
-        self.open_calls[action_id] = begun.block
-        begun.block.name = name
-        return begun
+        start = self._open_block(delta, "action", action_id, is_past=is_past)
+        self.open_calls[action_id] = start.block
+        start.block.name = name
+        return start
 
-    def _fill_past(self, begun: BlockBegun, delta: agent_pb2.AgentDelta, text: str, params: str = "") -> Changes:
-        block_id = begun.block.id
-        said, ended = self._append(delta.seq - 1, block_id, text), self._complete(delta.seq, block_id, params)
-        return (begun, *said, *ended)
+    def _fill_past(self, start: BlockBegun, delta: agent_pb2.AgentDelta, text: str, params: str = "") -> Changes:
+        block_id = start.block.id
+        appended, ended = self._append(delta.seq - 1, block_id, text), self._complete(delta.seq, block_id, params)
+        return (start, *appended, *ended)
 
     def _append(self, seq: int, block_id: str, text: str) -> Changes:
         if (block := self._blocks.get(block_id)) is None:

@@ -83,7 +83,7 @@ def _list_quotas(provider: Provider, account: Account, tenant: str) -> Iterator[
     """List the account's limits, divided by the replicas; one is full if the tenant's next call would wait."""
     use, quota, key = account.get_use(tenant), provider.quota or Quota(), provider.key
     opening = account.find_opening()
-    said: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "subject": key,
         "source": FILE,
         "per": "provider",
@@ -98,7 +98,7 @@ def _list_quotas(provider: Provider, account: Account, tenant: str) -> Iterator[
     for name, unit, limit, used in rates:
         if limit is not None:
             yield limits_pb2.Limit(
-                **said,
+                **shared,
                 name=name,
                 kind="rate",
                 unit=unit,
@@ -110,7 +110,7 @@ def _list_quotas(provider: Provider, account: Account, tenant: str) -> Iterator[
             )
     if quota.concurrency is not None:
         yield limits_pb2.Limit(
-            **said,
+            **shared,
             name="provider_calls",
             kind="concurrency",
             unit="calls",

@@ -122,15 +122,15 @@ class MemoryService(ChatRpcs, EditRpcs, RunRpcs, GateRpcs, GateExportRpcs, Budge
         try:
             chat = await self._access.load_chat_or_empty(chat_id)
             state = chat.get_state(get_context_key(""))
-            told = memory_pb2.GetStateResponse(version=state.version, state=state.json)
+            response = memory_pb2.GetStateResponse(version=state.version, state=state.json)
         except HeadraceError:
             return None, None
         if state.values or request.context.chat_id != chat_id:  # which it lacks where nothing is asked for
-            return told, None
+            return response, None
         try:
-            return told, await self._load_context(chat, request.context, query)
+            return response, await self._load_context(chat, request.context, query)
         except HeadraceError:
-            return told, None  # a second request gets the reason
+            return response, None  # a second request gets the reason
 
     async def LoadContext(
         self, request: memory_pb2.LoadContextRequest, context: Context

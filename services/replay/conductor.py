@@ -93,7 +93,9 @@ class Conductor:
         await self._come_to_rest()
         if self._heard.events:
             extra = event_json(self._heard.events[0])
-            raise Difference(f"after the last line: the replay goes on with {extra.get('type')} (event {extra['seq']})")
+            raise Difference(
+                f"after the last line: the replay continues with {extra.get('type')} (event {extra['seq']})"
+            )
         return seq
 
     async def _expect_event(self, line: CassetteLine) -> int:
@@ -149,7 +151,7 @@ class Conductor:
     async def _say_end(self, line: CassetteLine) -> None:
         number, _ = self._known(line)
         if "error" in line.given:
-            self._calls.say(number, _load(line, lambda _, told: make_error(told), "", line.given["error"]))
+            self._calls.say(number, _load(line, lambda _, failure: make_error(failure), "", line.given["error"]))
         elif "status" in line.given:
             self._calls.say(number, Broken(line.given["status"]))
         elif "left" not in line.given:

@@ -111,14 +111,14 @@ async def _take(queue: asyncio.Queue[Any], context: Any) -> Any:
     return what
 
 
-def make_error(told: dict[str, Any]) -> HeadraceError:
+def make_error(failure: dict[str, Any]) -> HeadraceError:
     """Return the recorded error; raises ValueError for an unknown reason."""
-    kind = BY_REASON.get(told["reason"])
+    kind = BY_REASON.get(failure["reason"])
     if kind is None:
-        raise ValueError(f"there is no error {told['reason']!r}")
-    retry_after_ms = told.get("retryAfterMs")
-    error = kind(told["message"], retry_after_s=None if retry_after_ms is None else retry_after_ms / 1000)
-    error.metadata = dict(told.get("metadata", {}))
+        raise ValueError(f"there is no error {failure['reason']!r}")
+    retry_after_ms = failure.get("retryAfterMs")
+    error = kind(failure["message"], retry_after_s=None if retry_after_ms is None else retry_after_ms / 1000)
+    error.metadata = dict(failure.get("metadata", {}))
     return error
 
 

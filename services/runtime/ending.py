@@ -75,9 +75,9 @@ def _check_task(task: asyncio.Task[Any]) -> None:
 def release_frames(error: BaseException) -> None:
     """Drop the tracebacks of a handled error and of those that led to it.
 
-    A function that raises an error from a variable makes a cycle: error, traceback, frame, variable. Until the next
-    collection of all garbage, which is rare, every frame on the error's way would keep its variables: a failed call of
-    a model kept ten times its request.
+    A function that raises an error from a variable makes a cycle: error, traceback, frame, variable. Such cycles live
+    until the next full garbage collection, which is rare, and keep the variables of every frame that the error passed:
+    a failed model call kept ten times its request.
     """
     link: BaseException | None = error
     while link is not None and link.__traceback__ is not None:

@@ -140,8 +140,8 @@ class Wrong(Exception):
     """A refusal that must not be retried."""
 
 
-def refusal(is_retriable: bool, said: object) -> Refused | Wrong:
-    return (Refused if is_retriable else Wrong)(str(said))
+def refusal(is_retriable: bool, reason: object) -> Refused | Wrong:
+    return (Refused if is_retriable else Wrong)(str(reason))
 
 
 async def _sse(response: aiohttp.ClientResponse) -> AsyncGenerator[Event]:

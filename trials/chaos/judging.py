@@ -25,7 +25,7 @@ async def find_problems(cluster: Cluster, asker: Asker, run: Asked, log_lines: l
     if run.end is None:
         return [run.wrong or f"no end behind {[event['type'] for event in run.events]}, {run.failures}"]
     times = count_times_done(cluster, run)
-    told = [event["result"] for event in run.events if event["type"] == "tool.result" and event["ok"]]
+    results = [event["result"] for event in run.events if event["type"] == "tool.result" and event["ok"]]
     ran = [line["runId"] for line in log_lines if line["_type"] == "run"]
     checks = {
         "does not fold to the same": await is_same_again(asker, run),
@@ -35,7 +35,7 @@ async def find_problems(cluster: Cluster, asker: Asker, run: Asked, log_lines: l
         "has lost lines": [line["_n"] for line in log_lines] == list(range(1, len(log_lines) + 1)),
         f"has the runs {ran} in its chat": ran == [run.run_id],
         f"has done it {times} times": times <= 1,
-        "tells what was not done": times or not any("done" in result for result in told),
+        "tells what was not done": times or not any("done" in result for result in results),
     }
     return [problem for problem, is_well in checks.items() if not is_well]
 

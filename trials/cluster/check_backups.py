@@ -25,16 +25,16 @@ def nightly(prod: Install) -> Generator[Install]:
 
 def test_agents_of_the_values_answer(nightly: Install) -> None:
     for agent in ("assistant", "clerk"):
-        status, said = nightly.ask(agent=agent)
-        assert (status, '"type":"run.complete"' in said) == (200, True), said
+        status, body = nightly.ask(agent=agent)
+        assert (status, '"type":"run.complete"' in body) == (200, True), body
 
 
 def test_a_nightly_backup_is_restored_where_nothing_is(nightly: Install) -> None:
     for _ in range(3):
         assert nightly.ask()[0] == 200
     _, before = nightly.list_chats(50)
-    said = nightly.operator.follow("backup.md", "Every night on Kubernetes")
-    (file,) = re.findall(r"\S+\.tar$", said, re.M)
+    output = nightly.operator.follow("backup.md", "Every night on Kubernetes")
+    (file,) = re.findall(r"\S+\.tar$", output, re.M)
     later = nightly.ask()[0], nightly.list_chats(50)[1] - before
     empty(nightly)
     words = {**nightly.operator.words, "2026-11-21T03-17-04.tar": file}

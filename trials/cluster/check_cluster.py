@@ -47,7 +47,7 @@ def test_prod_answers_a_question(prod: Install) -> None:
 
 
 def test_prod_answers_a_question_through_its_service(prod: Install) -> None:
-    status, said = prod.ask()
-    assert status == 200, said
-    assert said.count('"type":"content.delta"') > 3
-    assert '"type":"run.complete"' in said
+    status, body = prod.ask()
+    assert status == 200, body
+    assert body.count('"type":"content.delta"') > 3
+    assert '"type":"run.complete"' in body

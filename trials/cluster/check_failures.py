@@ -70,9 +70,9 @@ def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself
     stop_database()
     try:
         end = time.monotonic() + AWAY_S
-        said = list[tuple[int, str]]()
+        answers = list[tuple[int, str]]()
         while time.monotonic() < end:
-            said.append(prod.ask())
+            answers.append(prod.ask())
             # All facades remain available to clients.
             assert all(map(is_ready, prod.pods("facade")))
     finally:
@@ -81,8 +81,8 @@ def test_without_its_database_the_suite_says_overloaded_and_comes_back_by_itself
     prod.operator.follow("when-it-breaks.md", "The database is away")
     assert prod.ask()[0] == 200
     back = time.monotonic() - begin
-    assert {status for status, _ in said} == {503}, said[0]
-    assert all(re.search(r"(?mi)^retry-after: \d+", item) and "OVERLOADED" in item for _, item in said), said[0]
+    assert {status for status, _ in answers} == {503}, answers[0]
+    assert all(re.search(r"(?mi)^retry-after: \d+", item) and "OVERLOADED" in item for _, item in answers), answers[0]
     assert back <= BACK_S
 
 

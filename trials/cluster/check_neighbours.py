@@ -103,8 +103,8 @@ def second(prod: Install) -> Generator[Install]:
 
 def test_a_second_installation_is_one_of_its_own(prod: Install, second: Install) -> None:
     for install in (prod, second):
-        status, said = install.ask()
-        assert (status, '"type":"run.complete"' in said) == (200, True)
+        status, body = install.ask()
+        assert (status, '"type":"run.complete"' in body) == (200, True)
     targets = targets_in(prod)
     assert reach("second", pod_name(second, "orchestrator"), targets) == set()
     assert reach("second", pod_name(second, "facade"), targets) == set()
@@ -113,8 +113,8 @@ def test_a_second_installation_is_one_of_its_own(prod: Install, second: Install)
 def test_tokens_of_an_issuer_are_taken_and_no_others(second: Install) -> None:
     publish_keys(second.operator.folder / "issuer", first=RSA)
     good = sign("first", RSA)
-    status, said = second.ask(token=good)
-    assert (status, '"type":"run.complete"' in said) == (200, True), said
+    status, body = second.ask(token=good)
+    assert (status, '"type":"run.complete"' in body) == (200, True), body
     # Memory verifies the token itself; chats asked with the key belong to the same tenant but another user.
     assert second.list_chats(50, good)[0] == 200
     assert second.list_chats(50, good)[1].isdisjoint(second.list_chats(50)[1])

@@ -28,5 +28,5 @@ def test_what_is_backed_up_in_use_is_there_where_it_is_restored(prod: Install, r
     restored.operator.follow("backup.md", "What is there")
     assert len(before) > STREAMS
     assert restored.list_chats(200)[1] >= before
-    status, said = restored.ask()
-    assert (status, '"type":"run.complete"' in said) == (200, True)
+    status, body = restored.ask()
+    assert (status, '"type":"run.complete"' in body) == (200, True)

@@ -97,8 +97,8 @@ class Datagram(socketserver.BaseRequestHandler):
 class Connection(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         (size,) = struct.unpack(">H", self.rfile.read(2))
-        said = answer(self.rfile.read(size))
-        self.wfile.write(struct.pack(">H", len(said)) + said)
+        response = answer(self.rfile.read(size))
+        self.wfile.write(struct.pack(">H", len(response)) + response)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ def main(arguments: list[str]) -> None:
     build.add_argument("context", type=Path)
     push = commands.add_parser("push")
     push.add_argument("name")
-    said = parser.parse_args(arguments)
-    if said.command == "build":
-        assert said.file == said.context / DOCKERFILE, said.file
-        build_image(said.context.resolve(), said.name)
+    given = parser.parse_args(arguments)
+    if given.command == "build":
+        assert given.file == given.context / DOCKERFILE, given.file
+        build_image(given.context.resolve(), given.name)
     else:
-        load_image(said.name)
-    sys.stdout.write(f"{said.command} {said.name}: done\n")
+        load_image(given.name)
+    sys.stdout.write(f"{given.command} {given.name}: done\n")
 
 
 if __name__ == "__main__":

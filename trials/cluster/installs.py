@@ -115,16 +115,16 @@ class Install:
 
     def list_chats(self, most: int, token: str = "") -> tuple[int, set[str]]:
         """Return the status, and the ids of the newest chats."""
-        status, said = self._fetch(f"/api/chats?pageSize={most}", token)
+        status, body = self._fetch(f"/api/chats?pageSize={most}", token)
         if status != 200:
             return status, set()
-        return status, {entry["chatId"] for entry in json.loads(said[said.index("{") :])["data"]}
+        return status, {entry["chatId"] for entry in json.loads(body[body.index("{") :])["data"]}
 
     def _fetch(self, path: str, token: str, *options: str) -> tuple[int, str]:
         credential = f"Authorization: Bearer {token or self.key_file.read_text().strip()}"
         command = ("enter", "curl", "-sN", "-i", "-m", "120", f"{self.facade_url()}{path}", "-H", credential)
-        said = run_cluster(*command, *options)
-        return int(said.split()[1]), said
+        output = run_cluster(*command, *options)
+        return int(output.split()[1]), output
 
     def write_values(self, providers: dict[str, Any] = PROVIDERS, **more: Any) -> None:
         """Write the values that the pages do not have: models in the cluster, requests that fit a small machine, and

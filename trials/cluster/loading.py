@@ -52,9 +52,9 @@ def asking(install: Install, streams: int, agent: str = "assistant") -> Generato
         time.sleep(BEGIN_S)
         yield seen
         time.sleep(END_S)
-        said, _ = process.communicate("", timeout=ENDING_S)
-        seen.read(json.loads(said))
-        sys.stdout.write(f"{said}\n")  # shown by pytest -s
+        output, _ = process.communicate("", timeout=ENDING_S)
+        seen.read(json.loads(output))
+        sys.stdout.write(f"{output}\n")  # shown by pytest -s
     finally:
         process.kill()
         process.wait()

@@ -123,8 +123,8 @@ class Operator:
         return done.stdout
 
     def _replace(self, text: str) -> str:
-        for said, meant in (FOR_THE_READER | dict(self.words)).items():
-            text = text.replace(said, meant)
+        for word, meant in (FOR_THE_READER | dict(self.words)).items():
+            text = text.replace(word, meant)
         return text
 
     def _environment(self) -> dict[str, str]:

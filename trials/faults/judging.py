@@ -176,9 +176,9 @@ async def judge_views(rig: Rig, work: Work) -> list[str]:
     if status != 200:
         return [*problems, f"the chat is answered with {status}"]
     history = fold(answer["data"]["events"])["blocks"]
-    told = {key: block for run in work.runs for key, block in fold(run.events)["blocks"].items()}
-    if history | told != history:
-        problems.append(f"the history lacks {[block for key, block in told.items() if history.get(key) != block]}")
+    blocks = {key: block for run in work.runs for key, block in fold(run.events)["blocks"].items()}
+    if history | blocks != history:
+        problems.append(f"the history lacks {[block for key, block in blocks.items() if history.get(key) != block]}")
     status, answer = await get(rig, "/api/chats")
     if status != 200 or work.chat_id not in [chat["chatId"] for chat in answer["data"]]:
         problems.append(f"the chat is not listed ({status})")
@@ -192,9 +192,9 @@ def judge_effect(rig: Rig, work: Work) -> list[str]:
     """Check that the `once` effect happened at most once, and once if it was reported as done."""
     count = rig.suite.data_dir / "workspaces" / work.chat_id / "outputs" / "count"
     times = len(count.read_text().splitlines()) if count.exists() else 0
-    told = [event.get("result", "") for event in work.runs[0].events if event["type"] == "tool.result"]
+    results = [event.get("result", "") for event in work.runs[0].events if event["type"] == "tool.result"]
     problems = [f"the effect was done {times} times"] if times > 1 else []
-    if not times and any(result.startswith("done") for result in told):
+    if not times and any(result.startswith("done") for result in results):
         problems.append("the effect was told of and not done")
     return problems
 
@@ -234,8 +234,8 @@ def describe_result(work: Work, died: set[str]) -> str:
         return "restarted"
     if any(outcome(run) != "run.complete" for run in work.runs):
         return "failed"
-    told = [event for run in work.runs for event in run.events if event["type"] == "tool.result"]
-    if not all(event.get("ok") for event in told):
+    results = [event for run in work.runs for event in run.events if event["type"] == "tool.result"]
+    if not all(event.get("ok") for event in results):
         return "tool failed"
     return "repeated" if work.failures or any(run.attaches for run in work.runs) else "invisible"
 

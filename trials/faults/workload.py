@@ -129,8 +129,8 @@ class Rig:
             async with self.http.request(method, self.suite.url + path, data=form and form()) as response:
                 if response.status == 200 or (gone and response.status == 404):
                     return await response.json()
-                said = f"{method} {path.partition('?')[0]}: {response.status} {await response.text()}"
-                raise (aiohttp.ClientError if response.status in RETRIABLE else Wrong)(said)
+                description = f"{method} {path.partition('?')[0]}: {response.status} {await response.text()}"
+                raise (aiohttp.ClientError if response.status in RETRIABLE else Wrong)(description)
 
         try:
             return await self._repeat(work, send)

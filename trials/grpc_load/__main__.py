@@ -52,14 +52,14 @@ async def try_loads(names: Sequence[str], seconds: float, transport: str) -> int
 
 
 def describe_breaks(result: Result) -> list[str]:
-    said = [f"the server: {why}" for why in result.refusals]
+    lines = [f"the server: {why}" for why in result.refusals]
     if result.breaks:
         first = result.breaks[0]
         deltas = "" if first.messages is None else f", {first.messages} of {result.deltas} deltas"
-        said.append(f"after {first.seconds:.1f} s{deltas}: {first.code} {first.details}")
+        lines.append(f"after {first.seconds:.1f} s{deltas}: {first.code} {first.details}")
     if result.missing:
-        said.append(f"nothing is known of {result.missing} streams")
-    return [*said, result.complaint] if result.complaint else said
+        lines.append(f"nothing is known of {result.missing} streams")
+    return [*lines, result.complaint] if result.complaint else lines
 
 
 if __name__ == "__main__":

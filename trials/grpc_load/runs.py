@@ -79,7 +79,7 @@ async def run_load(client: Client, load: Load, seconds: float, transport: str) -
         )
         try:
             async with asyncio.timeout(seconds + SLACK_S):
-                output, said = await process.communicate()
+                output, complaint = await process.communicate()
         except TimeoutError:
             return Result([], deltas, load.streams, f"no end after {seconds + SLACK_S:.0f} s", server.refusals)
         finally:
@@ -87,7 +87,7 @@ async def run_load(client: Client, load: Load, seconds: float, transport: str) -
                 process.kill()
                 await process.wait()
         if process.returncode:
-            return Result([], deltas, load.streams, said.decode().strip(), server.refusals)
+            return Result([], deltas, load.streams, complaint.decode().strip(), server.refusals)
         ends = client.read_output(output.decode())
         return Result(ends, deltas, load.streams - len(ends), "", server.refusals)
 

@@ -83,9 +83,9 @@ async def start_victim(command: Sequence[str], settings: dict[str, str]) -> Asyn
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        while (said := orjson.loads(await process.stderr.readline()))["event"] != "serving":
+        while (entry := orjson.loads(await process.stderr.readline()))["event"] != "serving":
             pass
-        one = Victim(process, int(said["addresses"][0].rpartition(":")[2]))
+        one = Victim(process, int(entry["addresses"][0].rpartition(":")[2]))
         async with asyncio.TaskGroup() as group:
             reading = [
                 group.create_task(_drop(process.stderr)),

@@ -114,8 +114,8 @@ def test_the_user_owns_nothing_of_the_image_but_its_data(image: str, as_a_pod: l
 def test_it_answers_a_question(image: str, as_a_pod: list[str]) -> None:
     ports = ("--port", "0", "--grpc-port", "0", "--simulate-port", "0")
     asked = ("--agent", "assistant", "--ask", "What is the weather in Paris today?")
-    said = run(image, as_a_pod, "headrace", "up", "--simulate", "--data-dir", "/data/demo", *ports, *asked)
-    assert "The weather in Paris on" in said
+    output = run(image, as_a_pod, "headrace", "up", "--simulate", "--data-dir", "/data/demo", *ports, *asked)
+    assert "The weather in Paris on" in output
 
 
 @pytest.mark.parametrize("command", ["memory", "llm_gateway", "tools", "orchestrator", "facade", "suite"])

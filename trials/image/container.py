@@ -90,10 +90,10 @@ def starting(image: str, options: list[str], *command: str) -> Generator[Running
         # Before the entry point is executed, the process is the container runtime.
         run_podman("init", name)
         pid = int(json.loads(run_podman("inspect", name))[0]["State"]["Pid"])
-        with TemporaryFile() as said:
-            starter = subprocess.Popen(podman_command("start", name), env=environment(), stdout=said, stderr=said)
+        with TemporaryFile() as output:
+            starter = subprocess.Popen(podman_command("start", name), env=environment(), stdout=output, stderr=output)
             try:
-                _await_entry_point(pid, starter, said)
+                _await_entry_point(pid, starter, output)
                 yield Running(pid)
             finally:
                 starter.wait(timeout=START_S)
@@ -101,14 +101,14 @@ def starting(image: str, options: list[str], *command: str) -> Generator[Running
         run_podman("rm", "--force", "--time", "0", name)
 
 
-def _await_entry_point(pid: int, starter: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+def _await_entry_point(pid: int, starter: subprocess.Popen[bytes], output: IO[bytes]) -> None:
     """Wait until tini has its child, before which it blocks signals; earlier ones are discarded by the kernel."""
     end = time.monotonic() + START_S
     while b"tini" not in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or not _list_children(pid):
         if time.monotonic() > end or starter.poll():
-            said.seek(0)
+            output.seek(0)
             status = Path(f"/proc/{pid}/status").read_text()
-            raise AssertionError(f"no entry point: {command!r}, podman: {starter.poll()} {said.read()!r}\n{status}")
+            raise AssertionError(f"no entry point: {command!r}, podman: {starter.poll()} {output.read()!r}\n{status}")
 
 
 def _list_children(pid: int) -> list[str]:

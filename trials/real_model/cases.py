@@ -109,8 +109,8 @@ async def stream_an_answer(stage: Stage) -> None:
 async def count_as_the_server_does(stage: Stage) -> None:
     events = await stage.suite.ask("Say something about hills.", "short")
     usage = next(frame["usage"] for frame in stage.server.exchanges[-1].read_frames() if frame.get("usage"))
-    told = events[-1]["usage"]
-    assert (told["inputTokens"], told["outputTokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])
+    reported = events[-1]["usage"]
+    assert (reported["inputTokens"], reported["outputTokens"]) == (usage["prompt_tokens"], usage["completion_tokens"])
 
 
 def force_a_tool(choice: str, message: str, name: str) -> Case:

@@ -28,18 +28,18 @@ LOOKS = 20
 """Number of checks whether a process to be killed is dead, before it is killed anyway."""
 
 
-async def run_faults(world: World, faults: Sequence[Fault], begun: Sequence[Sequence[asyncio.Event]]) -> None:
+async def run_faults(world: World, faults: Sequence[Fault], started: Sequence[Sequence[asyncio.Event]]) -> None:
     """Execute the faults; return when all are over. `begun` signals the start of each person's acts."""
     async with asyncio.TaskGroup() as group:
         for fault in faults:
-            group.create_task(_happen(world, fault, begun))
+            group.create_task(_happen(world, fault, started))
 
 
-async def _happen(world: World, fault: Fault, begun: Sequence[Sequence[asyncio.Event]]) -> None:
+async def _happen(world: World, fault: Fault, started: Sequence[Sequence[asyncio.Event]]) -> None:
     if fault.act is not None:
         # A shrunk plan may have lost the act.
         person, number = fault.act
-        acts = begun[person % len(begun)]
+        acts = started[person % len(started)]
         await acts[number % len(acts)].wait()
     if fault.phase:
         await world.story.wait_for_phase(fault.phase, PHASE_S)

@@ -94,8 +94,8 @@ def _describe_coverage(bites: Counter[tuple[str, str, str]], worlds: int) -> str
     enough = worlds / PER
     cells = [(kind, service, phase) for kind in KINDS for service in KINDS[kind] for phase in PHASES]
     seldom = [cell for cell in cells if bites[cell] < enough and cell not in UNREACHABLE]
-    told = "; ".join(f"{' '.join(cell)} ({bites[cell]})" for cell in seldom)
-    return f"Of {len(cells)} cells these were met in fewer than one of {PER} worlds: {told or 'none'}."
+    rare = "; ".join(f"{' '.join(cell)} ({bites[cell]})" for cell in seldom)
+    return f"Of {len(cells)} cells these were met in fewer than one of {PER} worlds: {rare or 'none'}."
 
 
 if __name__ == "__main__":

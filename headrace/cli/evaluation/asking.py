@@ -135,13 +135,13 @@ async def judge_result(
         "requestId": key,
         "outputFormat": {"schema": SCORE_SCHEMA},
     }
-    said = Result(key, planned.case.name, judge.agent_key, planned.repetition)
-    await follow(facade, body, said, suite.timeout_ms)
-    if said.cost_usd is not None:
-        result.cost_usd = (result.cost_usd or 0.0) + said.cost_usd
-    given = _parse(said.answer)
-    if said.state != State.COMPLETED or not isinstance(given, dict) or not isinstance(given.get("score"), int):
-        why = f"the judge gave no score: {said.error or said.answer[:200]}"
+    judgement = Result(key, planned.case.name, judge.agent_key, planned.repetition)
+    await follow(facade, body, judgement, suite.timeout_ms)
+    if judgement.cost_usd is not None:
+        result.cost_usd = (result.cost_usd or 0.0) + judgement.cost_usd
+    given = _parse(judgement.answer)
+    if judgement.state != State.COMPLETED or not isinstance(given, dict) or not isinstance(given.get("score"), int):
+        why = f"the judge gave no score: {judgement.error or judgement.answer[:200]}"
         return Verdict(describe_check(check), False, why, None, prompt)
     score = given["score"]
     return Verdict(describe_check(check), score >= wanted.score_min, str(given.get("reason", "")), score, prompt)
@@ -193,8 +193,8 @@ class Evaluation:
             result.verdicts = [check_result(check, result, self._functions) for check in checks if check.judge is None]
             for check in checks:
                 if check.judge is not None and result.state == State.COMPLETED:
-                    said = await judge_result(facade, journal.id, check, planned, result, self._suite)
-                    result.verdicts.append(said)
+                    verdict = await judge_result(facade, journal.id, check, planned, result, self._suite)
+                    result.verdicts.append(verdict)
             journal.add(result)
             self._tell()
 

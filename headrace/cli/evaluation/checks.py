@@ -106,9 +106,9 @@ def _check_called(wanted: ToolCall, result: Result) -> str:
 
 def _call_function(function: Callable[[dict[str, Any]], object], result: Result) -> str:
     try:
-        said = function(msgspec.to_builtins(result))
+        verdict = function(msgspec.to_builtins(result))
     except Exception as error:  # the user's own code
         return f"{type(error).__name__}: {error}"
-    if isinstance(said, str):
-        return said
-    return "" if said else "the function says no"
+    if isinstance(verdict, str):
+        return verdict
+    return "" if verdict else "the function says no"

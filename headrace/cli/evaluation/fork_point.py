@@ -68,10 +68,10 @@ def _convert(message: dict[str, Any]) -> dict[str, Any] | None:
     if any("text" not in part for part in parts if part):
         raise NoForkPoint("a picture, sound or file was said before that step, which a query cannot say")
     texts = [part.get("text", "") for part in parts]
-    said = "\n\n".join(text for text in texts if text and not text.startswith(REMINDER))
-    if message["role"] == "user" and not said:
+    content = "\n\n".join(text for text in texts if text and not text.startswith(REMINDER))
+    if message["role"] == "user" and not content:
         return None
-    converted: dict[str, Any] = {"role": message["role"], "content": said}
+    converted: dict[str, Any] = {"role": message["role"], "content": content}
     if calls := message.get("toolCalls"):
         converted["toolCalls"] = [{name: call.get(name, "") for name in ("id", "name", "arguments")} for call in calls]
     if "toolCallId" in message:

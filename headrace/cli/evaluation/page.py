@@ -89,8 +89,8 @@ def _write_case(case: str, message: str, figures: Sequence[Figures]) -> Iterator
 def _write_result(result: Result) -> Iterator[str]:
     mark, sign = ("ok", "✓") if result.passed else ("no", "✗")
     cost = "" if result.cost_usd is None else f", ${result.cost_usd:.4f}"
-    told = f"{result.steps} steps, {result.latency_ms:.0f} ms{cost}"
-    yield f'<details open><summary><span class="{mark}">{sign}</span> {result.repetition}: {told}</summary>'
+    summary = f"{result.steps} steps, {result.latency_ms:.0f} ms{cost}"
+    yield f'<details open><summary><span class="{mark}">{sign}</span> {result.repetition}: {summary}</summary>'
     if result.error:
         yield f'<p class="no">{_safe(result.error)}</p>'
     for call in result.calls:

@@ -110,9 +110,9 @@ def erase(user: str, tenant: str, reason: str, yes: bool, wait: bool) -> None:
     """
     if bool(user) == bool(tenant):
         raise click.UsageError("give --user or --tenant, and not both")
-    whose = f"user {user}" if user else f"tenant {tenant}"
+    owner = f"user {user}" if user else f"tenant {tenant}"
     if not yes:
-        click.confirm(f"Permanently erase all data of {whose}?", abort=True)
+        click.confirm(f"Permanently erase all data of {owner}?", abort=True)
     asyncio.run(_erase(data_pb2.EraseDataRequest(user=user, tenant=tenant, reason=reason), wait=wait))
 
 

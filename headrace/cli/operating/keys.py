@@ -16,8 +16,8 @@ def _show_created(created: Any) -> None:
     for text in filter(None, (created.key.key_id, created.secret)):
         click.echo(text)
     if created.key.state == "unconfirmed":
-        told = f"It counts when {created.key.user} or another admin has confirmed it: headrace keys confirm"
-        click.echo(told, err=True)
+        hint = f"It counts when {created.key.user} or another admin has confirmed it: headrace keys confirm"
+        click.echo(hint, err=True)
 
 
 keys = CommandGroup("keys", help="Create, list, change and revoke API keys.")

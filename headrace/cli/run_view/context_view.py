@@ -70,8 +70,8 @@ def _describe_receipt(receipt: agent_pb2.CompactionReceipt) -> Iterator[str]:
     yield f"  it stands for lines {receipt.first_line}-{receipt.last_line}{counts}"
     unseen = [f"{lines.first_line}-{lines.last_line}" for lines in receipt.unseen]
     more = ", …" if len(unseen) > UNSEEN_MAX else ""
-    told = f"; not all of lines {', '.join(unseen[:UNSEEN_MAX])}{more}" if unseen else ""
-    yield f"  its writer saw {receipt.seen_tokens:,} of {receipt.covered_tokens:,} tokens{told}"
+    omission = f"; not all of lines {', '.join(unseen[:UNSEEN_MAX])}{more}" if unseen else ""
+    yield f"  its writer saw {receipt.seen_tokens:,} of {receipt.covered_tokens:,} tokens{omission}"
     if receipt.HasField("usage"):
         cached = f", {receipt.cached_ratio:.0%} cached" if receipt.HasField("cached_ratio") else ""
         yield f"  it cost {describe_usage(receipt.usage)}{cached}"

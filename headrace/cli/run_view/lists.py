@@ -55,5 +55,5 @@ async def pin_message(chat_id: str, which: str, *, remove: bool = False) -> None
 async def _find_last(facade: FacadeClient, chat_id: str, which: str) -> int | None:
     request = memory_pb2.ListCheckpointsRequest(chat_id=chat_id, kind=KINDS[which])
     response: memory_pb2.ListCheckpointsResponse = await facade.send(request)
-    said = (place for place in response.checkpoints if place.text and not place.context_id)
-    return next((place.n for place in said if place.text.split(maxsplit=1)[:1] != ["/compact"]), None)
+    places = (place for place in response.checkpoints if place.text and not place.context_id)
+    return next((place.n for place in places if place.text.split(maxsplit=1)[:1] != ["/compact"]), None)

@@ -59,13 +59,13 @@ class Instant(click.ParamType[int]):
             else:
                 moment = datetime.fromisoformat(text)
                 if moment.tzinfo is None and ctx is not None and (zone := ctx.params.get("time_zone")):
-                    with suppress(KeyError, ValueError):  # the server refuses what is no zone
+                    with suppress(KeyError, ValueError, OSError):  # the server refuses what is no zone
                         moment = moment.replace(tzinfo=ZoneInfo(zone))
+            return int(moment.timestamp() * 1000)
         except (ValueError, OverflowError):
             self.fail(
                 f"{text!r} is neither a time such as 2030-01-31T09:30 nor one from now on such as 15m", param, ctx
             )
-        return int(moment.timestamp() * 1000)
 
 
 def format_time(time_ms: int, zone: str | None = None) -> str:

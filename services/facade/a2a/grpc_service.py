@@ -168,11 +168,11 @@ async def _abort(context: Context, error: A2aError | HeadraceError) -> None:
 
     Returns only for an internal error: the caller then raises the original exception for the interceptor to report.
     """
-    told = convert_error(error) if isinstance(error, HeadraceError) else error
-    if told.kind.code == INTERNAL_CODE:
+    failure = convert_error(error) if isinstance(error, HeadraceError) else error
+    if failure.kind.code == INTERNAL_CODE:
         return
-    code = grpc.StatusCode[told.kind.name]
-    status = status_pb2.Status(code=code.value[0], message=told.message)
-    info = error_details_pb2.ErrorInfo(reason=told.kind.reason, domain=DOMAIN, metadata=told.metadata)
+    code = grpc.StatusCode[failure.kind.name]
+    status = status_pb2.Status(code=code.value[0], message=failure.message)
+    info = error_details_pb2.ErrorInfo(reason=failure.kind.reason, domain=DOMAIN, metadata=failure.metadata)
     status.details.add().Pack(info)
-    await context.abort(code, told.message, ((STATUS_DETAILS, status.SerializeToString()),))
+    await context.abort(code, failure.message, ((STATUS_DETAILS, status.SerializeToString()),))

@@ -133,8 +133,8 @@ def find_context(agent_key: str, sent: SentMessage) -> str:
 
 
 def _name_context(agent_key: str, sent: SentMessage) -> str:
-    told = "\0".join((agent_key, sent.message_id, sent.text))
-    return f"a2a/{sha256(told.encode()).hexdigest()}"
+    source = "\0".join((agent_key, sent.message_id, sent.text))
+    return f"a2a/{sha256(source.encode()).hexdigest()}"
 
 
 def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:

@@ -139,8 +139,8 @@ class Call:
 
     def encode_error(self, error: A2aError) -> bytes:
         if self.is_rpc:
-            told = {"code": error.kind.code, "message": error.message, "data": error.details}
-            return orjson.dumps({"jsonrpc": "2.0", "id": self.id, "error": told})
+            body = {"code": error.kind.code, "message": error.message, "data": error.details}
+            return orjson.dumps({"jsonrpc": "2.0", "id": self.id, "error": body})
         status = {"code": error.kind.status, "status": error.kind.name, "message": error.message}
         return orjson.dumps({"error": status | {"details": error.details}})
 

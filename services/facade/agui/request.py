@@ -120,8 +120,8 @@ class RunRequest:
 
     def list_attachments(self, *, is_new: bool) -> Sequence[Attachment]:
         """Return the attachments of the query's own message; if the chat `is_new`, also those of earlier messages."""
-        said = self.conversation if is_new else replace(self.conversation, history=[])
-        return said.list_attachments()
+        conversation = self.conversation if is_new else replace(self.conversation, history=[])
+        return conversation.list_attachments()
 
     def make_query(self, references: Sequence[common_pb2.Reference], *, is_new: bool) -> agent_pb2.QueryRequest:
         """Return the query; unless the chat `is_new`, without the earlier messages, which its log already has."""

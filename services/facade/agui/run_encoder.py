@@ -82,7 +82,7 @@ class RunEncoder:
         """Return the frames of an event, the last one with an id; empty if the reader gets nothing."""
         kind = delta.WhichOneof("payload")
         self.seq = seq = delta.seq
-        begun = self.begin() if self._is_silent and seq > self._silent_to else b""
+        start = self.begin() if self._is_silent and seq > self._silent_to else b""
         changes = self._fold.apply(delta)
         if len(changes) == 1 and type(added := changes[0]) is TextAdded:
             message, frames = self._messages[added.block.id], b""
@@ -92,9 +92,9 @@ class RunEncoder:
             frames = b""
         else:
             frames = self._encode_change(changes) or self._encode_event(kind, delta)
-        if self._is_silent or not (frames or begun):
+        if self._is_silent or not (frames or start):
             return b""
-        return add_id(begun + frames, self._id_head, seq, self._reader.cursor_tail)
+        return add_id(start + frames, self._id_head, seq, self._reader.cursor_tail)
 
     def begin(self) -> bytes:
         """End the silence: return the frames that the reader needs before further events."""
@@ -110,10 +110,10 @@ class RunEncoder:
 
     def end_waiting(self) -> bytes:
         """Return the last frames of the stream of a waiting run."""
-        begun, self.is_over = self.begin(), True
+        start, self.is_over = self.begin(), True
         outcome = build_outcome(self._list_gates(), self._list_calls(), self._run_id, self.seq)
         closed = self._reader.close_all(is_suspended=True)
-        return add_id(begun + closed + self._finish(outcome), self._id_head, self.seq, b"")
+        return add_id(start + closed + self._finish(outcome), self._id_head, self.seq, b"")
 
     def encode_state(self, kind: str, **fields: Any) -> bytes:
         return add_id(encode_frame(kind, **fields), self._id_head, self.seq, self._reader.cursor_tail)
@@ -180,8 +180,8 @@ class RunEncoder:
         if block.tool_api == CLIENT:
             # Keep the id that the client received: in a replay, a finished call has the sequence number of its
             # end.
-            told = self._told_calls.get((self._run_id, block.id))
-            message_id = told or str(CallId(self._run_id, block.id, block.seq))
+            known_id = self._told_calls.get((self._run_id, block.id))
+            message_id = known_id or str(CallId(self._run_id, block.id, block.seq))
         field = "toolCallId" if kind == "call" else "messageId"
         head = encode_head(_HEADS[kind], **{field: message_id}, subagentRunId=block.scope[0] or None)
         return Message(block, kind, message_id, head)
@@ -219,8 +219,10 @@ class RunEncoder:
 
     def _encode_snapshot(self) -> bytes:
         known = {message["id"] for message in self._segment.messages}
-        said = [built for message in self._messages.values() for built in message.build() if built["id"] not in known]
-        return encode_frame("MESSAGES_SNAPSHOT", messages=[*self._segment.messages, *said])
+        messages = [
+            built for message in self._messages.values() for built in message.build() if built["id"] not in known
+        ]
+        return encode_frame("MESSAGES_SNAPSHOT", messages=[*self._segment.messages, *messages])
 
     def _start_run(self) -> bytes:
         self.is_state_due = True
@@ -238,10 +240,10 @@ class RunEncoder:
         if not self._segment.n or message_id in self._known_ids:
             return b""
         started = encode_frame("TEXT_MESSAGE_START", messageId=message_id, role="user")
-        said = (
+        content = (
             encode_frame("TEXT_MESSAGE_CONTENT", messageId=message_id, delta=self._question) if self._question else b""
         )
-        return started + said + encode_frame("TEXT_MESSAGE_END", messageId=message_id)
+        return started + content + encode_frame("TEXT_MESSAGE_END", messageId=message_id)
 
     def _end(self, kind: str, payload: Any) -> bytes:
         self.is_over = True
@@ -260,12 +262,12 @@ class RunEncoder:
         return encode_frame("RUN_FINISHED", **ids, outcome=outcome, **fields)
 
     def _encode_custom(self, delta: Delta) -> bytes:
-        told = event(delta)
-        if told is None:
+        custom = event(delta)
+        if custom is None:
             return b""
         name = f"{OURS}.{(delta.WhichOneof('payload') or '').replace('_', '.', 1)}"
         owner = b',"subagentRunId":' + orjson.dumps(delta.subagent_id) if delta.subagent_id else b""
-        return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), told.json, owner)
+        return b'data: {"type":"CUSTOM","name":%b,"value":%b%b}\n\n' % (orjson.dumps(name), custom.json, owner)
 
 
 def _is_shown(block: Block) -> bool:

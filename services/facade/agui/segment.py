@@ -93,5 +93,5 @@ class Segment:
 
     def map_told_calls(self) -> dict[tuple[str, str], str]:
         """Return the client's ids of its function calls, by run id and call id."""
-        told = [*self.list_known_ids(), *(self.cursor.open_ids if self.cursor else ())]
-        return {(call.run_id, call.tool_id): text for text in told if (call := parse_call_id(text)) is not None}
+        ids = [*self.list_known_ids(), *(self.cursor.open_ids if self.cursor else ())]
+        return {(call.run_id, call.tool_id): text for text in ids if (call := parse_call_id(text)) is not None}

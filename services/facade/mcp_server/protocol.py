@@ -166,9 +166,9 @@ def build_result(message: Message, result: dict[str, Any], server: dict[str, Any
 
 
 def build_error(message_id: str | int | None, error: McpError) -> bytes:
-    told: dict[str, Any] = {"code": error.code, "message": error.message}
-    told |= {"data": error.data} if error.data is not None else {}
-    return orjson.dumps({"jsonrpc": "2.0", "id": message_id, "error": told})
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    body |= {"data": error.data} if error.data is not None else {}
+    return orjson.dumps({"jsonrpc": "2.0", "id": message_id, "error": body})
 
 
 def convert_error(error: HeadraceError) -> McpError:

@@ -202,5 +202,5 @@ class Subscription:
 
     async def _send(self, name: str, **params: Any) -> None:
         params["_meta"] = {META_SUBSCRIPTION: self._message.id}
-        told = {"jsonrpc": "2.0", "method": f"notifications/{name}", "params": params}
-        await self._writer.write_frame(encode_frame(orjson.dumps(told)))
+        notification = {"jsonrpc": "2.0", "method": f"notifications/{name}", "params": params}
+        await self._writer.write_frame(encode_frame(orjson.dumps(notification)))

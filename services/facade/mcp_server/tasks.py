@@ -98,8 +98,8 @@ class Tasks:
         if not view.gates:
             return task | {"status": "working"}
         if not message.can_elicit:
-            told = "waits for an answer, which Headrace's own clients can give"
-            return task | {"status": "working", "statusMessage": told}
+            reason = "waits for an answer, which Headrace's own clients can give"
+            return task | {"status": "working", "statusMessage": reason}
         return task | ({"inputRequests": view.build_input_requests()} if message.is_modern else {})
 
     async def _update(self, message: Message, agent_keys: Sequence[str]) -> dict[str, Any]:

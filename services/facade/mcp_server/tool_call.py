@@ -60,9 +60,9 @@ class ToolCall:
 
     async def _tell_time(self) -> None:
         while True:
-            told = self._progress
+            before = self._progress
             await asyncio.sleep(PROGRESS_S)
-            if self._progress == told:
+            if self._progress == before:
                 self._tell("at work")
 
     def take(self, delta: agent_pb2.AgentDelta) -> bool:

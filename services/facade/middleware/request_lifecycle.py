@@ -115,13 +115,13 @@ async def _tell_of_end(request: web.Request, error: HeadraceError | None, failur
     """Write a last frame to an event stream if the caller's credential has ended, which is not an event of the
     run.
     """
-    begun = request.get(_STARTED_RESPONSE)
-    if not isinstance(error, CredentialEnded) or begun is None or not isinstance(failure.body, bytes):
+    response = request.get(_STARTED_RESPONSE)
+    if not isinstance(error, CredentialEnded) or response is None or not isinstance(failure.body, bytes):
         return
-    if begun.content_type == EVENTS:
+    if response.content_type == EVENTS:
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(TELL_S):
-                await begun.write(b"event: error\ndata: %b\n\n" % failure.body)
+                await response.write(b"event: error\ndata: %b\n\n" % failure.body)
 
 
 def _adopt_ids(request: web.Request) -> str:

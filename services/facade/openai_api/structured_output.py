@@ -81,8 +81,8 @@ class _OutputGate:
             return []
         seq = end.seq - 1
         block = Block("content", OUTPUT_ID, seq, RUN, is_answer=True, pieces=[text], is_complete=True)
-        begun, ended = BlockBegun(seq, block, is_again=False), BlockEnded(seq, block)
-        return [begun, TextAdded(seq, block, text, text), ended]
+        start, ended = BlockBegun(seq, block, is_again=False), BlockEnded(seq, block)
+        return [start, TextAdded(seq, block, text, text), ended]
 
 
 def _begins_as_json(held: Sequence[RunEvent]) -> bool:

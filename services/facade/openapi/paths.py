@@ -118,7 +118,7 @@ def _build_pages() -> dict[str, Any]:
 
 
 def _build_page(summary: str, content: dict[str, Any], *failures: str) -> dict[str, Any]:
-    failed = {status: told for status, told in route_responses.build_failures().items() if status in failures}
+    failed = {status: failure for status, failure in route_responses.build_failures().items() if status in failures}
     return {
         "summary": summary,
         "tags": ["pages"],

@@ -55,13 +55,13 @@ _REASON = re.compile(r"\b[A-Z]+(?:_[A-Z]+)*\b")
 
 def build_failures(full_name: str = "", *, has_body: bool = False) -> dict[str, Any]:
     reasons = [word for word in _REASON.findall(find_comment(full_name)) if word in BY_REASON]
-    told: dict[int, list[str]] = {}
+    words_by_status: dict[int, list[str]] = {}
     for reason in dict.fromkeys([*COMMON_REASONS, *reasons]):
-        told.setdefault(HTTP_STATUS[BY_REASON[reason].code], []).append(reason)
+        words_by_status.setdefault(HTTP_STATUS[BY_REASON[reason].code], []).append(reason)
     texts = (
         COMMON_STATUSES
         | (BODY_STATUSES if has_body else {})
-        | {status: ", ".join(words) for status, words in told.items()}
+        | {status: ", ".join(words) for status, words in words_by_status.items()}
     )
     return {str(status): {"description": text, "content": _failure_content()} for status, text in sorted(texts.items())}
 
@@ -136,12 +136,12 @@ def _build_reply(route: Route, schemas: Schemas) -> Schema:
 
 
 def _build_file(status: int) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": get_phrase(status)}
+    response: dict[str, Any] = {"description": get_phrase(status)}
     if status < 300:
-        told["content"] = {"*/*": {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}}
+        response["content"] = {"*/*": {"schema": {"type": "string", "contentMediaType": "application/octet-stream"}}}
     if status == 416:
-        told["content"] = _failure_content()
-    return told
+        response["content"] = _failure_content()
+    return response
 
 
 def _failure_content() -> dict[str, Any]:

@@ -63,10 +63,10 @@ async def stream_messages(
             await push_messages(call, write_message, writer.wait_until_drained)
 
     def write_message(message: bytes) -> bool:
-        told = decode(message)
-        cursor: str = getattr(told, "cursor", "")  # set for events of a followed chat
+        decoded = decode(message)
+        cursor: str = getattr(decoded, "cursor", "")  # set for events of a followed chat
         head = b"id: %b\n" % cursor.encode() if cursor else b""
-        return writer.send_frame(b"%bevent: message\ndata: %b\n\n" % (head, encode(told)))
+        return writer.send_frame(b"%bevent: message\ndata: %b\n\n" % (head, encode(decoded)))
 
     return await send_stream(writer, write_all(), lambda _: b"")
 
@@ -116,8 +116,8 @@ async def send_stream(
                 failure = envelope.describe_error(error)
                 # The end of the caller's credential is not a failure of the run, so a last frame reports it.
                 is_key = failure.code == CredentialEnded.reason and not tells_breaks
-                if is_due and not is_gone and not is_key and (told := encode_failure(failure)):
-                    await writer.write_frame(told)
+                if is_due and not is_gone and not is_key and (frame := encode_failure(failure)):
+                    await writer.write_frame(frame)
                 raise
             await writer.wait_until_drained()
             watching.cancel()

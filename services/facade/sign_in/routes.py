@@ -123,15 +123,15 @@ class SignIn:
         return response
 
     async def _open_session(self, request: web.Request) -> Session:
-        begun, query = self._cookie.read(request), request.query
-        if begun is None or not hmac.compare_digest(query.get("state", "").encode(), str(begun.get("state")).encode()):
+        flow, query = self._cookie.read(request), request.query
+        if flow is None or not hmac.compare_digest(query.get("state", "").encode(), str(flow.get("state")).encode()):
             raise Unauthenticated("this sign-in was not begun in this browser, or has taken too long")
         description = await self._provider.describe()
         if (query.get("iss") or ("" if description.names_itself else self._issuer)) != self._issuer:
             raise Unauthenticated("the answer is of another provider")
         if "code" not in query:
             raise Unauthenticated(f"the provider has refused: {query.get('error', 'without a reason')[:64]}")
-        grant = await self._provider.redeem_code(query["code"], begun["verifier"], begun["nonce"])
+        grant = await self._provider.redeem_code(query["code"], flow["verifier"], flow["nonce"])
         return self.sessions.open(grant)
 
 

@@ -106,7 +106,7 @@ def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:
         _refuse_open_calls(open_calls)
         for call in message.tool_calls:
             if call.id in open_calls:
-                raise _make_unpaired_error(call.id, "call {!r} stands twice in one message")
+                raise _make_unpaired_error(call.id, "call {!r} appears twice in one message")
             open_calls[call.id] = call.name
     _refuse_open_calls(open_calls)
 

@@ -209,10 +209,10 @@ class RecentAttempts:
     def summarise(self, now_s: float, tenant: str) -> AttemptSummary:
         recent = [attempt for attempt in self._attempts if attempt.ended_s > now_s - WINDOW_S]
         judged = [attempt.succeeded for attempt in recent if attempt.succeeded is not None]
-        begun = sorted(attempt.first_delta_s for attempt in recent if attempt.first_delta_s is not None)
+        first_deltas = sorted(attempt.first_delta_s for attempt in recent if attempt.first_delta_s is not None)
         return AttemptSummary(
             own=sum(attempt.tenant == tenant for attempt in recent),
             error_ratio=judged.count(False) / len(judged) if judged else None,
-            first_delta_s=begun[len(begun) // 2] if begun else None,
-            first_delta_s_p95=begun[len(begun) * 95 // 100] if begun else None,
+            first_delta_s=first_deltas[len(first_deltas) // 2] if first_deltas else None,
+            first_delta_s_p95=first_deltas[len(first_deltas) * 95 // 100] if first_deltas else None,
         )

@@ -195,7 +195,7 @@ def find_coding(headers: Mapping[str, str]) -> str:
 
 def make_packed_error(provider: str, model: str, coding: str) -> HeadraceError:
     """Return the error of a stream with a content coding, which would delay parts of it."""
-    what = f"a stream with content-encoding {coding!r}, though 'identity' was asked for; see what stands in between"
+    what = f"a stream with content-encoding {coding!r}, though 'identity' was asked for; look for a proxy in between"
     return make_error(Refusal(provider, model, 200, what, ""))
 
 

@@ -117,29 +117,29 @@ def _recording_attempt(
 
 def _describe_request(request: ChatRequest | EmbedRequest) -> dict[str, Any]:
     given = {field.name: value for field, value in request.ListFields()}
-    told = {name: given[field] for name, field in _REQUEST_FIELDS.items() if field in given}
+    attributes = {name: given[field] for name, field in _REQUEST_FIELDS.items() if field in given}
     if isinstance(request, ChatRequest):
-        told[names.REQUEST_STREAM] = True
+        attributes[names.REQUEST_STREAM] = True
     if "output_format" in given:
-        told[names.OUTPUT_TYPE] = "json"
-    return told
+        attributes[names.OUTPUT_TYPE] = "json"
+    return attributes
 
 
 def _describe_result(call: CallRecord, masked: Callable[[str], str]) -> spans.Attributes:
-    told: dict[str, Any] = {names.DELTAS: call.deltas}
+    attributes: dict[str, Any] = {names.DELTAS: call.deltas}
     if call.finish_reason:
-        told[names.FINISH_REASONS] = [call.finish_reason]
+        attributes[names.FINISH_REASONS] = [call.finish_reason]
     if (head := call.head) is not None:
-        told |= {names.RESPONSE_ID: head.answer_id, names.RESPONSE_MODEL: head.answer_model}
+        attributes |= {names.RESPONSE_ID: head.answer_id, names.RESPONSE_MODEL: head.answer_model}
     if call.first_delta_s is not None:
-        told[names.FIRST_CHUNK_S] = call.first_delta_s - call.started_s
+        attributes[names.FIRST_CHUNK_S] = call.first_delta_s - call.started_s
     if (usage := call.usage) is not None:
         counts = {field.name: value for field, value in usage.ListFields()}
-        told |= {name: counts.get(field, 0) for name, field in _ALWAYS_COUNTED.items()}
-        told |= {name: counts[field] for name, field in _USAGE_FIELDS.items() if field in counts}
+        attributes |= {name: counts.get(field, 0) for name, field in _ALWAYS_COUNTED.items()}
+        attributes |= {name: counts[field] for name, field in _USAGE_FIELDS.items() if field in counts}
     if call.answer is not None:
-        told[names.OUTPUT_MESSAGES] = masked(call.answer.build_json(call.finish_reason))
-    return told
+        attributes[names.OUTPUT_MESSAGES] = masked(call.answer.build_json(call.finish_reason))
+    return attributes
 
 
 def _record_request(request: ChatRequest, masked: Callable[[str], str]) -> dict[str, str]:

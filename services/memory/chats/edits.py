@@ -93,9 +93,9 @@ class EditRpcs(MemoryServiceServicer):
         chat = await self._access.load_chat(request.chat_id)
         response = memory_pb2.ListPinsResponse()
         for pin in _list_pins(chat):
-            said = chat.log[pin.target - 1]
-            role = "user" if isinstance(said, Query) else "assistant"
-            response.pins.add(n=pin.target, text=pin.text, created_at=pin.updated_at, run_id=said.run_id, role=role)
+            line = chat.log[pin.target - 1]
+            role = "user" if isinstance(line, Query) else "assistant"
+            response.pins.add(n=pin.target, text=pin.text, created_at=pin.updated_at, run_id=line.run_id, role=role)
         return response
 
     async def GetSummary(

@@ -46,9 +46,9 @@ def _make_snapshots(line: Step, params: Mapping[str, str]) -> Iterator[agent_pb2
         if delta is None:
             continue
         if message.role == "tool" and message.ok is not False and (param := params.get(message.action_id or "")):
-            told = agent_pb2.AgentDelta(seq=message.events.first)
-            told.action_param.action_id, told.action_param.param = message.action_id or "", param
-            yield _fill_envelope(told, line, message)
+            snapshot = agent_pb2.AgentDelta(seq=message.events.first)
+            snapshot.action_param.action_id, snapshot.action_param.param = message.action_id or "", param
+            yield _fill_envelope(snapshot, line, message)
         delta.seq = message.events.last
         yield _fill_envelope(delta, line, message)
 
@@ -172,14 +172,14 @@ class ChatHistory:
         """Build the page before `page_token`, or the newest one if it is empty. Raises InvalidRequest if the token's
         run is not there."""
         page = self._find_page(page_token)
-        begun = [line for lines in page.begun for line in lines]
+        page_lines = [line for lines in page.begun for line in lines]
         return memory_pb2.GetChatResponse(
             chat_id=self.chat_id,
             chat_name=self.name,
             title=self.title,
             events=page.events,
-            references=list_references(begun),
-            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log, begun), find),
+            references=list_references(page_lines),
+            raw_messages=None if log is None else fill_json_media(self._join_raw_messages(log, page_lines), find),
             earlier_page_token=page.earlier_token,
         )
 

@@ -185,9 +185,9 @@ class ChatRpcs(MemoryServiceServicer):
             stamp = make_stamp(request.chat_id, request_id=request.request_id)
             line = Sharing(**stamp, shared_with=readers, participants=participants)
             n = await append_line(self._engine, line, request)
-            told = {"sharedWith": " ".join(readers), "participants": " ".join(participants)}
+            details = {"sharedWith": " ".join(readers), "participants": " ".join(participants)}
             who = identity.require_identity()
-            await self._engine.audit.record("chat.shared", who, chatId=request.chat_id, **told)
+            await self._engine.audit.record("chat.shared", who, chatId=request.chat_id, **details)
         return memory_pb2.ShareChatResponse(n=n, shared_with=readers, participants=participants)
 
     async def ForkChat(self, request: memory_pb2.ForkChatRequest, context: Context) -> memory_pb2.ForkChatResponse:

@@ -111,9 +111,9 @@ def read_todos(state: SessionState) -> list[Todo]:
 def find_intent(source: ContextSource) -> Request:
     """Return the goal of a whole context: its last intent line, else the user's last message."""
     lines = [line for run in (*source.before, source.lines) for line in run]
-    told = [line for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
-    if told:
-        return Request(told[-1].text, told[-1].n)
+    intents = [line for line in lines if isinstance(line, Intent) and line.context_id == source.context_id]
+    if intents:
+        return Request(intents[-1].text, intents[-1].n)
     runs = (source.read_own_run(), *source.read_earlier_runs())
     # The message that is being answered is never replaced.
     return next(_list_requests((group for groups in runs for group in reversed(groups)), is_kept=True), NOTHING)
@@ -124,10 +124,10 @@ def find_first_request(source: ContextSource) -> Request:
     if source.scope.is_main:
         lines = (line for run in (*source.before, source.lines) for line in run)
         asked = (Request(QUERY_FIELDS.decode(line.query).message, line.n) for line in lines if isinstance(line, Query))
-        said = (request for request in asked if request.text and not is_compact_command(request.text))
+        requests = (request for request in asked if request.text and not is_compact_command(request.text))
     else:
-        said = _list_requests(source.read_own_run())
-    return next(said, NOTHING)
+        requests = _list_requests(source.read_own_run())
+    return next(requests, NOTHING)
 
 
 def _list_requests(groups: Iterable[MessageGroup], *, is_kept: bool = False) -> Iterator[Request]:

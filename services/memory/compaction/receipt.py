@@ -72,7 +72,7 @@ def measure_unseen(parts: Iterable[tuple[Entry, float]]) -> tuple[list[tuple[int
 
 def find_last_line(groups: Sequence[MessageGroup]) -> int:
     """Return the log's last line with a message of `groups`, or hidden by one of them; 0 if there are none."""
-    lines = (said.at.n for group in groups for said in group.list_messages() if said.at is not None)
+    lines = (paired.at.n for group in groups for paired in group.list_messages() if paired.at is not None)
     return max((*lines, *(group.hidden[1] for group in groups if group.hidden)), default=0)
 
 

@@ -107,24 +107,24 @@ class SummaryRequests:
         room = counter.from_model_tokens(tokens_max) - counter.count_frame(given.system, given.tools)
         room -= counter.count_message(make_text_message("user", build_instruction((), self._wishes)))
         for count in sorted({len(self.draft.groups), self.draft.plan.start}, reverse=True):
-            told = [*([] if self.draft.former is None else [self.draft.former]), *self.draft.groups[:count]]
-            left = room - counter.count_groups(told)
+            groups = [*([] if self.draft.former is None else [self.draft.former]), *self.draft.groups[:count]]
+            left = room - counter.count_groups(groups)
             if left >= 0:
-                return self._build_whole(told, left), count
+                return self._build_whole(groups, left), count
         return None
 
-    def _build_whole(self, told: Sequence[MessageGroup], left: int) -> SummaryCall:
+    def _build_whole(self, groups: Sequence[MessageGroup], left: int) -> SummaryCall:
         given, counter = self.draft.request, self.counter
         files = fit_files(given.files, left, counter.count_text)
         last = make_text_message("user", build_instruction(files, self._wishes))
-        request = self._make_request([*build_messages(given.system, told), last])
+        request = self._make_request([*build_messages(given.system, groups), last])
         request.tools.extend(given.tools)
         if given.tools:
             request.tool_choice = "none"
         tokens_max = min(get_answer_tokens(self._model), SUMMARY_TOKENS_MAX)
         request.max_tokens = min(tokens_max, given.summary_tokens_max or tokens_max)
         count = (
-            counter.count_frame(given.system, given.tools) + counter.count_groups(told) + counter.count_message(last)
+            counter.count_frame(given.system, given.tools) + counter.count_groups(groups) + counter.count_message(last)
         )
         return SummaryCall(request, counter.to_model_tokens(count))
 

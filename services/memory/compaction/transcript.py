@@ -63,12 +63,12 @@ class Chunk:
 def list_entries(groups: Iterable[MessageGroup], count: CountText) -> Iterator[Entry]:
     for group in groups:
         n = get_position(group).n
-        for said in group.list_messages():
-            yield _make_entry(said, said.at.n if said.at is not None else n, count)
+        for paired in group.list_messages():
+            yield _make_entry(paired, paired.at.n if paired.at is not None else n, count)
 
 
-def _make_entry(said: PairedMessage, n: int, count: CountText) -> Entry:
-    message, has_media = said.message, False
+def _make_entry(paired: PairedMessage, n: int, count: CountText) -> Entry:
+    message, has_media = paired.message, False
     parts: list[str] = []
     for part in message.content:
         media = get_media(part)
@@ -113,12 +113,12 @@ def _limit_sizes(entries: Sequence[Entry], room: int) -> list[int]:
     If even the messages do not fit, the latest are shown.
     """
     costs = [entry.tokens + LABEL_TOKENS for entry in entries]
-    said = [index for index, entry in enumerate(entries) if not entry.is_result][-(room // ENTRY_TOKENS_MIN or 1) :]
-    said_max = share_room([costs[index] for index in said], room)
-    left = room - sum(min(costs[index], said_max) for index in said)
+    texts = [index for index, entry in enumerate(entries) if not entry.is_result][-(room // ENTRY_TOKENS_MIN or 1) :]
+    said_max = share_room([costs[index] for index in texts], room)
+    left = room - sum(min(costs[index], said_max) for index in texts)
     results = [index for index, entry in enumerate(entries) if entry.is_result]
     results_max = share_room([costs[index] for index in results], left)
-    limits = dict.fromkeys(said, said_max) | dict.fromkeys(
+    limits = dict.fromkeys(texts, said_max) | dict.fromkeys(
         results, results_max if results_max >= ENTRY_TOKENS_MIN else 0
     )
     return [min(cost, limits.get(index, 0)) - LABEL_TOKENS for index, cost in enumerate(costs)]

@@ -79,23 +79,23 @@ def make_notice(first_n: int, last_n: int) -> MessageGroup:
 
 def get_last_n(group: MessageGroup) -> int:
     """Return the last line of the group, or of the hidden lines that only it mentions."""
-    lines = [said.at.n for said in group.list_messages() if said.at is not None]
+    lines = [paired.at.n for paired in group.list_messages() if paired.at is not None]
     return max([*lines, *(group.hidden or ())], default=0)
 
 
-def _shorten(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
-    parts = said.message.content
+def _shorten(paired: PairedMessage, chars_max: int, where: str) -> PairedMessage:
+    parts = paired.message.content
     media = chars_max <= MEDIA_CHARS and any(get_media(part) for part in parts)
     size = sum(len(part.text) for part in parts)
     if size <= chars_max and not media:
-        return said
+        return paired
     texts = [part.text for part in parts if not get_media(part)]
     shown = [found for part in parts if (found := get_media(part))]
     whole = "\n".join([*texts, *([describe_media(part, where) for part in shown] if media else ())])
     text = shorten_text(whole, chars_max, where)
     if text == whole and not media:
-        return said
-    short = _change(said, f"{SHORTENED} {chars_max}")
+        return paired
+    short = _change(paired, f"{SHORTENED} {chars_max}")
     del short.message.content[:]
     short.message.content.add(text=text)
     if not media:
@@ -103,10 +103,10 @@ def _shorten(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
     return short
 
 
-def _shorten_calls(said: PairedMessage, chars_max: int, where: str) -> PairedMessage:
-    if all(len(call.arguments) <= chars_max for call in said.message.tool_calls):
-        return said
-    short = _change(said, f"{SHORTENED} {chars_max}")
+def _shorten_calls(paired: PairedMessage, chars_max: int, where: str) -> PairedMessage:
+    if all(len(call.arguments) <= chars_max for call in paired.message.tool_calls):
+        return paired
+    short = _change(paired, f"{SHORTENED} {chars_max}")
     for call in short.message.tool_calls:
         if len(call.arguments) > chars_max:
             call.arguments = _shorten_arguments(call.arguments, chars_max, where)
@@ -126,9 +126,11 @@ def _shorten_arguments(arguments: str, chars_max: int, where: str) -> str:
     return json.dumps({"shortened": shorten_text(arguments, chars_max, where)}, ensure_ascii=False)
 
 
-def _change(said: PairedMessage, form: str) -> PairedMessage:
+def _change(paired: PairedMessage, form: str) -> PairedMessage:
     # Counts are cached by form, so a message changed twice has both forms.
-    return PairedMessage(copy_message(said.message), said.at, said.pieces, f"{said.form} {form}".strip(), said.is_error)
+    return PairedMessage(
+        copy_message(paired.message), paired.at, paired.pieces, f"{paired.form} {form}".strip(), paired.is_error
+    )
 
 
 OLDER_CHARS = (16_000, 8_000, 4_000, 2_000, 1_000)
@@ -243,7 +245,7 @@ def _list_ranges(left: set[int]) -> list[tuple[int, int]]:
 
 def _describe(fit: _Fit) -> str:
     shown = [group for index, group in enumerate(fit.shown) if index not in fit.left]
-    count = sum(any(SHORTENED in said.form for said in group.list_messages()) for group in shown)
+    count = sum(any(SHORTENED in paired.form for paired in group.list_messages()) for group in shown)
     parts = [f"{count:,} long messages are shortened"] if count else []
     parts += [f"{len(fit.left):,} older ones are left out"] if fit.left else []
     return f"the chat does not fit the model's window: {' and '.join(parts)}" if parts else ""

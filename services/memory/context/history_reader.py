@@ -31,16 +31,16 @@ CUT = "\n[… {:,} characters left out …]\n"
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    said: PairedMessage
+class _LoggedMessage:
+    paired: PairedMessage
     line: Line
 
     @property
     def text(self) -> str:
-        return join_content(self.said.message, name_reader(self.said.message, self.line.n))
+        return join_content(self.paired.message, name_reader(self.paired.message, self.line.n))
 
     def describe(self, chars_max: int, terms: Sequence[str], *, shows_media: bool) -> memory_pb2.HistoryMessage:
-        message = self.said.message
+        message = self.paired.message
         text = join_content(message) if shows_media else self.text
         return memory_pb2.HistoryMessage(
             n=self.line.n,
@@ -68,9 +68,9 @@ def read_history(
         raise InvalidRequest.of("firstN" if request.first_n < 0 else "lastN", "must not be negative")
     room = _read_chars_max(request.chars_max)
     found = [
-        said
-        for said in _list_said(runs, request.run_id, request.context_id or None)
-        if request.first_n <= said.line.n and (not request.last_n or said.line.n <= request.last_n)
+        entry
+        for entry in _list_messages(runs, request.run_id, request.context_id or None)
+        if request.first_n <= entry.line.n and (not request.last_n or entry.line.n <= request.last_n)
     ]
     terms = [term.casefold() for term in split_terms(request.query)[:TERMS_MAX]]
     if request.query:
@@ -78,16 +78,16 @@ def read_history(
     part = room if len(found) == 1 else room // PART_RATIO
     response = memory_pb2.ReadHistoryResponse()
     shows_media = 0 < request.first_n == request.last_n
-    for index, said in enumerate(found):
-        told = said.describe(min(part, room) if index else part, terms, shows_media=shows_media)
-        room -= len(told.text) + sum(len(call.arguments) for call in told.tool_calls)
+    for index, entry in enumerate(found):
+        message = entry.describe(min(part, room) if index else part, terms, shows_media=shows_media)
+        room -= len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
         if room < 0 and index:
             response.left_out = len(found) - index
-            response.next_n = 0 if request.query else said.line.n
+            response.next_n = 0 if request.query else entry.line.n
             break
-        response.messages.append(told)
+        response.messages.append(message)
     if shows_media:
-        response.media.extend(read_media((said.said.message for said in found), find))
+        response.media.extend(read_media((entry.paired.message for entry in found), find))
     return response
 
 
@@ -104,21 +104,21 @@ def read_result(
         raise InvalidRequest.of("offset", "must not be negative")
     chars_max = _read_chars_max(request.chars_max)
     answers = [
-        said
-        for said in _list_said(runs, request.run_id, request.context_id or None)
-        if said.said.message.role == "tool" and said.said.message.tool_call_id == request.tool_call_id
+        entry
+        for entry in _list_messages(runs, request.run_id, request.context_id or None)
+        if entry.paired.message.role == "tool" and entry.paired.message.tool_call_id == request.tool_call_id
     ]
     if not answers:
         raise NotFound(
             f"no call {request.tool_call_id!r} of this context has a result", toolCallId=request.tool_call_id
         )
-    text = join_content(answers[-1].said.message)
+    text = join_content(answers[-1].paired.message)
     return memory_pb2.ReadResultResponse(
         text=text[request.offset : request.offset + chars_max],
         chars=len(text),
         n=answers[-1].line.n,
-        name=answers[-1].said.message.name,
-        media=[] if request.offset else read_media([answers[-1].said.message], find),
+        name=answers[-1].paired.message.name,
+        media=[] if request.offset else read_media([answers[-1].paired.message], find),
     )
 
 
@@ -148,25 +148,25 @@ def cut_middle(text: str, chars_max: int) -> str:
     return text[:head] + CUT.format(len(text) - chars_max) + text[len(text) - (chars_max - head) :]
 
 
-def _list_said(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> Iterator[_Said]:
+def _list_messages(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: str | None) -> Iterator[_LoggedMessage]:
     """Yield all messages of a context in line order, including those of earlier runs."""
     source = select_whole(runs, run_id, context_id)
     by_number = {line.n: line for lines in (*source.before, source.lines) for line in lines}
-    told = [said for group in source.read_log() for said in (group.head, *group.results.values())]
-    for said in sorted(told, key=lambda said: said.at or (0, 0)):
-        if said.at is not None:
-            yield _Said(said, by_number[said.at.n])
+    messages = [paired for group in source.read_log() for paired in (group.head, *group.results.values())]
+    for paired in sorted(messages, key=lambda paired: paired.at or (0, 0)):
+        if paired.at is not None:
+            yield _LoggedMessage(paired, by_number[paired.at.n])
 
 
-def _rank(found: Sequence[_Said], terms: Sequence[str]) -> tuple[list[_Said], list[str]]:
+def _rank(found: Sequence[_LoggedMessage], terms: Sequence[str]) -> tuple[list[_LoggedMessage], list[str]]:
     """Return the messages with any word of the query, ranked by the rarity of their words, then the latest first; and
     the words found, the rarest first."""
-    held: list[tuple[_Said, list[str]]] = []
-    for said in found:
-        message = said.said.message
+    held: list[tuple[_LoggedMessage, list[str]]] = []
+    for entry in found:
+        message = entry.paired.message
         if not READERS.intersection((message.name, *(call.name for call in message.tool_calls))):
-            text = f"{said.text} {' '.join(call.arguments for call in message.tool_calls)}".casefold()
-            held.append((said, [term for term in terms if term in text]))
+            text = f"{entry.text} {' '.join(call.arguments for call in message.tool_calls)}".casefold()
+            held.append((entry, [term for term in terms if term in text]))
     counts = Counter(chain.from_iterable(of_text for _, of_text in held))
     weights = {term: compute_rarity(count, len(held)) for term, count in counts.items()}
     scores = [sum(map(weights.__getitem__, of_text)) for _, of_text in held]

@@ -227,4 +227,4 @@ def _list_tools(request: memory_pb2.LoadContextRequest, *, has_left: bool) -> Se
 
 def _has_left(groups: Sequence[MessageGroup]) -> bool:
     """Return whether any message is shortened or replaces others."""
-    return any(said.form not in WHOLE for group in groups for said in group.list_messages())
+    return any(paired.form not in WHOLE for group in groups for paired in group.list_messages())

@@ -103,8 +103,8 @@ class MessageGroup:
 
     def build_messages(self) -> list[llm_pb2.Message]:
         """Return the messages in the form for a model, the last one with the reminders."""
-        messages = [_mark_outside(said.message) for said in self.list_messages()]
-        texts = [format_reminder(told.values()) for told in self.reminders]
+        messages = [_mark_outside(paired.message) for paired in self.list_messages()]
+        texts = [format_reminder(reminder.values()) for reminder in self.reminders]
         if not texts:
             return messages
         if messages[-1].role == "assistant":
@@ -128,8 +128,8 @@ class MessagePairing:
 
     def add_query(self, text: str, at: Position, tokens: Tokens | None, form: str = "") -> None:
         """Add the text of a query, or as a QUOTE the earlier messages in another user's query."""
-        said = PairedMessage(make_text_message("user", text), at, form=form, tokens=[tokens])
-        self._units.append(MessageGroup(said, is_question=form != QUOTE))
+        paired = PairedMessage(make_text_message("user", text), at, form=form, tokens=[tokens])
+        self._units.append(MessageGroup(paired, is_question=form != QUOTE))
 
     def add_messages(
         self, messages: Sequence[StoredMessage], n: int, first: int = 0, *, asked: Collection[str] | None = None
@@ -148,9 +148,9 @@ class MessagePairing:
                 case "system":
                     pass
                 case _:
-                    said = llm_pb2.Message(role="user", content=decode_content(message.content))
-                    is_question = asked is None or "".join(part.text for part in said.content) in asked
-                    paired = PairedMessage(said, at, tokens=[message.tokens])
+                    copy = llm_pb2.Message(role="user", content=decode_content(message.content))
+                    is_question = asked is None or "".join(part.text for part in copy.content) in asked
+                    paired = PairedMessage(copy, at, tokens=[message.tokens])
                     self._units.append(MessageGroup(paired, is_question=is_question))
 
     def list_groups(self) -> list[MessageGroup]:
@@ -186,20 +186,20 @@ class MessagePairing:
             waiting.append((group, len(message.tool_calls)))
             message.tool_calls.add(id=call.id, name=call.function.name, arguments=call.function.arguments)
 
-    def _add_reasoning(self, said: PairedMessage, piece: StoredMessage) -> None:
+    def _add_reasoning(self, paired: PairedMessage, piece: StoredMessage) -> None:
         if self._reasoning == "none":
             if piece.reasoning_content:
-                said.form = WITHOUT_REASONING
+                paired.form = WITHOUT_REASONING
             else:
-                said.tokens.append(piece.tokens)
+                paired.tokens.append(piece.tokens)
             return
         # Two texts of reasoning are joined to one, which may cost less than they do.
-        is_joined = bool(piece.reasoning_content and said.message.reasoning_content)
-        said.tokens.append(None if is_joined else piece.tokens)
+        is_joined = bool(piece.reasoning_content and paired.message.reasoning_content)
+        paired.tokens.append(None if is_joined else piece.tokens)
         if piece.reasoning_content:
-            said.message.reasoning_content += "".join(part.text for part in piece.reasoning_content)
+            paired.message.reasoning_content += "".join(part.text for part in piece.reasoning_content)
         if piece.provider_state:
-            said.message.provider_state = bytes(piece.provider_state).decode()
+            paired.message.provider_state = bytes(piece.provider_state).decode()
 
     def _add_result(self, piece: StoredMessage, at: Position) -> None:
         call_id = piece.tool_call_id or ""
@@ -210,10 +210,10 @@ class MessagePairing:
             group.results[index] = PairedMessage(result, at, is_error=piece.ok is False, tokens=[piece.tokens])
 
 
-def _drop_reasoning(said: PairedMessage) -> None:
-    message = said.message
+def _drop_reasoning(paired: PairedMessage) -> None:
+    message = paired.message
     if message.reasoning_content:
-        said.form, said.tokens = WITHOUT_REASONING, []
+        paired.form, paired.tokens = WITHOUT_REASONING, []
     message.ClearField("reasoning_content")
     message.ClearField("provider_state")
 

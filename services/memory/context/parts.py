@@ -77,14 +77,14 @@ class _Parts:
         if group.reminders:
             tokens = self._counter.count_reminders(group)
             self.add("reminder", tokens, state=state, why=why, n=get_last_n(group), count=len(group.reminders))
-        for said in group.list_messages():
-            is_whole = state != SHOWN or said.form in WHOLE or said.form.startswith(NOTICE)
+        for paired in group.list_messages():
+            is_whole = state != SHOWN or paired.form in WHOLE or paired.form.startswith(NOTICE)
             self.add(
-                _get_kind(said),
-                self._counter.count_paired(said),
+                _get_kind(paired),
+                self._counter.count_paired(paired),
                 state=state if is_whole else SHORTENED,
-                why=why if is_whole else REASONS.get(said.form.split()[0], said.form),
-                n=said.at.n if said.at else 0,
+                why=why if is_whole else REASONS.get(paired.form.split()[0], paired.form),
+                n=paired.at.n if paired.at else 0,
             )
 
     def list_all(self) -> list[agent_pb2.ContextPart]:
@@ -137,10 +137,10 @@ def add_parts(
         response.last_call.CopyFrom(usage)
 
 
-def _get_kind(said: PairedMessage) -> str:
-    if any(get_media(part) is not None for part in said.message.content):
+def _get_kind(paired: PairedMessage) -> str:
+    if any(get_media(part) is not None for part in paired.message.content):
         return "files"
-    return "results" if said.message.role == "tool" else "messages"
+    return "results" if paired.message.role == "tool" else "messages"
 
 
 def _find_left(
@@ -150,13 +150,13 @@ def _find_left(
     shown = {group.head.at for group in fitted.shown}
     offered = {group.head.at for group in fitted.view.groups}
     whole = select_whole(runs, source.run_id, source.context_id)
-    told = {group.head.at for group in whole.read_all()}
+    places = {group.head.at for group in whole.read_all()}
     for group in whole.read_log():
         at = group.head.at
         if at is None or at in shown:
             continue
         compaction = next((compaction for compaction in source.compactions if at < compaction.start), None)
-        if at not in told:
+        if at not in places:
             yield group, BEFORE_ANSWER
         elif compaction is None:
             yield group, TOO_LARGE if at in offered else PAST_CAP

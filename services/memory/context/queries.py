@@ -77,8 +77,8 @@ def make_portable_id(given: str) -> str:
 
 def quote_earlier_messages(query: QueryTexts) -> str:
     """Return the earlier messages of another user's query as a quotation of that user; empty if there are none."""
-    said = [_quote(message) for message in (*query.history, *query.progress)]
-    return "\n\n".join([QUOTED, *said]) if said else ""
+    quotes = [_quote(message) for message in (*query.history, *query.progress)]
+    return "\n\n".join([QUOTED, *quotes]) if quotes else ""
 
 
 def _quote(message: EarlierMessage) -> str:
@@ -138,9 +138,9 @@ def name_speakers(groups: Iterable[MessageGroup], lines: Sequence[Line]) -> None
     for group in groups:
         if group.role != "user" or group.head.at is None:
             continue
-        said = "".join(part.text for part in group.head.message.content)
+        text = "".join(part.text for part in group.head.message.content)
         is_quote = group.head.form == QUOTE
-        is_steer = asked is not None and group.head.at.n != asked.n and said in steers
+        is_steer = asked is not None and group.head.at.n != asked.n and text in steers
         for part in group.head.message.content:
             if part.WhichOneof("part") == "text":
                 part.text = neutralise_tag(part.text, "speaker")

@@ -121,11 +121,11 @@ class AppliedCompaction:
     def group(self) -> MessageGroup:
         at, text = Position(self.summary.n, 0), self.changes.apply_to(self.summary.content)
         if text == self.summary.content:
-            said = PairedMessage(make_text_message("user", text), at, form=SUMMARY, tokens=[self.summary.tokens])
+            paired = PairedMessage(make_text_message("user", text), at, form=SUMMARY, tokens=[self.summary.tokens])
         else:
             # Counted by its own text: the form tells the versions apart.
-            said = PairedMessage(make_text_message("user", text), at, form=f"{SUMMARY} {self.changes.version}")
-        return MessageGroup(said)
+            paired = PairedMessage(make_text_message("user", text), at, form=f"{SUMMARY} {self.changes.version}")
+        return MessageGroup(paired)
 
     def retains(self, group: MessageGroup) -> bool:
         return group.head.at is not None and group.head.at.n < self.summary.n

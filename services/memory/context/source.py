@@ -157,10 +157,10 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     # A participant's instructions apply only to that participant's runs.
     asker = find_speaker(own)
     theirs = [lines for lines in (*before, own) if find_speaker(lines) == asker] if scope.is_main else []
-    told = [neutralise_tag(text, "system_reminder") for lines in theirs for text in read_instructions(lines)]
+    instructions = [neutralise_tag(text, "system_reminder") for lines in theirs for text in read_instructions(lines)]
     is_shared = scope.is_main and has_speakers([*before, own])
-    told += [NOTE] if is_shared else []
-    return ContextSource(run_id, scope, own, before, compactions, instructions=told, has_speakers=is_shared)
+    instructions += [NOTE] if is_shared else []
+    return ContextSource(run_id, scope, own, before, compactions, instructions=instructions, has_speakers=is_shared)
 
 
 def _holds(lines: Sequence[Line], position: Position) -> bool:
@@ -179,11 +179,11 @@ def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[
     if asked is None:
         asked = MessageGroup(PairedMessage(make_text_message("user", ""), Position(first_n, 0)))
         groups = sorted([*groups, asked], key=get_position)
-    said = asked.head
+    paired = asked.head
     # Counted separately if the speaker is named: the form distinguishes the two.
-    spoken = f" {SPOKEN}" if said.form == SPOKEN else ""
-    asked.hidden, said.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}{spoken}"
-    notice, parts = format_notice(first_n, last_n), said.message.content
+    spoken = f" {SPOKEN}" if paired.form == SPOKEN else ""
+    asked.hidden, paired.form = (first_n, last_n), f"{LEFT_OUT} {first_n}-{last_n}{spoken}"
+    notice, parts = format_notice(first_n, last_n), paired.message.content
     if parts[-1].WhichOneof("part") == "text":
         parts[-1].text = "\n\n".join(filter(None, [parts[-1].text, notice]))
     else:
@@ -243,7 +243,7 @@ def list_texts(source: ContextSource) -> list[llm_pb2.Message]:
     """List the messages since the last compaction, after its summary, complete except for images, audio and files."""
     summary = [] if source.compacted is None else [source.compacted.group]
     groups = [*summary, *source.read_all()]
-    messages = [said.message for group in groups for said in group.list_messages()]
+    messages = [paired.message for group in groups for paired in group.list_messages()]
     for message in messages:
         texts = [part for part in message.content if part.text]
         del message.content[:]

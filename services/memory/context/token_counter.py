@@ -95,39 +95,39 @@ class TokenCounter:
     def count_for_log(self, message: llm_pb2.Message) -> Tokens:
         return Tokens(self.encoding, self.count_message(message))
 
-    def count_paired(self, said: PairedMessage) -> int:
-        if said.at is None:
-            return self.count_message(said.message)
-        if said.form in _WHOLE and (stored := self._sum_log_counts(said)) is not None:
+    def count_paired(self, paired: PairedMessage) -> int:
+        if paired.at is None:
+            return self.count_message(paired.message)
+        if paired.form in _WHOLE and (stored := self._sum_log_counts(paired)) is not None:
             return stored
-        key = _Key(self.encoding, said.at, said.pieces, said.form)
+        key = _Key(self.encoding, paired.at, paired.pieces, paired.form)
         count = self.known.get(key)
         if count is None:
-            count = self.known[key] = self.count_message(said.message)
+            count = self.known[key] = self.count_message(paired.message)
         return count
 
-    def _sum_log_counts(self, said: PairedMessage) -> int | None:
+    def _sum_log_counts(self, paired: PairedMessage) -> int | None:
         """Return the sum of the logged counts of the message's pieces; None if one is missing or in another
         encoding."""
         count = 0
-        for piece in said.tokens:
+        for piece in paired.tokens:
             if piece is None or piece.encoding != self.encoding:
                 return None
             count += piece.count
         # Each piece was counted as a separate message.
         return (
-            count - (len(said.tokens) - 1) * _count_empty_message(said.message.role, self.encoding)
-            if said.tokens
+            count - (len(paired.tokens) - 1) * _count_empty_message(paired.message.role, self.encoding)
+            if paired.tokens
             else None
         )
 
     def count_group(self, group: MessageGroup) -> int:
         missing = len(group.head.message.tool_calls) - len(group.results)
-        said = sum(map(self.count_paired, (group.head, *group.results.values())))
-        return said + missing * _count_interrupted(self.encoding) + self.count_reminders(group)
+        tokens = sum(map(self.count_paired, (group.head, *group.results.values())))
+        return tokens + missing * _count_interrupted(self.encoding) + self.count_reminders(group)
 
     def count_reminders(self, group: MessageGroup) -> int:
-        return sum(self.count_text(format_reminder(told.values())) for told in group.reminders)
+        return sum(self.count_text(format_reminder(reminder.values())) for reminder in group.reminders)
 
     def count_groups(self, groups: Iterable[MessageGroup]) -> int:
         return sum(map(self.count_group, groups))
@@ -202,12 +202,12 @@ class TokenCounters:
     def learn_ratios(self, request: memory_pb2.AppendRequest) -> dict[int, Learned]:
         return self._ratios.learn_ratios(request)
 
-    def note_request(self, chat: Chat, told: ContextSource, limits: memory_pb2.ModelLimits, count: int) -> None:
+    def note_request(self, chat: Chat, source: ContextSource, limits: memory_pb2.ModelLimits, count: int) -> None:
         """Record a request of `count` unscaled tokens, whose usage may be reported to another service."""
         asked = _SharedRequest(
             chat.chat_id,
-            told.run_id,
-            told.context_id,
+            source.run_id,
+            source.context_id,
             limits.model,
             count,
             identity.current_tenant(),

@@ -179,12 +179,12 @@ def _count_messages(groups: Sequence[MessageGroup]) -> int:
 
 
 def _shorten_group(group: MessageGroup) -> MessageGroup:
-    for said in (group.head, *group.results.values()):
-        where = "" if said.at is None else name_reader(said.message, said.at.n)
-        for index, part in enumerate(said.message.content):
+    for paired in (group.head, *group.results.values()):
+        where = "" if paired.at is None else name_reader(paired.message, paired.at.n)
+        for index, part in enumerate(paired.message.content):
             if media := get_media(part):
-                said.message.content[index].CopyFrom(llm_pb2.ContentPart(text=describe_media(media, where)))
-                said.form = SHORTENED
+                paired.message.content[index].CopyFrom(llm_pb2.ContentPart(text=describe_media(media, where)))
+                paired.form = SHORTENED
     results = {index: shorten_result(answer, RESULT_CHARS_MAX) for index, answer in group.results.items()}
     return replace(group, results=results)
 
@@ -211,9 +211,9 @@ def tell(view: ContextView, texts: Mapping[str, str]) -> ContextView:
         return view
     nobody = MessageGroup(PairedMessage(llm_pb2.Message(role="user"), None))
     *before, last = view.own or view.earlier or [nobody]
-    told = [*before, replace(last, reminders=[*last.reminders, texts])]
-    return replace(view, earlier=told) if view.earlier and not view.own else replace(view, own=told)
+    groups = [*before, replace(last, reminders=[*last.reminders, texts])]
+    return replace(view, earlier=groups) if view.earlier and not view.own else replace(view, own=groups)
 
 
 def _read_told(groups: Sequence[MessageGroup]) -> dict[str, str]:
-    return {key: text for group in groups for told in group.reminders for key, text in told.items()}
+    return {key: text for group in groups for reminder in group.reminders for key, text in reminder.items()}

@@ -106,10 +106,10 @@ class Eraser:
         kept = held + parts.unread + await self._list_kept(erasure, parts.name)
         event = "user.erased" if erasure.user else "tenant.erased"
         counts = _strip_pending(erasure.counts)
-        told = {"erasureId": erasure.erasure_id, "of": erasure.user, "reason": erasure.reason}
+        details = {"erasureId": erasure.erasure_id, "of": erasure.user, "reason": erasure.reason}
         # Before the receipt: an interruption here repeats the audit record, but never loses it.
         await self._engine.audit.record_of(
-            erasure.tenant, event, erasure.requested_by, erasure.credential, **told, **counts
+            erasure.tenant, event, erasure.requested_by, erasure.credential, **details, **counts
         )
         return tuple(kept)
 

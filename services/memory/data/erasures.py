@@ -99,8 +99,8 @@ class Refusals:
             raise Overloaded(message, retry_after_s=LOOK_S)
         for erasure in self.going:
             if erasure.covers(who.tenant, who.user):
-                whose = "user" if erasure.user else "tenant"
-                message = f"what is kept of this {whose} is being erased; try again later"
+                owner = "user" if erasure.user else "tenant"
+                message = f"what is kept of this {owner} is being erased; try again later"
                 raise Erasing(message, erasureId=erasure.erasure_id, retry_after_s=LOOK_S)
 
     async def _follow(self) -> None:
@@ -176,8 +176,8 @@ class ErasureStore:
             request_id=request.request_id,
             reason=request.reason,
         )
-        told = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
-        await self._engine.audit.record("erasure.requested", who, **told)
+        details = {"erasureId": erasure_id, "of": request.user, "reason": request.reason}
+        await self._engine.audit.record("erasure.requested", who, **details)
         if not await self._engine.records.erasures.put(erasure):
             # A statement with a lost response is repeated, and then finds its own erasure.
             erasures = self._engine.records.erasures

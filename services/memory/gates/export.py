@@ -183,7 +183,7 @@ def _read_event(reading: _Reading, line: Event) -> Iterator[dict[str, Any]]:
     kind = _read_text(members, "type")
     gate_id = _read_text(members, "toolId" if kind == "request.submit" else "gateId")
     key = (line.run_id, gate_id)
-    told = {name: _VALUE.decode(members[name]) for name in _FIELDS[kind] if name in members}
+    fields = {name: _VALUE.decode(members[name]) for name in _FIELDS[kind] if name in members}
     place = {"gateId": gate_id} if gate_id else {}
     content = dict[str, str]()
     if reading.with_content:
@@ -192,28 +192,28 @@ def _read_event(reading: _Reading, line: Event) -> Iterator[dict[str, Any]]:
         content |= {"note": _read_text(members, "note")} if "note" in members else {}
     match kind:
         case "gate.open":
-            reading.kinds[key] = told.get("kind", "")
+            reading.kinds[key] = fields.get("kind", "")
             reading.waiting[key] = None
         case "gate.step":
             step = _read_text(members, "step")
-            yield {"step": "voted" if step == "vote" else step} | place | told | content
+            yield {"step": "voted" if step == "vote" else step} | place | fields | content
             return
         case "request.submit":
             if key not in reading.waiting:  # of a program's call, which is no gate
                 return
             del reading.waiting[key]
-            yield {"step": "answered"} | place | told | _read_decision(reading.kinds[key], members) | content
+            yield {"step": "answered"} | place | fields | _read_decision(reading.kinds[key], members) | content
             return
         case "gate.close":
             if key in reading.waiting:
                 del reading.waiting[key]
                 step = "expired" if _read_text(members, "state") == "expired" else "answered"
-                yield {"step": step} | place | told
+                yield {"step": step} | place | fields
             return
         case _:
             pass
     arguments = reading.arguments.get((line.run_id, _read_text(members, "toolId")))
-    yield {"step": _STEPS[kind]} | place | told | ({} if arguments is None else {"arguments": arguments})
+    yield {"step": _STEPS[kind]} | place | fields | ({} if arguments is None else {"arguments": arguments})
 
 
 def _read_decision(kind: str, members: dict[str, Raw]) -> dict[str, Any]:

@@ -125,8 +125,8 @@ class GateRpcs(MemoryServiceServicer):
             stamp = make_stamp(request.chat_id)
         line = Revocation(**stamp, grant_id=grant.grant_id, by=caller.user, credential=caller.credential)
         await self._engine.chats.append(request.chat_id, [line], request.ByteSize())
-        told = {"chatId": request.chat_id, "runId": grant.run_id, "grantId": grant.grant_id}
-        await self._engine.audit.record("grant.revoked", caller, **told)
+        details = {"chatId": request.chat_id, "runId": grant.run_id, "grantId": grant.grant_id}
+        await self._engine.audit.record("grant.revoked", caller, **details)
         return gates_pb2.RevokeGrantResponse(status="revoked")
 
     async def _find_grant(self, request: gates_pb2.RevokeGrantRequest, caller: Identity) -> tuple[Chat, GrantInfo]:

@@ -43,8 +43,8 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
             writing.add_query(str(uuid.uuid4()), {"message": _join_text(content), "role": "user"}, ts)
             if images := [part for part in read_parts(_drop_tool_blocks(content)) if not isinstance(part, TextPart)]:
                 writing.add_step(writing.run_id, [StoredMessage(role="user", content=list(images), ts=ts)], ts)
-        elif said := list(_read_messages(entry, content, str(role), ts, names)):
-            writing.add_step(writing.run_id or str(uuid.uuid4()), said, ts)
+        elif messages := list(_read_messages(entry, content, str(role), ts, names)):
+            writing.add_step(writing.run_id or str(uuid.uuid4()), messages, ts)
 
 
 def _select_path(entries: list[Json]) -> list[Json]:

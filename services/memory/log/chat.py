@@ -252,11 +252,11 @@ class Chat:
                 raise views.stale_state_error(self.chat_id, version)
 
     def _rebuild_views(self) -> None:
-        told = self._timeline.list_for_model()
-        self.model_runs, self.visible_runs = _group_by_run(told), _group_by_run(self._timeline.list_visible())
+        lines = self._timeline.list_for_model()
+        self.model_runs, self.visible_runs = _group_by_run(lines), _group_by_run(self._timeline.list_visible())
         # A revert is a change of every state.
         versions = read_info(self.chat_id, self.log).state_versions
-        values = views.read_states(told)
+        values = views.read_states(lines)
         self.states = {key: SessionState(values.get(key, SessionState()).values, versions[key]) for key in versions}
 
     def __post_init__(self) -> None:

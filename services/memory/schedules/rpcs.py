@@ -66,7 +66,7 @@ class ScheduleService(ScheduleServiceServicer):
         self, request: schedule_pb2.UpdateScheduleRequest, context: Context
     ) -> schedule_pb2.UpdateScheduleResponse:
         changes = {field.name: value for field, value in request.ListFields() if field.name != "schedule_id"}
-        told = {"changed": " ".join(sorted(changes))}
+        details = {"changed": " ".join(sorted(changes))}
         is_held = changes.pop("held", None)
         if is_held is not None and changes:
             raise InvalidRequest.of("held", "cannot be combined with other changes")
@@ -74,8 +74,8 @@ class ScheduleService(ScheduleServiceServicer):
             schedule = await self._schedules.update(request.schedule_id, changes)
         else:
             schedule = await self._schedules.hold(request.schedule_id, is_held=is_held)
-            told |= {"of": schedule.user}
-        await self._record("schedule.changed", schedule.schedule_id, **told)
+            details |= {"of": schedule.user}
+        await self._record("schedule.changed", schedule.schedule_id, **details)
         shown = _hide_content(_make_message(schedule, schedule.firings))
         return schedule_pb2.UpdateScheduleResponse(schedule=shown)
 

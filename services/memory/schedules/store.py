@@ -290,7 +290,7 @@ class ScheduleStore:
         own = None if self._agents is None else await self._agents.find_agent(tenant, key)
         if own is None or not own.definition:
             shown = ", ".join(sorted(known)[:KEYS_SHOWN_MAX])
-            raise NotFound(f"no agent has the key {key!r}; known keys: {shown}", field="agentKey")
+            raise NotFound(f"no agent in force has the key {key!r}; known keys: {shown}", field="agentKey")
 
     async def record(self, schedule_id: str, firing: Firing) -> Schedule:
         """Store the outcome of the time `firing.due_at`, and advance to the next one."""
@@ -408,8 +408,8 @@ def _correct(schedule: Schedule, firing: Firing) -> Schedule:
     known = schedule.firings[at]
     if firing.outcome != STARTED or known.outcome == STARTED:
         return schedule
-    begun = replace(known, outcome=STARTED, run_id=firing.run_id, chat_id=firing.chat_id, failure=None)
-    firings = (*schedule.firings[:at], begun, *schedule.firings[at + 1 :])
+    started = replace(known, outcome=STARTED, run_id=firing.run_id, chat_id=firing.chat_id, failure=None)
+    firings = (*schedule.firings[:at], started, *schedule.firings[at + 1 :])
     return replace(schedule, firings=firings, last_run_id=schedule.last_run_id if at else firing.run_id)
 
 

@@ -172,8 +172,8 @@ def _extract_text(line: Line) -> Text:
         case Query():
             text = QUERY_FIELDS.decode(line.query).message
         case Step():
-            said = (join_text(message.content) for message in line.messages if message.role != "tool")
-            text = "\n".join(filter(None, said))
+            texts = (join_text(message.content) for message in line.messages if message.role != "tool")
+            text = "\n".join(filter(None, texts))
         case Insight():
             kind, text = "insight", line.text
         case CompactSummary():

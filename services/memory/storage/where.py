@@ -1,7 +1,7 @@
 """The conditions of queries, with values numbered as they are added, and pages of rows that meet them.
 
-A page is read by an index, of which a statement reads a limited part however few rows there meet the filters: then the
-page has fewer rows, and the next one continues after the last row that was read.
+A statement reads a limited part of an index. If few of these rows meet the filters, the page is short or empty, and
+the next page continues after the last row that was read.
 """
 
 from __future__ import annotations

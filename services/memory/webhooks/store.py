@@ -186,10 +186,10 @@ async def warn_of_budget(
     replica. `data` is sent unchanged: limits, amounts, times and ids, without content. `agent_key` is the budget's
     agent; if empty, only webhooks for all agents receive it.
     """
-    told = {"budgetId": budget_id, "period": period, "share": share} | data
+    payload = {"budgetId": budget_id, "period": period, "share": share} | data
     key = f"{budget_id}/{period}/{share:g}"
     await webhooks.add_event(
-        make_event(tenant, BUDGET_WARNING, key, f"budget/{budget_id}", now_ms(), told, agent_key=agent_key)
+        make_event(tenant, BUDGET_WARNING, key, f"budget/{budget_id}", now_ms(), payload, agent_key=agent_key)
     )
 
 

@@ -145,7 +145,7 @@ class Registry:
             raise NotFound("no agent is defined; put a file into the agents folder", field="agentKey")
         return self.get(min(agents))
 
-    def beside(self, agent: Definition) -> Mapping[str, Definition]:
+    def get_reachable(self, agent: Definition) -> Mapping[str, Definition]:
         """Return the agents that a run of this one may reach; an operator's agent reaches only agents of files."""
         return self.view.reachable if agent.tenant else self._agents
 
@@ -218,7 +218,8 @@ def _make_refused(path: Path, source: bytes, problem: str) -> RefusedFile:
         given = load_object(source)
         protocols: Any = given.get("publish")
         publish = ",".join(map(str, protocols)) if isinstance(protocols, list) else ""
-        return RefusedFile(path.name, problem, (path.stem, str(given.get("key"))), publish)
+        keys = [key for key in (path.stem, given.get("key")) if isinstance(key, str)]
+        return RefusedFile(path.name, problem, keys, publish)
     return RefusedFile(path.name, problem, (path.stem,), None)
 
 

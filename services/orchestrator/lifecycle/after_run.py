@@ -96,13 +96,13 @@ def read_facts(answer: str, message: str) -> list[_Found]:
         found = msgspec.json.decode(find_between(answer, "[", "]"), type=list[_Found])
     except msgspec.DecodeError:
         return []
-    said = _fold(message)
+    folded = _fold(message)
     return [
         each
         for each in found[:FACTS_MAX]
         if each.fact.strip()
         and _fold(each.quote)
-        and _fold(each.quote) in said
+        and _fold(each.quote) in folded
         and len(each.fact) <= FACT_CHARS_MAX
         and len(each.topic) <= TOPIC_CHARS_MAX
     ]

@@ -184,7 +184,7 @@ class Publishing:
             return None, problems
         agent = await asyncio.to_thread(parse_agent, request.definition.encode(), request.agent_key)
         agent.take_tenant(require_identity().tenant)
-        version = await self._pins.publish(agent, self._registry.beside(agent))
+        version = await self._pins.publish(agent, self._registry.get_reachable(agent))
         stored = memory_pb2.PutAgentDefinitionRequest(
             agent_key=agent.key, definition=request.definition, version=version.number
         )

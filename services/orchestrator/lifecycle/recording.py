@@ -106,12 +106,12 @@ def _describe_failure(failed: Failed | None) -> dict[str, Any]:
     if failed.error is None:
         return {"left": True}
     error = failed.error
-    told: dict[str, Any] = {"reason": error.reason, "message": error.message}
+    fields: dict[str, Any] = {"reason": error.reason, "message": error.message}
     if error.metadata:
-        told["metadata"] = error.metadata
+        fields["metadata"] = error.metadata
     if error.retry_after_s is not None:
-        told["retryAfterMs"] = round(error.retry_after_s * 1000)
-    return {"error": told}
+        fields["retryAfterMs"] = round(error.retry_after_s * 1000)
+    return {"error": fields}
 
 
 MIME_TYPE = "application/vnd.headrace.cassette+gzip"
@@ -183,8 +183,8 @@ def _write_opening(run: Run, mask: Mask) -> Iterator[str]:
     known = run.services.agents
     keys = sorted(run.list_agents() & known.keys())
     for key in keys:
-        whose = {"isTenants": True} if known[key].tenant else {}
-        yield write_line({"agent": key, "definition": json.loads(known[key].source), **whose}, mask)
+        source = {"isTenants": True} if known[key].tenant else {}
+        yield write_line({"agent": key, "definition": json.loads(known[key].source), **source}, mask)
     for name in sorted({agent.custom.mode for key in keys if (agent := known[key]).custom is not None}):
         if (code := run.find_mode(name)) is not None:
             yield write_line({"mode": name, "sha256": code.digest, "source": code.source}, mask)

@@ -45,7 +45,7 @@ STATEFUL_MAX = 10_000
 ENDING_S = 5.0
 """Time for runs to end after the grace period; fits within compose's stop_grace_period."""
 
-AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it goes on as it is now")
+AGENT_CHANGED = ("AGENT_CHANGED", "the agent was changed while this run was stopped; it continues with the new version")
 
 
 class Runs:
@@ -195,11 +195,11 @@ class Runs:
         """Ask an accepted message, which no limit may refuse."""
         query = steer_query(run.query, message.request_id, message.text)
         next_run = self._make_run(new_run_id(), run.agent, query, run.services.agents, version=run.version)
-        begun = await self._launch_run(next_run, NOTHING)
-        if isinstance(begun, OwnedElsewhere):
+        started = await self._launch_run(next_run, NOTHING)
+        if isinstance(started, OwnedElsewhere):
             raise Overloaded("the chat is being moved to another process; try again")
-        if self._admission.is_handing_over and isinstance(begun, Run):
-            begun.control.give_up()
+        if self._admission.is_handing_over and isinstance(started, Run):
+            started.control.give_up()
 
     def resume(
         self,
@@ -210,7 +210,7 @@ class Runs:
         version: AgentVersion | None = None,
     ) -> Run:
         """Resume a run; without a version, its other agents are those now in force."""
-        existing = self._registry.beside(agent)
+        existing = self._registry.get_reachable(agent)
         agents = version.overlay_agents(existing) if version is not None else existing
         run = self._make_run(run_id, agent, query, agents, past, version)
         opening = Opening(run.hold_resets(), [AGENT_CHANGED] if past.is_changed else [])
@@ -260,10 +260,12 @@ class Runs:
         query = await steer_rpc.query_of(self._peers, request) if run is None else run.query
         if query is None:
             return steer_rpc.make_accepted(request.run_id)
-        begun = await self.start(steer_query(query, request_id, request.message))
-        if isinstance(begun, OwnedElsewhere):
-            return begun
-        return agent_pb2.SteerResponse(run_id=begun.id if isinstance(begun, Run) else begun.run_id, status="queued")
+        started = await self.start(steer_query(query, request_id, request.message))
+        if isinstance(started, OwnedElsewhere):
+            return started
+        return agent_pb2.SteerResponse(
+            run_id=started.id if isinstance(started, Run) else started.run_id, status="queued"
+        )
 
     def _find_queued_steer(self, run: Run, request_id: str) -> Run | None:
         """Return the stored query that this message became before the run began.

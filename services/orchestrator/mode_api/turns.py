@@ -171,8 +171,8 @@ class Repetition:
             ),
         ]
         if len(text) >= TEXT_CHARS_MIN:
-            said = 1 + self._count(lambda turn: turn.text == text)
-            patterns.append((said, times_max, f"the same words came {times_max} times in a row"))
+            times = 1 + self._count(lambda turn: turn.text == text)
+            patterns.append((times, times_max, f"the same words came {times_max} times in a row"))
         warning = ""
         for length, length_max, what in patterns:
             if calls and length > length_max:

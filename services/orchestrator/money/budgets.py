@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 EACH = "*"
-"""Name that stands for each separately."""
+"""Name that means each separately."""
 
 NOBODY = " "
 """No tenant's name."""

@@ -18,7 +18,7 @@ class Clock:
         self._spent_s = 0.0
         self._since: float | None = monotonic_s()
         self._ring: Callable[[], None] | None = None
-        self.on_stand: Callable[[], None] = lambda: None
+        self.on_pause: Callable[[], None] = lambda: None
         """Called whenever the clock pauses."""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -26,7 +26,7 @@ class Clock:
         self._spent_s, self._since = spent_s, monotonic_s()
 
     @property
-    def is_standing(self) -> bool:
+    def is_paused(self) -> bool:
         return self._since is None
 
     @property
@@ -38,12 +38,12 @@ class Clock:
     def working(self) -> Generator[None]:
         """Count one more worker; time passes even during waits while it works."""
         self._working += 1
-        self._update_motion()
+        self._update()
         try:
             yield
         finally:
             self._working -= 1
-            self._update_motion()
+            self._update()
 
     @contextmanager
     def aside(self) -> Generator[None]:
@@ -52,17 +52,17 @@ class Clock:
             yield
         finally:
             self._working += 1
-            self._update_motion()
+            self._update()
 
     @contextmanager
     def waiting(self) -> Generator[None]:
         self.waits += 1
-        self._update_motion()
+        self._update()
         try:
             yield
         finally:
             self.waits -= 1
-            self._update_motion()
+            self._update()
 
     def watch(self, ring: Callable[[], None]) -> None:
         self._ring = ring
@@ -85,12 +85,12 @@ class Clock:
         else:
             self._ring()
 
-    def _update_motion(self) -> None:
-        stands = self.waits > 0 and self.waits >= self._working
-        if stands and self._since is not None:
+    def _update(self) -> None:
+        must_pause = self.waits > 0 and self.waits >= self._working
+        if must_pause and self._since is not None:
             self._spent_s += monotonic_s() - self._since
             self._since = None
-            self.on_stand()
-        elif not stands and self._since is None:
+            self.on_pause()
+        elif not must_pause and self._since is None:
             self._since = monotonic_s()
             self._set_timer()

@@ -96,16 +96,16 @@ class LimitsInForce:
     async def list_all(self, operator: Identity, request: limits_pb2.GetLimitsRequest) -> limits_pb2.GetLimitsResponse:
         """Return the current limits of all services that answer; raises NotFound for an unknown key."""
         credential = request.key or ("" if request.user else operator.credential)
-        whose = Identity(operator.tenant, request.user or operator.user, credential)
-        if not whose.is_valid:
+        user = Identity(operator.tenant, request.user or operator.user, credential)
+        if not user.is_valid:
             raise InvalidRequest.of("user" if request.user else "key", "must be 1 to 128 visible ASCII characters")
-        own = [*self._list_own(whose.tenant), *self._list_of_key(whose, is_wanted=bool(request.key))]
+        own = [*self._list_own(user.tenant), *self._list_of_key(user, is_wanted=bool(request.key))]
         response = limits_pb2.GetLimitsResponse(limits=finish_limits(NAME, own).limits)
         agent_keys = [request.agent_key] if request.agent_key else sorted(self.registry.by_key)
-        wanted = self.budgets.current.select(whose, agent_keys) if self.budgets.is_good else []
+        wanted = self.budgets.current.select(user, agent_keys) if self.budgets.is_good else []
         stubs = {"llm_gateway": self.peers.llm, "memory": self.peers.memory, "tools": self.peers.tools}
         asked = limits_pb2.ListLimitsRequest()
-        with acting_as(whose):
+        with acting_as(user):
             answers, budgets = await asyncio.gather(
                 asyncio.gather(*(_ask_peer(peer.ListLimits(asked, timeout=PEER_TIMEOUT_S)) for peer in stubs.values())),
                 measure_budgets(self.peers, self.budgets, wanted),
@@ -146,19 +146,19 @@ class LimitsInForce:
             make_fixed("beginning_runs", BEGINNING_MAX, **runs),
         ]
 
-    def _list_of_key(self, whose: Identity, *, is_wanted: bool) -> list[limits_pb2.Limit]:
-        key = self.keys.find(whose.credential)
-        if key is None or key.identity.tenant != whose.tenant:
+    def _list_of_key(self, user: Identity, *, is_wanted: bool) -> list[limits_pb2.Limit]:
+        key = self.keys.find(user.credential)
+        if key is None or key.identity.tenant != user.tenant:
             if is_wanted:
-                raise NotFound(f"API key {whose.credential!r} does not exist", key=whose.credential)
+                raise NotFound(f"API key {user.credential!r} does not exist", key=user.credential)
             return []
-        said: dict[str, Any] = {"source": "api_key", "source_name": whose.credential, "per": "key"}
+        shared: dict[str, Any] = {"source": "api_key", "source_name": user.credential, "per": "key"}
         limits: list[limits_pb2.Limit] = []
         if key.runs_max:
-            used = sum(run.identity.credential == whose.credential for run in self.live.all())
+            used = sum(run.identity.credential == user.credential for run in self.live.all())
             limits.append(
                 limits_pb2.Limit(
-                    **said,
+                    **shared,
                     name="key_runs",
                     kind="concurrency",
                     unit="runs",
@@ -171,7 +171,7 @@ class LimitsInForce:
             used, wait_s = self.keys.measure_calls(key)
             limits.append(
                 limits_pb2.Limit(
-                    **said,
+                    **shared,
                     name="key_requests",
                     kind="rate",
                     unit="requests",

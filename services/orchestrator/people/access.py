@@ -55,7 +55,7 @@ def check_rule(gate_id: str, rule: common_pb2.Answerers, requester: Identity, ca
     if is_named(rule, requester, caller):
         return
     if rule.not_requester and caller == requester:
-        why = "four eyes: whoever asked may not answer, and without authentication everybody is the same user"
+        why = "four eyes: the requester may not answer, and without authentication everybody is the same user"
     elif rule.not_requester and (shared := caller.persons & requester.persons):
         why = f"four eyes: {min(shared)!r} knows your API key and the requester's; ConfirmKey makes yours your own"
     else:

@@ -32,7 +32,7 @@ OVER = frozenset({"unmatched", "expired"})
 """Statuses of answers to a gate that is closed or never existed."""
 
 DETAILS = {
-    "accepted": "the run goes on with it",
+    "accepted": "the run continues with it",
     "voted": "it counts, and others must approve too",
     "duplicate": "another submit came first",
     "expired": "the run waits no more",

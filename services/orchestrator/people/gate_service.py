@@ -52,8 +52,8 @@ class GateService(gates_pb2_grpc.GateServiceServicer):
 
     async def WatchGates(self, request: gates_pb2.WatchGatesRequest, context: Context) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as Query
         watching = self._peers.memory.WatchGates(request)
-        async with self._watches.following(), opening_sink(context) as out, reading(watching) as told:
-            async for news in told:
+        async with self._watches.following(), opening_sink(context) as out, reading(watching) as updates:
+            async for news in updates:
                 if not out.send(news.SerializeToString()):
                     await out.wait_until_drained()
 

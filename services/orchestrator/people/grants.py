@@ -67,8 +67,10 @@ async def list_grants(run: Run) -> list[gates_pb2.Grant]:
 
 def hash_tool(tool: tools_pb2.Tool) -> str:
     """Return the hash of the tool's definition, which its server may change under the same name."""
-    said = tools_pb2.Tool(description=tool.description, parameters=tool.parameters, kind=tool.kind, effect=tool.effect)
-    return hashlib.sha256(said.SerializeToString(deterministic=True)).hexdigest()
+    approved = tools_pb2.Tool(
+        description=tool.description, parameters=tool.parameters, kind=tool.kind, effect=tool.effect
+    )
+    return hashlib.sha256(approved.SerializeToString(deterministic=True)).hexdigest()
 
 
 async def _is_same_tool(run: Run, grant: gates_pb2.Grant, call: Call) -> bool:

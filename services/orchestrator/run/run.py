@@ -277,21 +277,21 @@ class Run:
 
         def is_waiting() -> bool:
             gates, clock = self.gates.list_waiting(), self.spending.clock
-            return clock.is_standing and len(gates) >= clock.waits and all(gate.opened_at <= asked_at for gate in gates)
+            return clock.is_paused and len(gates) >= clock.waits and all(gate.opened_at <= asked_at for gate in gates)
 
         if self.control.is_live:
             if is_waiting():
                 self.control.cancel()
         else:
             self.control.cancel_when(is_waiting)
-            self.spending.clock.on_stand = self.control.review
+            self.spending.clock.on_pause = self.control.review
 
     @property
     def is_quiet(self) -> bool:
         """Whether the run waits only for people, no call is talking to it, and its log is complete."""
         control = self.control
         is_undisturbed = control.is_live and not (control.mode or control.must_end or self.log.is_lost or self.users)
-        return is_undisturbed and self.spending.clock.is_standing and self.log.is_quiet
+        return is_undisturbed and self.spending.clock.is_paused and self.log.is_quiet
 
     @contextmanager
     def in_use(self) -> Generator[None]:

@@ -94,7 +94,7 @@ class Scope:
     @property
     def run(self) -> Run:
         run = self._run()
-        assert run is not None, "whoever works for a scope has its run"
+        assert run is not None, "code that works for a scope has its run"
         return run
 
     @property
@@ -255,7 +255,7 @@ class Scope:
     async def add_steers(self) -> None:
         steering, restored = self.run.steering, self.restored
         while steer := steering.next():
-            if not restored.is_used_up and not restored.is_next_said(steer.text):
+            if not restored.is_used_up and not restored.is_next(steer.text):
                 return  # it came later than this turn
             steering.hear()
             await self._add_user_message(steer.text)

@@ -48,15 +48,17 @@ def apply_preferences(state: State, query: agent_pb2.QueryRequest, user: str, is
             before = Preferences(
                 state.read("persistent_tools", list[str], []), model if model in ("vision", "code") else ""
             )
-    said = _read(query)
-    tools = before.persistent_tools if said.persistent_tools is None else said.persistent_tools[:PERSISTENT_TOOLS_MAX]
-    held = Preferences(tools, before.model_pref if said.model_pref is None else said.model_pref)
+    wanted = _read(query)
+    tools = (
+        before.persistent_tools if wanted.persistent_tools is None else wanted.persistent_tools[:PERSISTENT_TOOLS_MAX]
+    )
+    held = Preferences(tools, before.model_pref if wanted.model_pref is None else wanted.model_pref)
     values = {
         "persistent_tools": msgspec.json.encode(tools or []),
         "model_pref": msgspec.json.encode(held.model_pref or ""),
     }
     changed = b""
-    if said != Preferences():
+    if wanted != Preferences():
         others = {name: theirs for name, theirs in by_user.items() if name != user}
         changed = msgspec.json.encode(dict([*others.items()][1 - USERS_MAX :]) | {user: held})
     return replace(state, values=state.values | values), changed
@@ -85,8 +87,8 @@ def find_names(message: str) -> list[str]:
         return []
     parts = message.split("```")[::2]  # every other one is a code block
     lines = (line for part in parts for line in part.split("\n") if not line.lstrip().startswith(">"))
-    said = "\n".join(" ".join(line.split("`")[::2]) for line in lines)
-    found = {match[1].casefold(): match[1] for match in _NAME.finditer(said)}
+    text = "\n".join(" ".join(line.split("`")[::2]) for line in lines)
+    found = {match[1].casefold(): match[1] for match in _NAME.finditer(text)}
     return [*found.values()][:MENTIONS_MAX]
 
 

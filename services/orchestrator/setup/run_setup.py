@@ -129,7 +129,7 @@ GOAL_STAGE = "goal"
 
 SYSTEM = """\
 These are the messages of a user to an assistant, the last one just now. Answer with one word: NEW when the last one \
-states a goal of its own, SAME when it goes on with what was wanted before."""
+states a goal of its own, SAME when it continues the previous goal."""
 
 
 async def record_goal(run: Run, peers: Peers) -> None:
@@ -146,8 +146,8 @@ async def record_goal(run: Run, peers: Peers) -> None:
 async def _states_new_goal(run: Run, peers: Peers) -> bool:
     request = memory_pb2.LoadContextRequest(chat_id=run.chat_id, run_id=run.id, unfitted=True)
     context = await peers.memory.LoadContext(request)
-    said = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
-    text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in said[-MESSAGES_TOLD_MAX:])
+    texts = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
+    text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in texts[-MESSAGES_TOLD_MAX:])
     return (await model_stream.ask_model(run, peers, GOAL_STAGE, SYSTEM, text)).strip().upper().startswith("NEW")
 
 
@@ -197,10 +197,10 @@ async def _load_all(
 
 async def _load_state(run: Run, peers: Peers) -> session_state.State:
     is_first = run.chat.is_first and not run.past.reason
-    told = run.first_turn.state if run.first_turn is not None else None
-    if told is not None and told.state:
-        state = session_state.State.from_response(told)
-    elif is_first or (run.first_turn is not None and told is None):
+    response = run.first_turn.state if run.first_turn is not None else None
+    if response is not None and response.state:
+        state = session_state.State.from_response(response)
+    elif is_first or (run.first_turn is not None and response is None):
         state = session_state.State(0, {})
     else:
         state = await session_state.load(run.main, peers)
@@ -215,7 +215,7 @@ async def _report_missing(run: Run, offered: list[tools_pb2.Skill]) -> None:
     agent = run.agent
     for name in agent.skills:
         if not any(is_named(skill, [name.casefold()]) for skill in offered):
-            await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent goes on without it")
+            await run.main.notice("SKILL_UNAVAILABLE", f"there is no skill {name!r}; the agent continues without it")
     existing = {key.casefold() for key in run.services.agents} if agent.subagents else ()
     for key in agent.subagents:
         if key.casefold() not in existing:

@@ -189,7 +189,7 @@ def find_usable_tools(
         if tool is None:
             server, is_mcp, _ = name.partition("__")
             or_down = f", or its MCP server {server!r} is not connected" if server and is_mcp else ""
-            problems.append(f"there is no tool {name!r}{or_down}; the agent goes on without it")
+            problems.append(f"there is no tool {name!r}{or_down}; the agent continues without it")
         elif why := find_problem(tool):
             problems.append(f"tool {name!r} cannot be used: {why}")
         else:

@@ -144,7 +144,7 @@ async def ask_model(run: Run, peers: Peers, stage: str, system: str, text: str) 
         return ""  # tokens or money are spent: the turn itself will report it
     except (HeadraceError, TimeoutError, grpc.aio.AioRpcError) as error:
         reason = error.reason if isinstance(error, HeadraceError) else type(error).__name__
-        log.warning("question beside the turns not answered", run_id=run.id, stage=stage, reason=reason)
+        log.warning("side question not answered", run_id=run.id, stage=stage, reason=reason)
         return ""
     return "".join(answer)
 

@@ -63,8 +63,8 @@ _VERSION = 8
 def find_keyed_chat(who: Identity, key: str) -> str:
     """Return the id of the chat for which the user chose this key."""
     # The lengths separate the parts: no other pair of user and key gives the same text.
-    told = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in (who.tenant, who.user, key))
-    bits = int.from_bytes(sha256(b"headrace chat" + told).digest()[:16])
+    source = b"".join(len(part.encode()).to_bytes(4) + part.encode() for part in (who.tenant, who.user, key))
+    bits = int.from_bytes(sha256(b"headrace chat" + source).digest()[:16])
     bits = bits & ~(0xF << 76) | _VERSION << 76
     return str(uuid.UUID(int=bits & ~(0x3 << 62) | 0x2 << 62))
 

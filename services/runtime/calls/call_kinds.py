@@ -38,8 +38,8 @@ class _OneAnswer(Call):
     def finish_call(self, status: Status) -> None:
         answers = self.stream.inbox if self.stream is not None else ()
         if status.code is grpc.StatusCode.OK and len(answers) != 1:
-            said = "more than one answer" if answers else "no answer"
-            status = Status(grpc.StatusCode.INTERNAL, f"the server gave {said}")
+            count = "more than one answer" if answers else "no answer"
+            status = Status(grpc.StatusCode.INTERNAL, f"the server gave {count}")
         super().finish_call(status)
 
 

@@ -96,11 +96,11 @@ class Call(grpc.aio.Call):
 
     def on_remote_end(self) -> None:
         assert self.stream is not None, "it has a stream"
-        said = self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status")
+        status = self._trailers or Status(grpc.StatusCode.INTERNAL, "the server ended the stream without a status")
         # A server that is stopped, for example by a deadline, may leave a message incomplete and send the reason.
-        if self.stream.is_cut and said.code is grpc.StatusCode.OK:
-            said = Status(grpc.StatusCode.INTERNAL, "the answer ended in the middle of a message")
-        self.finish_call(said)
+        if self.stream.is_cut and status.code is grpc.StatusCode.OK:
+            status = Status(grpc.StatusCode.INTERNAL, "the answer ended in the middle of a message")
+        self.finish_call(status)
 
     def on_reset(self, status: Status) -> None:
         # A server with a slow client cannot report that the deadline has passed.
@@ -204,8 +204,8 @@ class Call(grpc.aio.Call):
         if status.code is not grpc.StatusCode.OK:
             initial = grpc.aio.Metadata(*from_headers(self._headers or ()))
             trailing = grpc.aio.Metadata(*status.metadata)
-            said = f"{self.method.path}: {status.details}"
-            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, said)
+            message = f"{self.method.path}: {status.details}"
+            raise grpc.aio.AioRpcError(status.code, initial, trailing, status.details, message)
 
     def encode_request(self, request: Any) -> bytes:
         serialize = self.method.serialize

@@ -165,10 +165,10 @@ class ServerStatus:
 
 def from_trailers(headers: Headers, *, are_all: bool = False) -> Status | None:
     """Return the status in trailers, if any; with `are_all` the answer has no other headers."""
-    said = dict(headers)
-    if STATUS not in said:
+    trailers = dict(headers)
+    if STATUS not in trailers:
         return None
     metadata = [pair for pair in from_headers(headers) if pair[0] not in ("grpc-status", "grpc-message")]
-    code = CODES.get(said[STATUS], grpc.StatusCode.UNKNOWN)
-    is_refused = are_all and code is grpc.StatusCode.UNAVAILABLE and said.get(PUSHBACK) == b"0"
-    return Status(code, from_message(said.get(MESSAGE, b"")), tuple(metadata), is_refused)
+    code = CODES.get(trailers[STATUS], grpc.StatusCode.UNKNOWN)
+    is_refused = are_all and code is grpc.StatusCode.UNAVAILABLE and trailers.get(PUSHBACK) == b"0"
+    return Status(code, from_message(trailers.get(MESSAGE, b"")), tuple(metadata), is_refused)

@@ -77,8 +77,8 @@ class ClientConnection(Connection):
         block = head + encode_block(call.request_headers)
         if bytes_max is not None and is_oversized(block, bytes_max):
             # Otherwise the server would end the connection, and all other calls with it.
-            said = f"the metadata is larger than the {bytes_max} bytes that the server takes"
-            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            problem = f"the metadata is larger than the {bytes_max} bytes that the server takes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, problem))
             return
         try:
             stream_id = self.h2.get_next_available_stream_id()
@@ -236,12 +236,12 @@ _BY_RESET = {
 
 def from_http(headers: Headers) -> Status | None:
     """Return the status of a proxy's answer; None for one of gRPC."""
-    said = dict(headers)
-    status = said.get(b":status", b"")
+    fields = dict(headers)
+    status = fields.get(b":status", b"")
     if status != b"200":
         code = _BY_HTTP.get(status, grpc.StatusCode.UNKNOWN)
         return Status(code, f"the server answered with HTTP status {status[:3].decode('latin-1')}")
-    if not said.get(b"content-type", b"").startswith(b"application/grpc"):
+    if not fields.get(b"content-type", b"").startswith(b"application/grpc"):
         return Status(grpc.StatusCode.UNKNOWN, "the server answered with something else than gRPC")
     return None
 

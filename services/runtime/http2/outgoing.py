@@ -48,14 +48,14 @@ class FrameWriter:
             self.flush_all(is_last=False)
 
     def write_h2(self) -> None:
-        if said := self.h2.data_to_send():
-            self.write_control(said)
+        if data := self.h2.data_to_send():
+            self.write_control(data)
 
-    def write_control(self, said: bytes) -> None:
+    def write_control(self, data: bytes) -> None:
         if self.is_full:
             # Windows bound the data of streams; this counter bounds the answers that the peer requests.
-            self._unsent_control_bytes += len(said)
-        self.write(said)
+            self._unsent_control_bytes += len(data)
+        self.write(data)
 
     def flush_all(self, *, is_last: bool = True) -> None:
         """Write everything; with `is_last`, the next piece begins another wake-up's output."""

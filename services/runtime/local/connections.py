@@ -84,8 +84,8 @@ class LocalClientConnection(LocalEnd):
     def open_call(self, call: Call) -> None:
         headers = call.request_headers
         if measure_headers(headers) > HEADERS_BYTES_MAX:
-            said = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
-            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+            problem = f"the metadata is larger than the {HEADERS_BYTES_MAX} bytes that the server takes"
+            call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, problem))
             return
         stream = LocalStream(self._link, self._server, self._next_id, self._message_bytes_max)
         self._next_id += 1
@@ -131,8 +131,8 @@ class LocalClientConnection(LocalEnd):
     def refuse_oversized(self, stream: LocalStream) -> None:
         call = self._calls[stream.id]
         self.drop_stream(stream.id)
-        said = f"a message is larger than {stream.message_bytes_max} bytes"
-        call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+        problem = f"a message is larger than {stream.message_bytes_max} bytes"
+        call.finish_call(Status(grpc.StatusCode.RESOURCE_EXHAUSTED, problem))
 
     def receive_answer(self, stream_id: int, headers: Headers | None, message: bytes | None, status: Status) -> None:
         """Take the rest of an answer: its headers if they were not sent yet, a last message if any, and its status."""

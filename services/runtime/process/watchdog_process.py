@@ -33,8 +33,8 @@ def _watch(stall_s: float, threads: int) -> None:
             missed += 1
     os.kill(os.getppid(), signal.SIGUSR2)
     time.sleep(DUMP_S)
-    said = os.pread(threads, 1 << 20, 0).decode(errors="replace").splitlines()
-    _report(stall_s, said)
+    stacks = os.pread(threads, 1 << 20, 0).decode(errors="replace").splitlines()
+    _report(stall_s, stacks)
     os.kill(os.getppid(), signal.SIGKILL)
 
 
@@ -43,9 +43,9 @@ def _report(stall_s: float, threads: list[str]) -> None:
     from contextlib import suppress
 
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    told = {"timestamp": moment, "level": "critical", "event": "event loop stalled", "seconds": stall_s}
+    entry = {"timestamp": moment, "level": "critical", "event": "event loop stalled", "seconds": stall_s}
     with suppress(OSError):  # the log has no reader
-        os.write(2, json.dumps(told | {"threads": threads}).encode() + b"\n")
+        os.write(2, json.dumps(entry | {"threads": threads}).encode() + b"\n")
 
 
 def _is_stopped(pid: int) -> bool:

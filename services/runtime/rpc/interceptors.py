@@ -150,8 +150,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         async def refuse(_: Any, context: Context) -> None:
             if isinstance(error, Unauthenticated | CredentialEnded):
                 # A facade that does not check credentials, and has proved itself, sends their origin.
-                told = find_client_address(metadata) if _is_service.get() else ""
-                self._authenticator.refused.note(told or context.peer() or "")
+                address = find_client_address(metadata) if _is_service.get() else ""
+                self._authenticator.refused.note(address or context.peer() or "")
             async with HandlingRpc(method, context):
                 raise error
 

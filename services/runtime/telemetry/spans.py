@@ -64,8 +64,8 @@ def start_linked_span(name: str, traceparent: str, attributes: Attributes) -> Ab
     """Start a new trace with a link to that of `traceparent` (empty: unknown)."""
     if (tracer := _TRACER.get()) is None:
         return NO_SPAN
-    begun = trace.get_current_span(_extract_context(traceparent)).get_span_context()
-    links = [Link(begun)] if begun.is_valid else []
+    linked = trace.get_current_span(_extract_context(traceparent)).get_span_context()
+    links = [Link(linked)] if linked.is_valid else []
     return _marking_failure(tracer.start_span(name, Context(), SpanKind.INTERNAL, attributes, links))
 
 

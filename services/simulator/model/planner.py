@@ -69,7 +69,7 @@ def choose_plan_call(request: ModelRequest) -> tuple[str, dict[str, object]] | N
         return None
     if match := SPLIT_ASKED.search(request.text):
         return ADD, {"tasks": [{"description": f"{part} {match[1]}"} for part in ("Begin to", "Finish to")]}
-    answer = next((said.text for said in reversed(request.dialogue) if said.role == "assistant"), "")
+    answer = next((message.text for message in reversed(request.dialogue) if message.role == "assistant"), "")
     drafted = DRAFT_TASK.findall(answer) if DRAFT_TAKEN in request.text else []
     together = {"group": "together"} if TOGETHER in _find_question(request) else {}
     tasks = drafted[:TASKS_MAX] or _split_question(request.text)
@@ -112,24 +112,24 @@ def _split_question(question: str) -> list[str]:
 
 def _is_summary_asked(request: ModelRequest) -> bool:
     # A later message of the user may follow the prompt.
-    behind = takewhile(lambda said: said.role == "user", reversed(request.dialogue))
-    return any(SUMMARY_ASKED in said.text for said in behind)
+    behind = takewhile(lambda message: message.role == "user", reversed(request.dialogue))
+    return any(SUMMARY_ASKED in message.text for message in behind)
 
 
 def _find_question(request: ModelRequest) -> str:
     """Return the user's question: the last user message that is not a prompt for a task of the draft."""
-    texts = (said.text for said in reversed(request.dialogue) if said.role == "user")
+    texts = (message.text for message in reversed(request.dialogue) if message.role == "user")
     return next((text for text in texts if DRAFT_TAKEN not in text), request.text)
 
 
 def _list_reports(request: ModelRequest) -> list[tuple[str, str]]:
     """Return the tasks of this plan with their results, in the order of their ends."""
     reports: list[tuple[str, str]] = []
-    for said in request.dialogue:
-        if said.role == "assistant" and said.text.startswith(SUMMARY_HEAD):
+    for message in request.dialogue:
+        if message.role == "assistant" and message.text.startswith(SUMMARY_HEAD):
             reports.clear()  # of an earlier plan of the same chat
             continue
-        for text in NEXT_REPORT.split(said.text):
+        for text in NEXT_REPORT.split(message.text):
             if match := next((match for report in REPORTS if (match := report.search(text))), None):
                 reports.append((match[1].strip(), match[2].strip()))
     return reports
@@ -148,7 +148,7 @@ def suggest_packing(request: ModelRequest) -> str | None:
     """Answer a question about packing from the known weather; None for any other."""
     if not PACKING.search(request.text):
         return None
-    reports = [report for said in request.dialogue for report in WEATHER.findall(said.text)]
+    reports = [report for message in request.dialogue for report in WEATHER.findall(message.text)]
     if not reports:
         return "Comfortable shoes, a charger and a bottle of water; the weather is not known yet."
     condition, temperature_c = reports[-1][0], int(reports[-1][1])

@@ -37,7 +37,9 @@ def answer_side_question(request: ModelRequest) -> str | None:
 
 def _summarise(request: ModelRequest) -> str:
     """Write a summary that quotes the user, with all sections that the suite requires."""
-    asked = [" ".join(said.text.split())[:MESSAGE_CHARS_MAX] for said in request.dialogue if said.role == "user"]
+    asked = [
+        " ".join(message.text.split())[:MESSAGE_CHARS_MAX] for message in request.dialogue if message.role == "user"
+    ]
     asked = [text for text in asked if COMPACTING not in text][-MESSAGES_MAX:] or ["in the part that was given"]
     facts = {1: asked[-1], 6: " / ".join(asked)}
     lines = [f"{number}. {name}: {facts.get(number, 'none')}" for number, name in enumerate(SECTIONS, 1)]

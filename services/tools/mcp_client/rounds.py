@@ -64,8 +64,8 @@ class Rounds:
         delay_s = BACKOFF_S
         responses: types.InputResponses | None = None
         if self._resume_state.keys:
-            said = {key: make_response(self._answers[name]) for name, key in self._resume_state.keys.items()}
-            responses = {**_RESPONSES.validate_python(self._resume_state.responses), **said}
+            answers = {key: make_response(self._answers[name]) for name, key in self._resume_state.keys.items()}
+            responses = {**_RESPONSES.validate_python(self._resume_state.responses), **answers}
         while True:
             answer = await client.session.call_tool(
                 *(tool, arguments),

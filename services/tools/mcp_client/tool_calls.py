@@ -64,8 +64,8 @@ def authorizing(server: SessionSource, execute: Execute) -> Execute:
     """Return a function that does the same, and sends the user to the consent page if the server refuses access."""
 
     async def execute_authorized(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
-        said = [answer for answer in context.request.answers if answer.name.startswith(AUTHORIZE)]
-        if any(answer.action != "accept" for answer in said):
+        answers = [answer for answer in context.request.answers if answer.name.startswith(AUTHORIZE)]
+        if any(answer.action != "accept" for answer in answers):
             raise ToolFailed(f"the user does not authorize the use of MCP server {server.name!r}")
         context = replace(context, resume_state="" if context.resume_state == RESUME_STATE else context.resume_state)
         try:

@@ -434,7 +434,7 @@ async def test_an_agent_that_nobody_has_is_refused(serve: Serve, clock: Clock) -
         await memory.call_as(None, "ListDueSchedules", agent_keys=["guide", "Baker"])
         await create(memory, cron="0 8 * * *", agent_key="baker")
         await create(memory, cron="0 8 * * *", agent_key="default")
-        with pytest.raises(NotFound, match="no agent has the key 'nobody'; known keys: baker, guide"):
+        with pytest.raises(NotFound, match="no agent in force has the key 'nobody'; known keys: baker, guide"):
             await create(memory, cron="0 8 * * *", agent_key="nobody")
         with pytest.raises(NotFound, match="nobody"):
             await update(memory, before.schedule_id, agent_key="nobody")

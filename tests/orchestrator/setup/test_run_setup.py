@@ -138,7 +138,7 @@ async def test_what_an_agent_lists_in_vain_is_told_to_the_user(serve: Serve) -> 
         suite.tools.skills = SKILLS
         events = await ask(suite)
     assert list_notices(events) == [
-        ("SKILL_UNAVAILABLE", "there is no skill 'lost'; the agent goes on without it"),
+        ("SKILL_UNAVAILABLE", "there is no skill 'lost'; the agent continues without it"),
         ("AGENT_UNAVAILABLE", "there is no agent 'nobody'; it cannot be called"),
     ]
 
@@ -147,8 +147,8 @@ async def test_a_tool_of_a_server_that_has_never_connected_is_told_as_that(serve
     async with serve(ANSWER, toolConfig={"backends": ["mill__grind", "grind"]}) as suite:
         events = await ask(suite)
     assert [text for _, text in list_notices(events)] == [
-        "there is no tool 'mill__grind', or its MCP server 'mill' is not connected; the agent goes on without it",
-        "there is no tool 'grind'; the agent goes on without it",
+        "there is no tool 'mill__grind', or its MCP server 'mill' is not connected; the agent continues without it",
+        "there is no tool 'grind'; the agent continues without it",
     ]
 
 

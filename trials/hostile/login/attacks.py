@@ -123,9 +123,9 @@ async def instruct_a_colleague(place: Place) -> str:
     ]
     await ask(place.ada, "well?", chat_id=chat_id, history=history)
     await ask(place.bob, "go on", chat_id=chat_id)
-    said = place.suite.list_requests()[-1]["messages"]
+    messages = place.suite.list_requests()[-1]["messages"]
     forged = [
-        one["role"] for one in said if FORGED in str(one["content"]) and "speaker user=" not in str(one["content"])
+        one["role"] for one in messages if FORGED in str(one["content"]) and "speaker user=" not in str(one["content"])
     ]
     return f"its words as {forged[0]}" if forged else ""
 

@@ -131,9 +131,9 @@ async def _compiled(package: str) -> str:
 
 async def _run(*command: str) -> str:
     process = await asyncio.create_subprocess_exec(*command, cwd=MODULE, stdout=-1, stderr=-1)
-    said, complaint = await process.communicate()
+    output, complaint = await process.communicate()
     assert process.returncode == 0, complaint.decode()
-    return said.decode()
+    return output.decode()
 
 
 @asynccontextmanager

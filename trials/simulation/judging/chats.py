@@ -128,8 +128,8 @@ def judge_chats(logs: Logs) -> list[str]:
             steps = [line["_seq"] for line in lines if line.get("runId") == run_id and line["_type"] == "step"]
             if len(steps) != len(set(steps)):
                 problems.append(f"run {run_id} has a step twice: {steps}")
-            told = [line for line in lines if line.get("runId") == run_id and line["_type"] != REDACTED]
-            generations = [line.get("_gen", 0) for line in told]
+            stored = [line for line in lines if line.get("runId") == run_id and line["_type"] != REDACTED]
+            generations = [line.get("_gen", 0) for line in stored]
             if generations != sorted(generations):
                 problems.append(f"run {run_id} has lines of an owner that had lost it: {generations}")
             if kinds.count("run") != 1:

@@ -51,8 +51,8 @@ def list_runs(history: History, logs: Logs, erased: Erased) -> set[str]:
     """Return all runs of the guest, including those unknown to the guest, and those in the logs without a user."""
     name = f"erased-{erased.receipt.erasure_id}" if erased.receipt is not None else GUEST
     lines = [line for lines in logs.values() for line in lines]
-    begun = {append.run_id for append in history.list_appends() if append.chat_id in erased.own}
-    return erased.run_ids | begun | {line.get("runId", "") for line in lines if line.get("_user") in (GUEST, name)}
+    started = {append.run_id for append in history.list_appends() if append.chat_id in erased.own}
+    return erased.run_ids | started | {line.get("runId", "") for line in lines if line.get("_user") in (GUEST, name)}
 
 
 async def _list_records(judge: User, receipt: data_pb2.Erasure, problems: list[str]) -> list[str]:
@@ -74,12 +74,12 @@ def _list_late_lines(world: World, done_at: int) -> list[str]:
     """Return the lines of runs that the guest started after the receipt, which later summaries may quote."""
     late: list[str] = []
     for lines in read_logs(world).values():
-        begun = {
+        started = {
             line["runId"]
             for line in lines
             if line["_type"] == "query" and line["_user"] == GUEST and line["updatedAt"] >= done_at
         }
-        late += [json.dumps(line) for line in lines if line.get("runId") in begun]
+        late += [json.dumps(line) for line in lines if line.get("runId") in started]
     return late
 
 

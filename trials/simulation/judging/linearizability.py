@@ -107,8 +107,8 @@ def _learn_answers(calls: Sequence[Operation]) -> None:
     for call in appends:
         appended = known.get(get_append(call).request_id)
         if call.answer is None and not call.is_refused and appended is not None:
-            begun = memory_pb2.BeginRunResponse(append=appended)
-            call.answer = begun if call.kind == "BeginRun" else appended
+            response = memory_pb2.BeginRunResponse(append=appended)
+            call.answer = response if call.kind == "BeginRun" else appended
 
 
 def _judge(what: str, calls: Sequence[Operation], initial: State, model: Model) -> list[str]:

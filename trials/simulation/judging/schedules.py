@@ -20,24 +20,24 @@ MINUTE_MS = 60_000
 
 
 def judge_schedules(people: Iterable[User], logs: Logs, copies: Collection[str]) -> list[str]:
-    begun: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     runs: dict[str, str] = {}
     for lines in logs.values():
         for line in lines:
             if line["_type"] != "query" or line["runId"] in copies:
                 continue
             if ":" in (request_id := get_request_id(line)):
-                begun[request_id] += 1
+                counts[request_id] += 1
                 runs[request_id] = line["runId"]
     problems: list[str] = []
     for owner, kept in [(user, kept) for user in people for kept in user.kept]:
         # An unacknowledged trigger may have been read, and started, before it was taken back.
         ghosts_max = kept.tries if owner.story.counts[SEEN_AND_GONE] else 0
-        problems += [f"schedule {kept.schedule_id}: {problem}" for problem in _judge(kept, begun, runs, ghosts_max)]
+        problems += [f"schedule {kept.schedule_id}: {problem}" for problem in _judge(kept, counts, runs, ghosts_max)]
     return problems
 
 
-def _judge(kept: Kept, begun: Counter[str], runs: dict[str, str], ghosts_max: int) -> list[str]:
+def _judge(kept: Kept, counts: Counter[str], runs: dict[str, str], ghosts_max: int) -> list[str]:
     problems: list[str] = []
     firings = kept.last.firings
     is_whole = len(firings) < FIRINGS_MAX
@@ -47,10 +47,10 @@ def _judge(kept: Kept, begun: Counter[str], runs: dict[str, str], ghosts_max: in
         name = f"{kept.schedule_id}:{firing.due_at}"
         if firing.outcome not in OUTCOMES:
             problems.append(f"{firing.due_at} has the outcome {firing.outcome!r}")
-        if firing.outcome == "started" and (begun[name] != 1 or runs[name] != firing.run_id):
-            problems.append(f"{firing.due_at} has started {firing.run_id}, and the logs have {begun[name]} runs of it")
+        if firing.outcome == "started" and (counts[name] != 1 or runs[name] != firing.run_id):
+            problems.append(f"{firing.due_at} has started {firing.run_id}, and the logs have {counts[name]} runs of it")
     outcomes = {f"{kept.schedule_id}:{firing.due_at}": firing.outcome for firing in firings}
-    for name, count in begun.items():
+    for name, count in counts.items():
         if not name.startswith(f"{kept.schedule_id}:"):
             continue
         time = int(name.rpartition(":")[2])
@@ -71,7 +71,7 @@ def _judge_times(kept: Kept, ghosts_max: int) -> list[str]:
         return [] if is_told else [f"its one time {schedule.once_at} was never begun: {schedule}"]
     step_ms = int(schedule.cron.split()[0].removeprefix("*/")) * MINUTE_MS
     count = (schedule.next_at - 1) // step_ms - schedule.created_at // step_ms
-    told = sum(1 + firing.passed for firing in schedule.firings if firing.due_at not in kept.triggered_at)
-    if not count <= told <= count + ghosts_max:
-        return [f"{count} times have come, and {told} were told of: {schedule}"]
+    reported = sum(1 + firing.passed for firing in schedule.firings if firing.due_at not in kept.triggered_at)
+    if not count <= reported <= count + ghosts_max:
+        return [f"{count} times have come, and {reported} were told of: {schedule}"]
     return []

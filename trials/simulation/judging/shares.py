@@ -29,6 +29,6 @@ async def judge_shares(world: World, judge: User, people: Iterable[User]) -> lis
         with acting_as(Identity("default", ASKED_TOO, scopes=DEFAULT_SCOPES)):
             read = await judge.try_until_answered(lambda request=request: judge.memory.GetChat(request, timeout=CALL_S))
         if (read is not None) != (chat_id in shared):
-            told = "was read" if read is not None else f"was refused ({judge.refusal})"
-            problems.append(f"chat {chat_id} is {'' if chat_id in shared else 'not '}shared, and {told}")
+            outcome = "was read" if read is not None else f"was refused ({judge.refusal})"
+            problems.append(f"chat {chat_id} is {'' if chat_id in shared else 'not '}shared, and {outcome}")
     return problems

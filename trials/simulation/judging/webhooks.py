@@ -27,10 +27,10 @@ async def judge_webhook(world: World, copies: Collection[str], erased: Collectio
     world.receiver.is_judged = True
     missing: list[str] = []
     for _ in range(LOOKS):
-        told = {_name(event) for event in world.receiver.taken}
+        reported = {_name(event) for event in world.receiver.taken}
         wanted = list_wanted(leave_out(read_logs(world), erased), copies, world.hooked_ms)
         missing = [
-            f"no webhook call reported {name}" for names in wanted.values() for name in names if name not in told
+            f"no webhook call reported {name}" for names in wanted.values() for name in names if name not in reported
         ]
         if not missing:
             break
@@ -75,10 +75,10 @@ def _judge_order(taken: Sequence[dict[str, Any]], logs: Logs, copies: Collection
     problems: list[str] = []
     for chat_id, wanted in list_wanted(logs, copies, since_ms).items():
         first = list(dict.fromkeys(_name(event) for event in taken if event["subject"] == chat_id))
-        told = [name for name in first if name in wanted]
-        expected = [name for name in wanted if name in told]
-        if told != expected:
-            problems.append(f"the webhook was told of chat {chat_id} in another order: {told}, and it was {expected}")
+        received = [name for name in first if name in wanted]
+        expected = [name for name in wanted if name in received]
+        if received != expected:
+            problems.append(f"the webhook received chat {chat_id} in another order: {received}, not {expected}")
         known = {*_list_all(logs, chat_id)}
         kinds = (ENDED, OPENED, *STEPS.values())
         problems += [

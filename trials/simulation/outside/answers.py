@@ -54,9 +54,9 @@ def _choose_calls(request: llm_pb2.ChatRequest, random: Random) -> list[tuple[st
     offered = {tool.name for tool in request.tools}
     if (planning := _choose_planning(request, offered, random)) is not None:
         return [planning] if random.random() < OBEDIENCE else []
-    said = sum(1 for message in _since_question(request) if message.tool_calls)
+    turns = sum(1 for message in _since_question(request) if message.tool_calls)
     names = [name for name in (*EFFECTS, FORM, SUBAGENT) if name in offered]
-    if not names or said >= TURNS_WITH_CALLS_MAX or random.random() >= 0.7:
+    if not names or turns >= TURNS_WITH_CALLS_MAX or random.random() >= 0.7:
         return []
     if ASKS in names:
         return [(random.choice((ASKS, FORM)), _give(request, random))]
@@ -69,16 +69,16 @@ def _choose_planning(
 ) -> tuple[str, dict[str, object]] | None:
     """Return the call that a planner or a task must make now; None if it is free to choose."""
     asked = next((message for message in reversed(request.messages) if message.role == "user"), llm_pb2.Message())
-    said = "".join(part.text for part in asked.content)
+    text = "".join(part.text for part in asked.content)
     if RESTATE in offered and request.tool_choice == RESTATE:
-        kept = [task_id for task_id in LEFT.findall(said) if random.random() < 0.7]
+        kept = [task_id for task_id in LEFT.findall(text) if random.random() < 0.7]
         tasks = [{"taskId": task_id, "description": f"restated {random.choice(WORDS)}"} for task_id in kept]
         return RESTATE, {"tasks": [*tasks, *_make_tasks(random, random.choice((0, 0, 1)))]}
     if ADD in offered and request.tool_choice == "auto" and random.random() < 0.6:
         return None
     if ADD in offered:
         return ADD, {"tasks": _make_tasks(random, random.randint(1, 3))}
-    found = TASK_ID.findall(said)
+    found = TASK_ID.findall(text)
     if UPDATE in offered and found and (request.tool_choice == UPDATE or random.random() < 0.2):
         return UPDATE, {"taskId": found[0], "status": random.choice(("completed", "completed", "failed", "skipped"))}
     return None

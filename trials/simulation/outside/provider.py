@@ -83,8 +83,8 @@ class Provider(asyncio.Protocol):
         if fault == "busy" and number == 0:
             self._transport.write(BUSY)
         elif fault in ("error", "error in stream") and number:
-            said = b"nonsense" if fault == "error" else b'{"error":{"message":"sorry","type":"server_error"}}'
-            self._write(b"data: " + said + b"\n\n")
+            data = b"nonsense" if fault == "error" else b'{"error":{"message":"sorry","type":"server_error"}}'
+            self._write(b"data: " + data + b"\n\n")
             self._transport.write(b"0\r\n\r\n")
         else:
             self._transport.abort()
@@ -129,8 +129,8 @@ def make_frames(deltas: list[llm_pb2.LlmDelta]) -> Iterator[bytes]:
             case "tool_call":
                 yield _frame({"tool_calls": [_describe_call(delta.tool_call)]})
             case "usage":
-                told = {"prompt_tokens": 10, "completion_tokens": delta.usage.output_tokens}
-                usage = _write({"choices": [], "usage": told})
+                counts = {"prompt_tokens": 10, "completion_tokens": delta.usage.output_tokens}
+                usage = _write({"choices": [], "usage": counts})
             case _:
                 yield _frame({}, finish_reason=delta.finish.reason)
     yield usage

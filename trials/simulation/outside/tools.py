@@ -91,8 +91,8 @@ class Tools(tools_pb2_grpc.ToolServiceServicer):
             run_id, call_id = key.split("/")[:2]
             outside.ran_with.setdefault((run_id, call_id), []).append(request.arguments)
         given = json.loads(request.arguments)
-        said = random.choices(WORDS, k=given.get("words", 0))
-        result = " ".join((request.tool_name, str(outside.effects[key]), *said))
+        words = random.choices(WORDS, k=given.get("words", 0))
+        result = " ".join((request.tool_name, str(outside.effects[key]), *words))
         if request.tool_name in ONCE:
             outside.begun[key] = result
             outside.once[key] += 1

@@ -50,7 +50,7 @@ class Crowd:
         plan = self._plan
         self._world.story.find_phases = lambda: find_phases(asked for user in self.people for asked in user.asked)
         for number, acts in enumerate(plan.people):
-            work = partial(User.do_all, acts=acts, chat_ids=self.chat_ids, begun=self.begun[number])
+            work = partial(User.do_all, acts=acts, chat_ids=self.chat_ids, started=self.begun[number])
             self._asking.append(self._start_user(str(number), work))
         for number in range(plan.approvers):
             look = partial(look_for_gates, until=self._over)

@@ -111,9 +111,9 @@ async def _make_schedule(guest: User, erased: Erased) -> None:
 async def host_and_erase(host: User, planned: PlannedErasure, erased: Erased, until: asyncio.Event) -> None:
     """Invite the guest to a chat, erase all of the guest's data, and wait for the receipt."""
     await _host(host, erased)
-    begun = [asyncio.Event() for _ in planned.host_acts]
+    started = [asyncio.Event() for _ in planned.host_acts]
     async with asyncio.TaskGroup() as group:
-        group.create_task(host.do_all(planned.host_acts, [erased.hosted], begun))
+        group.create_task(host.do_all(planned.host_acts, [erased.hosted], started))
         group.create_task(_erase(host, planned.at_s, erased, until))
 
 

@@ -86,23 +86,23 @@ async def _handle(user: Person, gate: gates_pb2.Gate, random: Random) -> None:
     """Claim, delegate or question a gate, and answer it; some of these steps may be left out."""
     place, before = (gate.run_id, gate.gate_id), random.choice(BEFORE)
     holder, request_id = "", new_uuid()
-    told = {"run_id": gate.run_id, "gate_id": gate.gate_id}
+    ids = {"run_id": gate.run_id, "gate_id": gate.gate_id}
     match before:
         case "claim" | "claim and leave":
             holder = new_uuid()
-            claim = gates_pb2.ClaimGateRequest(**told, holder=holder, lease_ms=random.randint(*LEASE_MS))
+            claim = gates_pb2.ClaimGateRequest(**ids, holder=holder, lease_ms=random.randint(*LEASE_MS))
             await _try_step(user, before, lambda: user.gates.ClaimGate(claim, timeout=CALL_S))
             await asyncio.sleep(random.uniform(*SOON_S))
         case "delegate":
-            passed = gates_pb2.DelegateGateRequest(**told, to=[f"user:{ASKED_TOO}"], request_id=request_id)
+            passed = gates_pb2.DelegateGateRequest(**ids, to=[f"user:{ASKED_TOO}"], request_id=request_id)
             await _try_step(user, before, lambda: user.gates.DelegateGate(passed, timeout=CALL_S))
         case "ask back":
-            question = gates_pb2.AskBackRequest(**told, note="why?", request_id=request_id)
+            question = gates_pb2.AskBackRequest(**ids, note="why?", request_id=request_id)
             await _try_step(user, before, lambda: user.gates.AskBack(question, timeout=CALL_S))
         case _:
             pass
     if before == "claim and leave":
-        release = gates_pb2.ReleaseGateRequest(**told, holder=holder)
+        release = gates_pb2.ReleaseGateRequest(**ids, holder=holder)
         await _try_step(user, "release", lambda: user.gates.ReleaseGate(release, timeout=CALL_S))
         return
     how = random.choice(("approve", "approve", "edit", "reject"))

@@ -34,11 +34,11 @@ THINKS_S = (0.0, 0.0, 0.3)
 class User(Person):
     """One person who asks, and acts while the run is active."""
 
-    async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str], begun: Sequence[asyncio.Event]) -> None:
+    async def do_all(self, acts: Sequence[Act], chat_ids: Sequence[str], started: Sequence[asyncio.Event]) -> None:
         """Do all acts, setting the event of each in `begun` when it starts."""
         for number, act in enumerate(acts):
             await asyncio.sleep(act.pause_s)
-            begun[number].set()
+            started[number].set()
             message, agent = f"question {number} of {self.name}", act.agent
             if agent == "compact":
                 message, agent = "/compact", "react"

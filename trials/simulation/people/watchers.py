@@ -36,8 +36,8 @@ async def _watch(user: Person) -> None:
 
 async def _follow(user: Person) -> None:
     listed: Shown | None = None
-    async with reading(user.gates.WatchGates(gates_pb2.WatchGatesRequest(scope="tenant"))) as told:
-        async for news in told:
+    async with reading(user.gates.WatchGates(gates_pb2.WatchGatesRequest(scope="tenant"))) as updates:
+        async for news in updates:
             match news.WhichOneof("event"):
                 case "list_begin":
                     listed = {}

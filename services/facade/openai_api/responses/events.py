@@ -35,8 +35,8 @@ ENDS = {"completed": "response.completed", "failed": "response.failed"}
 
 def build_error_event(failure: common_pb2.Failure, starting_after: int = 0) -> bytes:
     form = errors.build_failure_error(failure)
-    told = {name: form[name] for name in ("code", "message", "param")}
-    return _encode_frame({"type": "error"} | told | {"sequence_number": starting_after})
+    fields = {name: form[name] for name in ("code", "message", "param")}
+    return _encode_frame({"type": "error"} | fields | {"sequence_number": starting_after})
 
 
 def build_attach_error(failure: common_pb2.Failure, starting_after: int) -> bytes:
@@ -108,8 +108,8 @@ class EventStream:
             case FunctionCall():
                 yield from self._build_call(event)
             case RunEnded():
-                told = self._build_response(event)
-                yield {"type": ENDS.get(told["status"], "response.incomplete"), "response": told}
+                response = self._build_response(event)
+                yield {"type": ENDS.get(response["status"], "response.incomplete"), "response": response}
             case _:
                 pass
 
@@ -131,9 +131,9 @@ class EventStream:
         start = self._run
         at = {"output_index": self._index[call.tool_id]}
         within = at | {"item_id": f"fc_{call.tool_id}"}
-        begun = build_call_item(call, start.run_id, is_done=False)
+        item = build_call_item(call, start.run_id, is_done=False)
         kind = "response.function_call_arguments"
-        yield {"type": "response.output_item.added", "item": begun} | at
+        yield {"type": "response.output_item.added", "item": item} | at
         yield {"type": f"{kind}.delta", "delta": call.arguments} | within
         yield {"type": f"{kind}.done", "name": call.name, "arguments": call.arguments} | within
         yield {"type": "response.output_item.done", "item": build_call_item(call, start.run_id)} | at

@@ -81,9 +81,9 @@ def read_answer(body: bytes, inputs: int) -> tuple[list[llm_pb2.Embedding], comm
         raise BadFrame(f"the provider answered {inputs} inputs with {len(answer.data)} embeddings, or of many lengths")
     if not vectors[0] or len(vectors[0]) % FLOAT_BYTES:
         raise BadFrame("the provider's embeddings are empty, or none of 32-bit floats")
-    told = answer.usage or _Usage()
-    drop_impossible(told)
-    usage = common_pb2.Usage(input_tokens=told.prompt_tokens or told.total_tokens or 0, model_calls=1)
+    counts = answer.usage or _Usage()
+    drop_impossible(counts)
+    usage = common_pb2.Usage(input_tokens=counts.prompt_tokens or counts.total_tokens or 0, model_calls=1)
     return [llm_pb2.Embedding(vector=vector) for vector in vectors], usage
 
 

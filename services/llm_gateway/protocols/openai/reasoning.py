@@ -101,8 +101,8 @@ class ReasoningDetails:
             return
         for key, value in item.items():
             if key in _TEXTS and isinstance(value, str):
-                said = last.get(key)
-                last[key] = said + value if isinstance(said, str) else value
+                before = last.get(key)
+                last[key] = before + value if isinstance(before, str) else value
             elif value is not None:
                 last[key] = value
 

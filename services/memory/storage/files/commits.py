@@ -391,13 +391,13 @@ class Commits:
     def _apply_lines(self, item: _StagedChat, mtime_ns: int) -> None:
         item.chat.size_bytes, item.chat.link = item.end, item.link
         item.chat.commit_lines(item.lines)
-        begun = {
+        leases = {
             line.run_id: lease
             for line in item.lines
             if isinstance(line, Query) and (lease := self._leases.find_first(line.run_id))
         }
         change = make_change(item.chat, item.lines, mtime_ns)
-        self._index.put_change(replace(change, leases=begun) if begun else change)
+        self._index.put_change(replace(change, leases=leases) if leases else change)
         self._leases.drop_runs(line.run_id for line in item.lines if isinstance(line, Run))
 
     def _roll_back(self, item: _StagedChat, error: Exception) -> None:

@@ -150,23 +150,23 @@ class Notifications:
                     await asyncio.sleep(GATHER_S)
             self._wake.clear()
             if self._told:
-                told, self._told = self._told, {}
+                payloads, self._told = self._told, {}
                 try:
-                    await connection.execute(_TELL, CHANNEL, list(told))
+                    await connection.execute(_TELL, CHANNEL, list(payloads))
                 except BaseException:
-                    self._told = told  # newer ones are lost
+                    self._told = payloads  # newer ones are lost
                     raise
 
-    def _on_notification(self, own_pid: int, _: Connection, pid: int, channel: str, told: str) -> None:
+    def _on_notification(self, own_pid: int, _: Connection, pid: int, channel: str, payload: str) -> None:
         if pid == own_pid:
             return  # our own notifications come back, too
-        if told.startswith(_CHAT):
-            self._chat_watch.report(told.removeprefix(_CHAT))
+        if payload.startswith(_CHAT):
+            self._chat_watch.report(payload.removeprefix(_CHAT))
         elif self._receive:
-            self._receive(told.removeprefix(_NEWS))
+            self._receive(payload.removeprefix(_NEWS))
 
-    def _on_gate(self, connection: Connection, pid: int, channel: str, told: str) -> None:
-        run_id, _, gate_id = told.partition(" ")
+    def _on_gate(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
+        run_id, _, gate_id = payload.partition(" ")
         self._gate_watch.report([(run_id, gate_id)])
 
     def _on_termination(self, connection: Connection) -> None:

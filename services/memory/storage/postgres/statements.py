@@ -147,8 +147,8 @@ def to_columns(rows: Iterable[Sequence[Any]], count: int) -> list[list[Any]]:
 
 
 def make_text_row(text: Text) -> tuple[str, str, str, str]:
-    said = strip_nul(text.text)
-    return text.run_id, text.kind, said, fold_text(said)
+    clean = strip_nul(text.text)
+    return text.run_id, text.kind, clean, fold_text(clean)
 
 
 @dataclass(frozen=True, slots=True)

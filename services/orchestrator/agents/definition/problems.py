@@ -193,7 +193,7 @@ def _get_item(given: Any, part: str) -> Any:
 def list_unknown(names: Iterator[tuple[str, str]], known: frozenset[str], kind: str) -> list[Problem]:
     """Return a warning for each (field, name) pair with a name not in `known`; `known` is in lower case."""
     return [
-        Problem(field, f"there is no {kind} {name!r}; the agent goes on without it", is_warning=True)
+        Problem(field, f"there is no {kind} {name!r}; the agent continues without it", is_warning=True)
         for field, name in names
         if name.casefold() not in known
     ]

@@ -88,13 +88,13 @@ async def read_history(scope: Scope, peers: Peers, call: Call) -> tools_pb2.Tool
     except InvalidRequest as error:
         return results.make_failure("INVALID_ARGUMENTS", error.message)
     call.media, unseen = await results.select_media(scope, peers, found.media)
-    told = [_format_message(message) for message in found.messages]
+    texts = [_format_message(message) for message in found.messages]
     if found.left_out:
         on = f"; go on with first={found.next_n}" if found.next_n else ""
-        told.append(f"[{found.left_out:,} more messages{on}]")
+        texts.append(f"[{found.left_out:,} more messages{on}]")
     if unseen:
-        told.append(unseen)
-    return tools_pb2.ToolOutcome(ok=True, result="\n\n".join(told) or "[no such messages]")
+        texts.append(unseen)
+    return tools_pb2.ToolOutcome(ok=True, result="\n\n".join(texts) or "[no such messages]")
 
 
 async def read_result(scope: Scope, peers: Peers, call: Call) -> tools_pb2.ToolOutcome:

@@ -190,7 +190,7 @@ class Admission:
             query.request_id = request.request_id or new_uuid()
             query.agent_key = routed.agent.key
             query.role = request.role or "user"
-            chosen = await choose_version(self._pins, query, routed.agent, self._registry.beside(routed.agent))
+            chosen = await choose_version(self._pins, query, routed.agent, self._registry.get_reachable(routed.agent))
             # An old version, and what a query tries, may name what the agent in force does not.
             self._registry.check_granted(chosen.agent)
             self._check_capacity(query.chat_id)

@@ -63,7 +63,7 @@ async def _prepare_run(peers: Peers, registry: Registry, pins: Pins, request: ag
         key = key or (await stored_runs.get_chat(peers, chat)).last_agent_key
     agent = version.agent if version is not None else registry.choose(key)
     query = agent_pb2.QueryRequest(chat_id=request.chat_id, agent_key=agent.key)
-    existing = registry.beside(agent)
+    existing = registry.get_reachable(agent)
     agents = version.overlay_agents(existing) if version is not None else existing
     services = RunServices(peers, agents, grants=registry.grants)
     run = Run(request.run_id or new_uuid(), agent, query, services, version=version)

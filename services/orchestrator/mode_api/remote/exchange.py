@@ -119,18 +119,18 @@ class StreamedAnswer:
             return
         self._answered = None
         self.status = status
-        said = join_message(status.message)
+        text = join_message(status.message)
         if status.state == a2a_pb2.TASK_STATE_COMPLETED and not self._has_answer:
-            self._tell(said or self.text)  # the text before the question was the whole answer
-        elif status.state in AT_WORK and said and status.message.message_id not in self._remarks:
+            self._tell(text or self.text)  # the text before the question was the whole answer
+        elif status.state in AT_WORK and text and status.message.message_id not in self._remarks:
             self._remarks.add(status.message.message_id)
-            self._take(llm_pb2.LlmDelta(reasoning=f"{said}\n"), said)
+            self._take(llm_pb2.LlmDelta(reasoning=f"{text}\n"), text)
 
     async def _compare(self) -> None:
         """Send readers the new part of the text; if their part has changed, reset and send all of it."""
-        whole, told = self._artifacts.join(), self.text
-        if whole.startswith(told):
-            self._tell(whole[len(told) :])
+        whole, streamed = self._artifacts.join(), self.text
+        if whole.startswith(streamed):
+            self._tell(whole[len(streamed) :])
             return
         await self._scope.retract_answer(REPLACED)
         self.answer = self._scope.begin_answer()

@@ -114,10 +114,10 @@ def describe_question(status: a2a_pb2.TaskStatus, name: str) -> dict[str, Any]:
     gates = [gate for part in parts if part.HasField("data") and (gate := _describe_gate(part))]
     texts = [read_text(part) for part in parts if part.HasField("text") or part.HasField("url")]
     data = [dump_data(part) for part in parts if part.HasField("data")]
-    said = "\n".join(gates or [*texts, *data]) or "It waits for an answer."
+    question = "\n".join(gates or [*texts, *data]) or "It waits for an answer."
     if status.state == a2a_pb2.TASK_STATE_AUTH_REQUIRED:
-        said = f"{name} needs an authorization, and goes on once it is told that there is one: {said}"
-    return {"question": said[:QUESTION_CHARS_MAX]}
+        question = f"{name} needs an authorization, and continues once it has one: {question}"
+    return {"question": question[:QUESTION_CHARS_MAX]}
 
 
 def _describe_gate(part: a2a_pb2.Part) -> str:

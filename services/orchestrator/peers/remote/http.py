@@ -54,8 +54,8 @@ class Refused(Exception):
         self.words = words
 
     def to_error(self, host: str) -> HeadraceError:
-        said = f"{self.reason}: {shorten(self.words)}" if self.words else self.reason
-        return RemoteFailed(f"the remote agent at {host} refused the request: {said}", remote=host)
+        reason = f"{self.reason}: {shorten(self.words)}" if self.words else self.reason
+        return RemoteFailed(f"the remote agent at {host} refused the request: {reason}", remote=host)
 
 
 def shorten(words: str, chars_max: int = WORDS_CHARS_MAX) -> str:

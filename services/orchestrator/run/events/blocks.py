@@ -213,8 +213,8 @@ class ToolBlock:
         yield _move_seq(self.start, last_seq)
         if self.args_last is not None and args:
             tool_id = self.start.tool_start.tool_id
-            told = _make_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0)
-            yield _move_seq(told, last_seq)
+            event = _make_event(self.args_last, "tool_args", tool_id=tool_id, delta=args, chunk_index=0)
+            yield _move_seq(event, last_seq)
         if self.end is not None:
             yield self.end
 

@@ -36,33 +36,33 @@ class RestoredScope:
         """Number of messages replayed, without results."""
         self.kept: dict[int, dict[str, Any]] = {}
         """A mode's values outside the conversation, by step."""
-        self._said: deque[memory_pb2.LogMessage] = deque()
+        self._messages: deque[memory_pb2.LogMessage] = deque()
         self._results: dict[str, memory_pb2.LogMessage] = {}
         self._events: list[Delta] = []
 
     @property
     def is_used_up(self) -> bool:
         """Whether everything has been replayed."""
-        return not self._said
+        return not self._messages
 
     @property
     def open_calls(self) -> list[memory_pb2.LogMessage]:
         """Pieces of answers, each a call without a result."""
-        calls = (piece for piece in self._said if piece.message.tool_calls)
+        calls = (piece for piece in self._messages if piece.message.tool_calls)
         return [piece for piece in calls if piece.message.tool_calls[0].id not in self._results]
 
     def answer(self) -> list[memory_pb2.LogMessage]:
         """Consume the next answer's pieces; empty if the model must be asked."""
-        pieces = self.peek() if self._said and self._said[0].message.role == "assistant" else []
+        pieces = self.peek() if self._messages and self._messages[0].message.role == "assistant" else []
         for _ in pieces:
-            self._said.popleft()
+            self._messages.popleft()
         self.taken += len(pieces)
         return pieces
 
     def peek(self) -> list[memory_pb2.LogMessage]:
         """Return the next message to the model, or the next answer's pieces; empty if all has been replayed."""
         pieces: list[memory_pb2.LogMessage] = []
-        for message in self._said:
+        for message in self._messages:
             if pieces and (message.message.role == "user" or message.msg_id != pieces[0].msg_id):
                 break
             pieces.append(message)
@@ -71,18 +71,20 @@ class RestoredScope:
         return pieces
 
     def user_message(self) -> str | None:
-        if not self._said or self._said[0].message.role != "user":
+        if not self._messages or self._messages[0].message.role != "user":
             return None
         self.taken += 1
-        return _join_text(self._said.popleft())
+        return _join_text(self._messages.popleft())
 
     @property
     def last_kept(self) -> int:
         """The last step with a recorded value; 0 without any."""
         return max(self.kept, default=0)
 
-    def is_next_said(self, text: str) -> bool:
-        return bool(self._said) and self._said[0].message.role == "user" and _join_text(self._said[0]) == text
+    def is_next(self, text: str) -> bool:
+        return (
+            bool(self._messages) and self._messages[0].message.role == "user" and _join_text(self._messages[0]) == text
+        )
 
     def result(self, tool_call_id: str) -> memory_pb2.LogMessage | None:
         return self._results.get(tool_call_id)
@@ -136,7 +138,7 @@ class RestoredScope:
             if message.message.role == "tool":
                 self._results[message.message.tool_call_id] = message
             else:
-                self._said.append(message)
+                self._messages.append(message)
 
 
 def _join_text(message: memory_pb2.LogMessage) -> str:

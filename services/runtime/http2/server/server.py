@@ -134,8 +134,8 @@ class Server(grpc.aio.Server):
         return ServerConnection(self._open_call, self._state)
 
     def _open_call(self, connection: ServerConnection, stream: Stream, headers: Headers) -> ServerCall | None:
-        said = dict(headers)
-        refusal = _find_refusal(said)
+        fields = dict(headers)
+        refusal = _find_refusal(fields)
         if not refusal and measure_headers(headers) > HEADERS_BYTES_MAX:
             too_large = f"the metadata is larger than {HEADERS_BYTES_MAX} bytes"
             refusal = RESPONSE_HEADERS + ServerStatus(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large).to_trailers()
@@ -143,7 +143,7 @@ class Server(grpc.aio.Server):
             stream.end_local(refusal)
             connection.note_refused()
             return None
-        return self._start_call(connection, stream, said[b":path"].decode("latin-1"), headers)
+        return self._start_call(connection, stream, fields[b":path"].decode("latin-1"), headers)
 
     def _start_call(
         self, connection: ServerEnd, stream: CallStream, method: str, headers: Headers
@@ -179,11 +179,11 @@ class Server(grpc.aio.Server):
         return [*self._state.connections, *self._local.connections]
 
 
-def _find_refusal(said: dict[bytes, bytes]) -> Headers:
+def _find_refusal(fields: dict[bytes, bytes]) -> Headers:
     """Return the answer to a request that is not gRPC; empty if it is gRPC."""
-    kind = said.get(b"content-type", b"")
+    kind = fields.get(b"content-type", b"")
     if kind != b"application/grpc" and not kind.startswith((b"application/grpc+", b"application/grpc;")):
         return [(b":status", b"415")]
-    if said.get(b":method") != b"POST":
+    if fields.get(b":method") != b"POST":
         return [(b":status", b"405")]
     return []

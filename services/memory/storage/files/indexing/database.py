@@ -327,10 +327,10 @@ class IndexDatabase:
                 for chat_id, owner, run in runs.values()
             ),
         )
-        begun = ((run_id, lease) for change in changes for run_id, lease in change.leases.items())
+        leases = ((run_id, lease) for change in changes for run_id, lease in change.leases.items())
         self._db.executemany(
             "REPLACE INTO leases VALUES (?, ?, ?, ?)",
-            ((run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in begun),
+            ((run_id, lease.owner, lease.generation, lease.expires_at) for run_id, lease in leases),
         )
         self._db.executemany(_ADD_NO_LEASE, ((run.run_id,) for _, _, run in runs.values() if not run.is_ended))
         ended = ((run.run_id,) for _, _, run in runs.values() if run.is_ended)
