@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.manifests import CHART, Manifest, needs_go, render, run_helm
-from tests.deploy.test_manifests import find_pods, list_problems, names
-from tests.deploy.test_manifests import schemas as schemas  # a fixture
+from tests.deploy.manifests import CHART, Manifest, find_pods, list_names, needs_go, render, run_helm
+from tests.deploy.schemas import list_problems, write_schemas
 
 pytestmark = needs_go
 
@@ -29,6 +28,12 @@ EVERYTHING = {
 }
 
 SINGLE = {"single": {"enabled": True}}
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_schemas(tmp_path_factory.mktemp("schemas"))
+
 
 SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """DNS-1035: Kubernetes before 1.34 refuses other names of Services."""
@@ -52,7 +57,7 @@ def test_every_release_name_that_helm_takes_gives_names_and_labels(schemas: str,
     [("platform-production-eu-west-1-agents-blue", "platform-production-eu-west-1-agents-green"), ("a.b", "a-b")],
 )
 def test_no_two_releases_have_the_same_names(first: str, second: str) -> None:
-    theirs, others = (names(render_everything(release)) for release in (first, second))
+    theirs, others = (list_names(render_everything(release)) for release in (first, second))
     assert theirs.isdisjoint(others)
 
 

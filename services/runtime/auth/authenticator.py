@@ -152,7 +152,7 @@ class Authenticator:
         return self.open_calls.ending(who) if who is not None and (who.key_id or who.ends_at) else nullcontext()
 
     def _check_credential(self, who: Identity) -> None:
-        """Raise CredentialEnded if the credential that `who` presented to this process has ended, or is good for less."""
+        """Raise CredentialEnded if the credential that `who` presented to this process has ended or lost rights."""
         self._keys.check_not_suspended(who)
         if 0 < who.ends_at <= now_ms():
             raise CredentialEnded("the token or the session has expired; get a new one, or POST /auth/refresh")
