@@ -56,7 +56,7 @@ async def test_two_tabs_fight_over_a_form(tmp_path: Path) -> None:
             while (await suite.post("/api/gate/claim", claim))[0] != 200:
                 await asyncio.sleep(0.1)
             await two.get_by_role("button", name="Take over").click()
-            await two.get_by_role("button", name="Send").click()
+            await two.get_by_role("button", name="Submit").click()
             rest = [event async for event in events]
     submitted = next(event for event in rest if event["type"] == "request.submit")
     assert submitted["payload"] == {"answer": "the other"}

@@ -409,6 +409,7 @@ async def test_a_thousand_deltas_are_drawn_whole(opening: Opening) -> None:
     async with opening(Story().content(*pieces).complete()) as console:
         await console.ask()
         await expect(console.page.locator(".answer p")).to_have_count(26)
+        await expect(console.page.locator(".answer")).to_contain_text("word999")
         assert (await console.text(".answer")).split() == "".join(pieces).split()
 
 
