@@ -71,7 +71,8 @@ def parse_message(params: dict[str, Any]) -> SentMessage:
         raise A2aError(BAD_PARAMS, "message.parts: must have text or data")
     returns = configuration.get("returnImmediately") is True
     config = parse_push_config(push, "configuration.taskPushNotificationConfig") if push else None
-    return SentMessage(ids["messageId"], text, data, ids["contextId"], ids["taskId"], returns, config, attachments)
+    context_id, task_id = ids["contextId"].lower(), ids["taskId"].lower()
+    return SentMessage(ids["messageId"], text, data, context_id, task_id, returns, config, attachments)
 
 
 def _read_parts(parts: Any) -> tuple[list[str], list[Any], list[Attachment]]:
@@ -87,15 +88,15 @@ def _read_parts(parts: Any) -> tuple[list[str], list[Any], list[Attachment]]:
             raise A2aError(BAD_PARAMS, f"{name}: must be an object")
         if isinstance(part.get("text"), str):
             texts.append(part["text"])
-        elif "data" in part:
-            data.append(part["data"])
         elif isinstance(part.get("raw"), str):
             attachments.append(_read_file(part, name))
             texts.append(f"[{attachments[-1].name}]")
-        elif "url" in part:
+        elif part.get("url") is not None:
             raise A2aError(
                 NO_CONTENT_TYPE, f"{name}.url: this server fetches nothing that a caller names; send it as raw"
             )
+        elif "data" in part:  # null is a value, or what programs write for a field that is not there
+            data.append(part["data"])
         else:
             raise A2aError(NO_CONTENT_TYPE, f"{name}: must be text, data or raw")
     try:

@@ -13,7 +13,7 @@ import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
-from services.facade.adapters.attachments.attachment import Attachment, decode_base64, make_attachment
+from services.facade.adapters.attachments.attachment import Attachment, decode_base64, decode_url, make_attachment
 from services.facade.adapters.gate_answers import Answer, make_answer, parse_gate_ref
 from services.facade.agui.frames import OURS
 from services.facade.agui.segment import Cursor, Segment
@@ -35,7 +35,10 @@ THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 
 NAME_CHARS_MAX = 256
 
-MEDIA_PARTS = ("image", "audio", "video", "document")
+BINARY = "binary"
+"""A file's part before AG-UI 1.0; some programs send one beside each newer part."""
+
+MEDIA_PARTS = ("image", "audio", "video", "document", BINARY)
 
 ROLES = frozenset({"developer", "system", "assistant", "user", "tool"})
 """Roles of messages sent to models; activities and reasoning are left out."""
@@ -44,14 +47,20 @@ ROLES = frozenset({"developer", "system", "assistant", "user", "tool"})
 class _Source(msgspec.Struct, rename="camel"):
     type: str
     value: str
-    mime_type: str = ""
+    mime_type: str | None = None
 
 
-class _Part(msgspec.Struct):
+class _Part(msgspec.Struct, rename="camel"):
     type: str
-    text: str = ""
+    text: str | None = None
     source: _Source | None = None
     metadata: Any = None
+    mime_type: str | None = None
+    """This and the fields below are those of BINARY."""
+
+    data: str | None = None
+    url: str | None = None
+    filename: str | None = None
 
 
 class _Function(msgspec.Struct):
@@ -69,14 +78,14 @@ class _Message(msgspec.Struct, rename="camel"):
     role: str
     content: Any = None
     tool_calls: list[_Call] | None = None
-    tool_call_id: str = ""
-    subagent_run_id: str = ""
-    error: str = ""
+    tool_call_id: str | None = None
+    subagent_run_id: str | None = None
+    error: str | None = None
 
 
 class _Tool(msgspec.Struct):
     name: str
-    description: str = ""
+    description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw()
 
 
@@ -219,7 +228,7 @@ def _read_message(message: _Message, name: str) -> EarlierMessage:
     text, attachments = _read_content(message.content, f"{name}.content", takes_media=message.role == "user")
     if message.role == "tool" and message.error:
         text = orjson.dumps({"error": message.error, "content": text}).decode()
-    return EarlierMessage(name, message.role, text, calls, message.tool_call_id, attachments)
+    return EarlierMessage(name, message.role, text, calls, message.tool_call_id or "", attachments)
 
 
 def _read_content(content: Any, name: str, *, takes_media: bool) -> tuple[str, list[Attachment]]:
@@ -233,9 +242,12 @@ def _read_content(content: Any, name: str, *, takes_media: bool) -> tuple[str, l
     text, attachments = "", list[Attachment]()
     for at, part in enumerate(parts):
         if part.type == "text":
-            text += part.text
+            text += part.text or ""
         elif part.type in MEDIA_PARTS and takes_media:
-            attachments.append(_read_media(part, f"{name}[{at}]"))
+            attachment = _read_media(part, f"{name}[{at}]")
+            if part.type == BINARY and attachment.data in [one.data for one in attachments]:
+                continue
+            attachments.append(attachment)
             text += ("\n" if text else "") + f"[{attachments[-1].name}]\n"
         else:
             kinds = f"text, {', '.join(MEDIA_PARTS)}" if takes_media else "text"
@@ -244,15 +256,19 @@ def _read_content(content: Any, name: str, *, takes_media: bool) -> tuple[str, l
 
 
 def _read_media(part: _Part, name: str) -> Attachment:
-    if part.source is None or part.source.type != "data":
-        kind = part.source.type[:32] if part.source else "nothing"
-        rule = f"must have data in base64, not {kind!r}: this server fetches no URLs"
-        raise InvalidRequest.of(f"{name}.source", rule)
-    data = decode_base64(part.source.value, f"{name}.source.value")
     known: dict[str, Any] = part.metadata if isinstance(part.metadata, dict) else {}
-    file_name = known.get("filename")
-    mime_type = part.source.mime_type or ("image/" if part.type == "image" else "")
-    return make_attachment(name, file_name if isinstance(file_name, str) else "", mime_type, data)
+    source, place, file_name = part.source, f"{name}.source", known.get("filename")
+    if part.type == BINARY:
+        source = _Source("data" if part.data else "url", part.data or part.url or "", part.mime_type)
+        place, file_name = name, part.filename
+    if source is None or source.type not in ("data", "url"):
+        kind = source.type[:32] if source else "nothing"
+        raise InvalidRequest.of(place, f"must have data in base64, not {kind!r}")
+    if source.type == "url":
+        kind, data = decode_url(source.value, place)
+    else:
+        kind, data = "image/" if part.type == "image" else "", decode_base64(source.value, f"{place}.value")
+    return make_attachment(name, file_name if isinstance(file_name, str) else "", source.mime_type or kind, data)
 
 
 def _make_query(given: _Body, agent_key: str, chat_id: str, conversation: Conversation) -> agent_pb2.QueryRequest:

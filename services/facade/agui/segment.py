@@ -87,7 +87,7 @@ class Segment:
     def list_known_ids(self) -> frozenset[str]:
         """Return the ids of the request's messages, calls and results, all known to the client."""
         calls = [call.get("id", "") for message in self.messages for call in message.get("toolCalls") or ()]
-        answered = [message["toolCallId"] for message in self.messages if "toolCallId" in message]
+        answered = [call_id for message in self.messages if (call_id := message.get("toolCallId"))]
         results = [f"{call_id}_result" for call_id in answered]
         return frozenset([*(message["id"] for message in self.messages), *calls, *answered, *results])
 

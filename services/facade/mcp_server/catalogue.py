@@ -78,7 +78,7 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
         McpError: Names the argument and the rule.
         InvalidRequest: Names a file that is not acceptable.
     """
-    given = arguments if isinstance(arguments, dict) else {}
+    given = _drop_nulls(arguments) if isinstance(arguments, dict) else {}
     message, chat_id = given.get("message"), given.get("chatId")
     if not isinstance(message, str) or not message:
         raise McpError(BAD_PARAMS, "message: must be text that is not empty")
@@ -89,13 +89,18 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
     files = given.get("files", [])
     if not isinstance(files, list) or not all(isinstance(file, dict) for file in files):
         raise McpError(BAD_PARAMS, "files: must be a list of objects")
-    attachments = [_read_file(file, f"files[{at}]") for at, file in enumerate(files)]
+    attachments = [_read_file(_drop_nulls(file), f"files[{at}]") for at, file in enumerate(files)]
     check_number(attachments)
     text = "\n".join([message, *(f"[{attachment.name}]" for attachment in attachments)])
     query = agent_pb2.QueryRequest(
         agent_key=agent.key, message=text, chat_id=chat_id, when_busy="reject", from_program=True
     )
     return query, attachments
+
+
+def _drop_nulls(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value: models write null for what they leave out."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _read_file(file: dict[str, Any], field: str) -> Attachment:

@@ -103,9 +103,9 @@ def decode_body(body: bytes) -> dict[str, Any]:
 def parse_message(request: web.Request, given: dict[str, Any]) -> Message:
     """Parse the result of `decode_body`; McpError names the problem."""
     method, params = given.get("method", ""), given.get("params") or {}
-    if not isinstance(method, str) or not isinstance(params, dict) or not isinstance(params.get("_meta", {}), dict):
+    meta = (params.get("_meta") or {}) if isinstance(params, dict) else None
+    if not isinstance(method, str) or not isinstance(params, dict) or not isinstance(meta, dict):
         raise McpError(BAD_REQUEST, "method must be text, and params and params._meta must be objects")
-    meta = params.get("_meta", {})
     if META_VERSION in meta:
         _check_modern(request, method, params, meta)
         declared = meta[META_CAPABILITIES] if isinstance(meta[META_CAPABILITIES], dict) else {}

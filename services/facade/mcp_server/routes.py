@@ -71,6 +71,7 @@ def add_routes(
     tasks = Tasks(peers["memory"], runs)
     handlers = _McpHandlers(published, runs, Uploads(peers["tools"]), tasks, resources, followed, timeouts)
     application.router.add_post("/mcp", handlers.answer)
+    application.router.add_post("/mcp/", handlers.answer)  # the address of many other servers ends so
     # No DELETE: a session exists only as its id, so there is nothing to end; clients interpret 405 as that.
 
 

@@ -1,5 +1,7 @@
-"""Parts common to the request bodies of both APIs; unknown fields are ignored because OpenAI adds some every
-month.
+"""Parts common to the request bodies of both APIs.
+
+Unknown fields are ignored because OpenAI adds some every month. An optional field may be null: many programs send all
+fields of a message.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from services.runtime.rpc.field_rules import check_json
 T = TypeVar("T")
 
 ANY_OBJECT = '{"type":"object"}'
+
+NO_SCHEMA = (b"", b"null")
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
@@ -42,8 +46,8 @@ class Part(File, kw_only=True):
     """In a response, the file's fields are in the part; in a chat completion, they are in `file`."""
 
     type: str
-    text: str = ""
-    refusal: str = ""
+    text: str | None = None
+    refusal: str | None = None
     image_url: str | ImageUrl | None = None
     detail: str | None = None
     input_audio: Sound | None = None
@@ -107,7 +111,7 @@ def read_text(content: str | list[Part] | None, name: str) -> str:
     for part in content:
         if part.type not in TEXT_PARTS:
             raise InvalidRequest.of(name, f"must be text, not {part.type[:32]!r}; upload files by POST /api/upload")
-    return "".join(part.text or part.refusal for part in content)
+    return "".join(part.text or part.refusal or "" for part in content)
 
 
 def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.OutputFormat | None:
@@ -121,7 +125,7 @@ def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.Ou
     if given.type != "json_schema":
         raise InvalidRequest.of(f"{name}.type", "must be text, json_object or json_schema")
     form = given.json_schema or given
-    if not form.schema:
+    if bytes(form.schema) in NO_SCHEMA:
         raise InvalidRequest.of(name, "must have a schema")
     return common_pb2.OutputFormat(
         schema=bytes(form.schema).decode(), name=form.name, description=form.description, strict=form.strict
@@ -177,7 +181,7 @@ def make_client_tools(tools: Iterable[tuple[str, Function]]) -> list[agent_pb2.C
         if not function.name:
             raise InvalidRequest.of(f"tools[{at}]", "must be a function with a name")
         tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")
-        if (schema := bytes(function.parameters)) not in (b"", b"null"):
+        if (schema := bytes(function.parameters)) not in NO_SCHEMA:
             tool.parameters = schema.decode()
         made.append(tool)
     return made

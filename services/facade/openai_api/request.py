@@ -80,12 +80,16 @@ class Conversation:
 
     def rename_field(self, error: InvalidRequest) -> InvalidRequest:
         """Return the error with the query's field renamed to the request's field."""
-        found = _EARLIER_FIELD.fullmatch(error.metadata.get("field", ""))
+        field, rule = error.metadata.get("field", ""), error.metadata.get("rule", "")
+        if field.startswith(("clientTools[", "toolChoice")):
+            named = field.replace("clientTools", "tools", 1).replace("toolChoice", "tool_choice", 1)
+            return InvalidRequest.of(named, rule)
+        found = _EARLIER_FIELD.fullmatch(field)
         if found is None:
             return error
         messages = self.history if found["list"] == "history" else self.progress
         rest = _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", found["rest"])
-        return InvalidRequest.of(messages[int(found["at"])].name + rest, error.metadata.get("rule", ""))
+        return InvalidRequest.of(messages[int(found["at"])].name + rest, rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ PIECE_BYTES = 64 * 1024
 
 RUNS_MAX = 1000
 
-_WAITS = "all that there was is erased; the receipt waits until no request can be on its way that was taken before"
+_WAITS = "all data is erased; the receipt waits until every request accepted before the erasure has ended"
 
 
 class DataStoreService(DataStoreServiceServicer):

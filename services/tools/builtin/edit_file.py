@@ -77,12 +77,12 @@ def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bo
 
 
 def _fit_line_ends(content: str, old: str, new: str) -> tuple[str, str]:
-    """Return both texts with the file's line endings, if it uses only one kind."""
-    if "\r\n" not in content:
-        return (old, new) if old in content else (old.replace("\r\n", "\n"), new.replace("\r\n", "\n"))
-    if content.count("\n") > content.count("\r\n"):
-        return old, new
-    return old.replace("\r\n", "\n").replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
+    """Return both texts with the file's line endings, or with those of the passage if the file mixes them."""
+    plain = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    windows = plain[0].replace("\n", "\r\n"), plain[1].replace("\n", "\r\n")
+    if 0 < content.count("\r\n") == content.count("\n"):
+        return windows
+    return next((form for form in ((old, new), plain, windows) if form[0] in content), plain)
 
 
 def _read_content(workspace: Workspace, path: str) -> tuple[str, Charset]:

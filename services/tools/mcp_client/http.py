@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from typing import Any
 
 import httpx2
+import orjson
 from mcp.client.auth.utils import (
     extract_field_from_www_auth,
     extract_resource_metadata_from_www_auth,
     extract_scope_from_www_auth,
 )
+from mcp_types import INTERNAL_ERROR
 
-from services.tools.mcp_client.sdk_errors import Challenge, CredentialRefused
+from services.tools.mcp_client.sdk_errors import BROKEN, Challenge, CredentialRefused
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 CLIENT_ERROR, SERVER_ERROR = 400, 500
@@ -107,7 +111,7 @@ class JsonDecoder(codecs.IncrementalDecoder):
 
     def __init__(self, errors: str = "replace") -> None:
         super().__init__(errors)
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._utf8 = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._open = ""
         """An incomplete escape."""
         self._line_chars = 0
@@ -145,6 +149,32 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
 codecs.register(_find_codec)
 
 
+def repair_response(sent: dict[str, Any], number: int | str) -> dict[str, Any]:
+    """Return a response to the request `number` in the form of the protocol: its result, or an error."""
+    result, reason = sent.get("result"), sent.get("error")
+    if isinstance(result, dict):
+        return {"jsonrpc": "2.0", "id": number, "result": result}
+    error: dict[str, Any] = reason if isinstance(reason, dict) else {"message": reason}
+    code, text = error.get("code"), error.get("message")
+    error = error | {
+        "code": code if isinstance(code, int) else INTERNAL_ERROR,
+        "message": text if isinstance(text, str) else BROKEN,
+    }
+    return {"jsonrpc": "2.0", "id": number, "error": error}
+
+
+def _repair_body(body: bytes, request: httpx2.Request) -> bytes:
+    """Return the body of a response to `request`, in the form of the protocol if it is one response."""
+    try:
+        sent, asked = orjson.loads(body), orjson.loads(request.content)
+    except (orjson.JSONDecodeError, httpx2.RequestNotRead):
+        return body
+    if not (isinstance(sent, dict) and sent.keys() & {"result", "error"}) or "id" not in asked:
+        return body
+    repaired = repair_response(sent, asked["id"])
+    return body if repaired == sent and not isinstance(sent["id"], float) else orjson.dumps(repaired)
+
+
 class FollowedTransport(httpx2.AsyncHTTPTransport):
     """An HTTP transport that reports a request's outcome to its sender.
 
@@ -169,7 +199,9 @@ class FollowedTransport(httpx2.AsyncHTTPTransport):
         kind = response.headers.get("content-type", "").lower()
         sent.is_plain = not kind.startswith(("text/event-stream", "application/json"))
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _AnswerStream(response.stream, sent, is_events=kind.startswith("text/event-stream"))
+        is_json = kind.startswith("application/json")
+        finish = partial(_repair_body, request=request) if is_json else None
+        response.stream = _AnswerStream(response.stream, sent, finish, is_events=kind.startswith("text/event-stream"))
         return response
 
 
@@ -183,21 +215,36 @@ def _respond_failure(sent: SentRequest, error: httpx2.TransportError) -> httpx2.
 class _AnswerStream(httpx2.AsyncByteStream):
     """A response that ends if its connection fails; the missing rest is recorded."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, sent: SentRequest, *, is_events: bool) -> None:
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        sent: SentRequest,
+        finish: Callable[[bytes], bytes] | None,
+        *,
+        is_events: bool,
+    ) -> None:
+        """`finish` gets the whole response and returns it as it is read; None: it is read as it arrives."""
         self._stream = stream
         self._sent = sent
+        self._finish = finish
         self._is_events = is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder, seen_bytes = JsonDecoder(), 0
+        decoder, seen_bytes, held = JsonDecoder(), 0, list[bytes]()
         try:
             async for piece in self._stream:
                 seen_bytes += len(piece)
                 # The SDK bounds each event, and their number is a matter of the call's time.
                 if seen_bytes > ANSWER_BYTES_MAX and not self._is_events:
                     raise httpx2.ReadError(f"its answer is longer than {ANSWER_BYTES_MAX} bytes")
-                yield decoder.decode(piece).encode()
-            yield decoder.decode(b"", final=True).encode()
+                decoded = decoder.decode(piece).encode()
+                if self._finish is None:
+                    yield decoded
+                else:
+                    held.append(decoded)
+            held.append(decoder.decode(b"", final=True).encode())
+            whole = b"".join(held)
+            yield whole if self._finish is None else self._finish(whole)
         except (httpx2.TransportError, ValueError) as error:
             if self._sent.is_opening:
                 raise

@@ -58,7 +58,9 @@ def map_tools(
     Invalid tools are unavailable and state why; `refused` has the problems of those that violated the protocol, by
     name.
     """
-    tools = [*listed, *(mcp.Tool(name=name, input_schema=EMPTY_SCHEMA) for name in refused)]
+    tools = [*listed]
+    names = {tool.name for tool in tools}
+    tools += [mcp.Tool(name=name, input_schema=EMPTY_SCHEMA) for name in refused if name not in names]
     mapped: list[Tool] = []
     for tool, name in zip(tools, _make_names(server, [tool.name for tool in tools]), strict=True):
         parameters = json.dumps(tool.input_schema, ensure_ascii=False)

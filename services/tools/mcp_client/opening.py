@@ -18,9 +18,10 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
+from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
 
-from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport
+from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport, repair_response
 from services.tools.mcp_client.settings import Http, Settings, Stdio
 from services.tools.toolkit.commands import TIMEOUT_S_MAX
 
@@ -142,6 +143,8 @@ class _ReceiveStream:
         except StopAsyncIteration:
             self._end()
             raise
+        if isinstance(received, ValidationError):
+            received = _repair_response(received)
         if isinstance(received, SessionMessage) and isinstance(received.message, JSONRPCResponse):
             self._repair(received.message.result)
         return received
@@ -154,3 +157,20 @@ class _ReceiveStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._stream.__aexit__(kind, error, trace)
+
+
+def _repair_response(error: ValidationError) -> SessionMessage | ValidationError:
+    """Return the response that a process sent in a form that the SDK refuses, so that its request need not time out.
+
+    Anything else than a response remains an error of the stream.
+    """
+    details = error.errors(include_url=False, include_context=False)
+    sent = next((one["input"] for one in details if one["loc"] == ("JSONRPCRequest", "method")), None)
+    if not isinstance(sent, dict):
+        return error
+    number = sent.get("id")
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if not isinstance(number, int | str):
+        return error
+    return SessionMessage(jsonrpc_message_adapter.validate_python(repair_response(sent, number), by_name=False))

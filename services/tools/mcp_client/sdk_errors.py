@@ -13,6 +13,8 @@ from pydantic import ValidationError
 
 REASON_CHARS_MAX = 500
 
+BROKEN = "its answer breaks the protocol"
+
 FOREIGN = (
     MCPError,
     SubscriptionLost,
@@ -47,6 +49,9 @@ class ServerFailed(Exception):
 
     may_have_run: bool = False
     """Whether it may have carried out the request."""
+
+    has_ended: bool = False
+    """Whether its process has ended before its first answer."""
 
     stderr: str = ""
     """The end of what its process wrote to standard error before its first answer."""
@@ -93,7 +98,7 @@ def make_failure(error: Exception) -> ServerFailed:
 def _format_reason(error: Exception) -> str:
     match error:
         case ValidationError():
-            return "its answer breaks the protocol"  # the error's own text repeats the answer
+            return BROKEN  # the error's own text repeats the answer
         case anyio.ClosedResourceError() | anyio.BrokenResourceError() | anyio.EndOfStream():
             return "the connection has ended"
         case TimeoutError():

@@ -40,12 +40,14 @@ STEADY_S = 30.0
 """Duration of a connection after which the delay is reset."""
 
 SETTLE_S = 0.2
-"""Delay after a change of the tool list, so that several changes are read together."""
+"""Delay after a change of the tool list, so that several changes are read together; doubled while they continue."""
 
 LIST_S = 20.0
 
 LIST_AGAIN_S = 10.0
 """Delay before a list that could not be read is requested again; the previous one stays valid until then."""
+
+PAGES_MAX = 256
 
 TOOLS_MAX = 256
 """Maximum tools of a server: models do not choose well among more, and it bounds the pages read."""
@@ -242,12 +244,17 @@ class McpServer:
     async def _follow_session(self, session: McpSession) -> None:
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(session.follow_changes())
+            loop, settle_s = asyncio.get_running_loop(), 0.0
             while not session.ended:
                 session.changed.clear()
                 await self._list_again(session)
+                listed_s = loop.time()
                 await session.changed.wait()
-                if not session.ended:
-                    await asyncio.sleep(SETTLE_S)
+                is_new = loop.time() - listed_s > LIST_AGAIN_S
+                settle_s = SETTLE_S if is_new or not settle_s else min(settle_s * 2, LIST_AGAIN_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(settle_s):
+                        await session.end_of_use.wait()
             listening.cancel()
 
     async def _list_again(self, session: McpSession) -> None:
@@ -273,17 +280,10 @@ class McpServer:
 
     async def _read_tools(self, session: McpSession) -> list[Tool]:
         """Return the tools that the session's server lists. Raises ServerFailed."""
-        listed: list[mcp.Tool] = []
-        cursor: str | None = None
         session.results.refused.clear()
         try:
             async with asyncio.timeout(LIST_S):
-                while len(listed) < TOOLS_MAX:
-                    page = await session.ask(session.client.list_tools(cursor=cursor))
-                    listed += page.tools
-                    cursor = page.next_cursor
-                    if not cursor or not page.tools:
-                        break
+                listed = await self._read_pages(session)
         except TimeoutError:
             raise ServerFailed(f"it did not list its tools within {LIST_S:g} s") from None
         self.is_modern = session.is_modern
@@ -293,6 +293,24 @@ class McpServer:
             taken = {tool.name.casefold() for tool in tools}
             tools += [tool for tool in make_resource_tools(self) if tool.name.casefold() not in taken]
         return tools
+
+    async def _read_pages(self, session: McpSession) -> list[mcp.Tool]:
+        """Return the listed tools, each once, up to a page that the server does not give or has given before."""
+        listed: dict[str, mcp.Tool] = {}
+        cursors: list[str | None] = [None]
+        while len(listed) < TOOLS_MAX and len(cursors) <= PAGES_MAX:
+            try:
+                page = await session.ask(session.client.list_tools(cursor=cursors[-1]))
+            except ServerFailed as failure:
+                if session.ended or not listed or self._session is session:  # a list read earlier is more complete
+                    raise
+                log.warning("mcp server listed in part", server=self.name, problem=str(failure), tools=len(listed))
+                break
+            listed = {tool.name: tool for tool in page.tools} | listed
+            if not page.next_cursor or page.next_cursor in cursors:
+                break
+            cursors.append(page.next_cursor)
+        return [*listed.values()]
 
     def _mark_unavailable(self, problem: str) -> None:
         # The tools stay known, so that agents and models get the reason.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mcp import Client, Implementation, MCPError
+from mcp.client.client import ConnectMode
 from mcp.client.session import ElicitationFnT, IncomingMessage, ListRootsFnT, SamplingFnT
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import ToolListChangedNotification
@@ -56,8 +57,8 @@ class McpSession:
     def __init__(self) -> None:
         self.changed = asyncio.Event()
         """Set when the list of tools may have changed, the session has ended, or it is unused."""
-        self.ended = False
-        """Whether it accepts no more requests."""
+        self.end_of_use = asyncio.Event()
+        """Set when it accepts no more requests."""
         self.is_forgotten = False
         """Whether it ended because the server no longer knows it; the server itself is up."""
         self.closed = False
@@ -70,12 +71,16 @@ class McpSession:
         self._stderr = b""
 
     @property
+    def ended(self) -> bool:
+        return self.end_of_use.is_set()
+
+    @property
     def is_modern(self) -> bool:
         """Whether the server responds to a call with its questions, and never asks during the call."""
         return self.version in MODERN_PROTOCOL_VERSIONS
 
     def end(self) -> None:
-        self.ended = True
+        self.end_of_use.set()
         self.changed.set()
 
     def close(self) -> None:
@@ -192,10 +197,31 @@ class McpSession:
 async def open_session(
     settings: Settings, env: Mapping[str, str], authorization: str = "", handlers: SessionHandlers = SessionHandlers()
 ) -> AsyncGenerator[McpSession]:
-    """Open a session for the block. Raises ServerFailed, even if the connection breaks inside it."""
+    """Open a session for the block. Raises ServerFailed, even if the connection breaks inside it.
+
+    The first request asks for the protocol versions. Older processes do not know it, and some end: they are started
+    again without it.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            opened = _open_session(settings, env, authorization, handlers, "auto")
+            session = await stack.enter_async_context(opened)
+        except ServerFailed as failure:
+            if not failure.has_ended:
+                raise
+            opened = _open_session(settings, env, authorization, handlers, "legacy")
+            session = await stack.enter_async_context(opened)
+        yield session
+
+
+@asynccontextmanager
+async def _open_session(
+    settings: Settings, env: Mapping[str, str], authorization: str, handlers: SessionHandlers, mode: ConnectMode
+) -> AsyncGenerator[McpSession]:
     session = McpSession()
     session.client = Client(
         open_transport(settings, env, authorization, session.close, session.repair_result, session.take_stderr),
+        mode=mode,
         message_handler=session.on_message,
         cache=None,  # lists are asked for when they have changed, and kept by us
         client_info=Implementation(name="headrace", version="1"),
@@ -221,4 +247,5 @@ async def open_session(
     except ServerFailed as failure:
         if isinstance(settings, Stdio):
             failure.stderr = session.describe_stderr(*settings.env.values())
+            failure.has_ended = session.closed and not session.version and failure.__cause__ is not None
         raise

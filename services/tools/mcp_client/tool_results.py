@@ -23,9 +23,24 @@ from services.tools.workspace.content_types import IMAGE_BYTES_MAX, detect_type
 from services.tools.workspace.file_work import run_in_thread
 
 LISTED_MAX = 512
-"""Maximum tools of a page that are examined."""
+"""Maximum tools of a page, or blocks of a wrong result, that are examined."""
 
 KIND_CHARS_MAX = 100
+
+REQUIRED = {
+    "text": ("type", "text"),
+    "image": ("type", "data", "mimeType"),
+    "audio": ("type", "data", "mimeType"),
+    "resource_link": ("type", "name", "uri"),
+    "resource": ("type", "resource"),
+}
+"""What a block cannot do without, by its type."""
+
+BASE64 = str.maketrans({"\r": None, "\n": None, "-": "+", "_": "/"})
+"""From base64 as mails and URLs have it."""
+
+ABOUT_CHARS_MAX = 500
+"""Longest description of a linked resource, and longest address of one that is kept as a file."""
 
 FILES_MAX = 20
 """Maximum files kept of one response; others are only mentioned."""
@@ -50,7 +65,7 @@ class ResultRepair:
             rest = {**result, "tools": []}
             if not _find_problem("tools/list", version, rest):
                 result["tools"] = [tool for tool in tools[:LISTED_MAX] if self._take_tool(tool, rest, version)]
-        elif isinstance(result.get("content"), list):
+        elif not result.keys().isdisjoint(("content", "structuredContent", "isError")):
             _repair_content(result, version)
 
     def remark_mismatch(self, tool: str, answer: types.CallToolResult) -> None:
@@ -78,20 +93,40 @@ class ResultRepair:
 
 
 def _repair_content(result: dict[str, Any], version: str) -> None:
+    for key in [key for key, value in result.items() if value is None]:
+        del result[key]
+    given = result.get("content", [])
+    given = given if isinstance(given, list) else [given]
+    result["content"] = [_make_text(block) if isinstance(block, str) else block for block in given[:LISTED_MAX]]
+    result["content"] += given[LISTED_MAX:]
+    if not _find_problem("tools/call", version, result):
+        return
     rest = {key: value for key, value in result.items() if key != "structuredContent"} | {"content": []}
     if _find_problem("tools/call", version, rest):
         return
-    content = list[Any]()
-    for block in result["content"]:
-        if _find_problem("tools/call", version, rest | {"content": [block]}):
-            kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)[:KIND_CHARS_MAX]
-            block = _make_text(f"[content of type {kind!r} left out: it breaks the protocol]")
-        content.append(block)
+    content = [_repair_block(block, rest, version) for block in result["content"][:LISTED_MAX]]
+    if len(given) > LISTED_MAX:
+        content.append(_make_text(f"[{len(given) - LISTED_MAX} more parts left out]"))
     structured = result.get("structuredContent")
     if _find_problem("tools/call", version, rest | {"structuredContent": structured}):
         result.pop("structuredContent", None)
         content.append(_make_text(json.dumps(structured, ensure_ascii=False)))
     result["content"] = content
+
+
+def _repair_block(block: Any, rest: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return a block without optional fields that are wrong; a remark if that does not suffice."""
+    if not _find_problem("tools/call", version, rest | {"content": [block]}):
+        return block
+    kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)[:KIND_CHARS_MAX]
+    if isinstance(block, dict):
+        block = {"name": block.get("uri"), "mimeType": "application/octet-stream"} | block
+        block = {key: block.get(key) for key in REQUIRED.get(kind, ())}
+        if isinstance(block.get("text"), dict | list):
+            block["text"] = json.dumps(block["text"], ensure_ascii=False)
+        if not _find_problem("tools/call", version, rest | {"content": [block]}):
+            return block
+    return _make_text(f"[content of type {kind!r} left out: it breaks the protocol]")
 
 
 def _make_text(text: str) -> dict[str, Any]:
@@ -118,18 +153,21 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
         if isinstance(block, types.TextContent):
             texts.append(block.text)
         elif isinstance(block, types.ResourceLink):
-            texts.append(f"[resource {block.name}: {block.uri}]")
+            kind = f", {block.mime_type}" if block.mime_type else ""
+            text = f"[resource {block.title or block.name}{kind}: {block.uri}]"
+            texts.append(f"{text} {(block.description or '')[:ABOUT_CHARS_MAX]}".rstrip())
         elif isinstance(block, types.EmbeddedResource) and isinstance(block.resource, types.TextResourceContents):
             texts.append(f"[{block.resource.uri}]\n{block.resource.text}")
         else:
-            files += 1
+            files, address = files + 1, ""
             if isinstance(block, types.EmbeddedResource):
                 assert isinstance(block.resource, types.BlobResourceContents)
                 data, kind = block.resource.blob, block.resource.mime_type or "application/octet-stream"
+                address = f"[{block.resource.uri[:ABOUT_CHARS_MAX]}] "
             else:
                 data, kind = block.data, block.mime_type
             note, artifact = await _save_file(context, files, data, kind)
-            texts.append(note)
+            texts.append(address + note)
             if artifact is not None:
                 yield tools_pb2.ToolDelta(artifact=artifact)
                 if artifact.mime_type in SHOWN_TYPES and artifact.size_bytes <= IMAGE_BYTES_MAX:
@@ -166,7 +204,8 @@ async def _save_file(
     name = f"{context.request.tool_name}-{context.short_id}-{number}{mimetypes.guess_extension(kind) or '.bin'}"
     path = f"{FOLDER}/{name}"
     try:
-        content = base64.b64decode(data, validate=True)
+        data = (data.partition(";base64,")[2] if data.startswith("data:") else data).translate(BASE64).rstrip("=")
+        content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
         found_kind = await run_in_thread(path, lambda: _write_file(context, path, content))
     except binascii.Error:
         return f"[{kind}: it is not base64]", None

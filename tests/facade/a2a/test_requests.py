@@ -73,6 +73,9 @@ async def test_bodies_are_json_by_either_name_and_paths_may_end_with_a_slash(tmp
         assert (status, answer["task"]["status"]["state"]) == (200, "TASK_STATE_COMPLETED")
         status, answer = await post(facade, message(), path, **{"Content-Type": "text/plain"})
         assert (status, answer["error"]["details"][0]["reason"]) == (415, "CONTENT_TYPE_NOT_SUPPORTED")
+        context = "5f0c2f6e-8c3b-4c0e-9a51-2b7f7c0a4c11"
+        await post(facade, rpc("SendMessage", message(contextId=context.upper())))
+        assert facade.script.requests[-1].chat_id == context
         _, answer = await post(facade, rpc("ListTasks", {"contextId": "x"}))
         assert answer["result"] == {"tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0}
 
@@ -320,7 +323,9 @@ def raw(data: bytes = PNG, **fields: str) -> dict[str, str]:
 
 
 async def test_files_of_a_message_are_references_of_its_query(tmp_path: Path) -> None:
-    parts = [{"text": "Compare"}, raw(media_type="image/png"), raw(b"a,b", filename="a.csv", mediaType="text/csv")]
+    absent = dict.fromkeys(("text", "data", "url"))  # programs without protobuf write null
+    table = raw(b"a,b", filename="a.csv", mediaType="text/csv")
+    parts = [{"text": "Compare"}, raw(media_type="image/png"), absent | table]
     async with suite(tmp_path, Script(query=answering("alike"), publish=["a2a"])) as facade:
         _, answer = await post(facade, rpc("SendMessage", message(*parts)))
         query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))

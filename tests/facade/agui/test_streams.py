@@ -297,3 +297,35 @@ async def test_media_of_a_message_are_references_of_its_query(tmp_path: Path) ->
         async with facade.http.post(URL, json=body) as response:
             assert response.status == 400
             assert (await response.json())["error"]["details"]["field"] == "messages[0].content[1]"
+
+
+@pytest.mark.parametrize(
+    ("parts", "names"),
+    [
+        ([{"type": "binary", "mimeType": "text/csv", "data": "YSxi", "filename": "a.csv"}], ["a.csv"]),
+        ([{"type": "binary", "mimeType": "image/png", "url": f"data:image/png;base64,{PNG}"}], ["image-9eaf66cb.png"]),
+        ([media("url", f"data:image/png;base64,{PNG}")], ["image-9eaf66cb.png"]),
+        ([media("data", PNG), {"type": "binary", "mimeType": "image/png", "data": PNG}], ["image-9eaf66cb.png"]),
+    ],
+    ids=["older", "older with a data URL", "data URL", "both"],
+)
+async def test_a_part_may_have_its_bytes_in_the_older_form_or_in_its_url(
+    tmp_path: Path, parts: list[Any], names: list[str]
+) -> None:
+    async with suite(tmp_path, Script(query=answering("alike"), publish=PUBLISH)) as facade:
+        assert kinds(await read_events(facade, ask(**said(*parts))))[-1] == "RUN_FINISHED"
+        query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
+    assert [reference.name for reference in query.references] == names
+
+
+async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("name", "toolCalls", "toolCallId", "error", "subagentRunId"))
+    source = {"type": "data", "value": PNG, "mimeType": None}
+    parts: list[Any] = [
+        {"type": "text", "text": "hi", "source": None},
+        {"type": "image", "text": None, "source": source},
+    ]
+    body = ask(messages=[nothing | {"id": "u", "role": "user", "content": parts}])
+    body |= {"tools": [{"name": "f", "description": None, "parameters": None}]}
+    async with suite(tmp_path, Script(query=answering("ho"), publish=PUBLISH)) as facade:
+        assert kinds(await read_events(facade, body))[-1] == "RUN_FINISHED"

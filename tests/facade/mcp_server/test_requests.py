@@ -57,6 +57,17 @@ async def test_capabilities_in_another_form_are_none(tmp_path: Path) -> None:
     assert (status, answer["result"]["protocolVersion"]) == (200, "2025-11-25")
 
 
+async def test_null_is_as_good_as_nothing_and_a_slash_at_the_end(tmp_path: Path) -> None:
+    files = [{"name": "a.csv", "text": "a,b", "blob": None, "mimeType": None}]
+    async with suite(tmp_path, Script(query=answering("x"), publish=["mcp"])) as facade:
+        body = call(arguments={"message": "hi", "chatId": None, "files": None}, _meta=None)
+        assert (await post(facade, body))[1]["result"]["content"] == [{"type": "text", "text": "x"}]
+        await post(facade, call(arguments={"message": "hi", "files": files}))
+        assert [data for _, data in facade.tools.uploaded] == [b"a,b"]
+        async with facade.http.post("/mcp/", json=body, headers=HEADERS) as response:
+            assert response.status == 200
+
+
 UNKNOWN = "unknown tool: no agent 'helper' is published here"
 
 

@@ -170,13 +170,41 @@ async def test_calls_of_other_programs_are_taken_with_any_ids(tmp_path: Path) ->
     assert [earlier.role for earlier in behind.progress] == roles[1:]
 
 
-async def test_an_error_of_an_earlier_message_names_the_callers_field(tmp_path: Path) -> None:
-    wrong = InvalidRequest.of("history[1].toolCallId", "must be the id of an earlier call")
+async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+    """Programs whose messages are one class send each of its fields."""
+    nothing = dict.fromkeys(("name", "tool_calls", "tool_call_id", "refusal", "function_call", "audio"))
+    part = {"type": "text", "text": "How warm?", "refusal": None, "image_url": None, "input_audio": None, "file": None}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": None}}
+    messages: Any = [
+        nothing | {"role": "assistant", "content": None, "tool_calls": [call]},
+        nothing | {"role": "tool", "content": "20", "tool_call_id": "c"},
+        nothing | {"role": "user", "content": [{"type": "text", "text": None}, part]},
+    ]
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.chat.completions.create(model="helper", messages=messages)
+        (query,) = facade.script.requests
+    assert query.message == "How warm?"
+    assert [(one.role, one.content, one.tool_call_id) for one in query.history] == [
+        ("assistant", "", ""),
+        ("tool", "20", "c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "param"),
+    [
+        ("history[1].toolCallId", "messages[1].tool_call_id"),
+        ("clientTools[0].name", "tools[0].name"),
+        ("toolChoice", "tool_choice"),
+    ],
+)
+async def test_an_error_of_the_query_names_the_callers_field(tmp_path: Path, field: str, param: str) -> None:
+    wrong = InvalidRequest.of(field, "must be another one")
     messages: Any = [*ANSWERED, foreign_result("x"), {"role": "user", "content": "And now?"}]
     async with client(tmp_path, Script(query=[wrong])) as (api, _):
-        with pytest.raises(openai.BadRequestError, match="must be the id of an earlier call") as caught:
+        with pytest.raises(openai.BadRequestError, match="must be another one") as caught:
             await api.chat.completions.create(model="helper", messages=messages)
-    assert caught.value.param == "messages[1].tool_call_id"
+    assert caught.value.param == param
 
 
 def answer_calls(asked: ChatCompletion) -> Any:

@@ -307,6 +307,23 @@ async def test_coming_back_to_a_response_fails_only_for_good(
     assert all(event["sequence_number"] == 7 for event in events)
 
 
+async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("type", "role", "content", "call_id", "name", "arguments", "output", "id", "status"))
+    items: Any = [
+        nothing | {"role": "user", "content": "How warm?"},
+        nothing | {"type": "function_call", "call_id": "c", "name": "f"},
+        nothing | {"type": "function_call_output", "call_id": "c", "output": "20"},
+    ]
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.responses.create(model="helper", input=items)
+        (query,) = facade.script.requests
+    assert query.message == "How warm?"
+    assert [(one.role, one.content, one.tool_call_id) for one in query.progress] == [
+        ("assistant", "", ""),
+        ("tool", "20", "c"),
+    ]
+
+
 async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path) -> None:
     end = delta(6, run_complete=agent_pb2.RunComplete(run_id=RUN, finish_reason="length"))
     async with client(tmp_path, Script(query=[*answering()[:-1], end])) as (api, _):

@@ -145,7 +145,12 @@ async def test_any_object_may_be_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "param"), [({"type": "grammar"}, "response_format.type"), ({"type": "json_schema"}, "response_format")]
+    ("form", "param"),
+    [
+        ({"type": "grammar"}, "response_format.type"),
+        ({"type": "json_schema"}, "response_format"),
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": None}}, "response_format"),
+    ],
 )
 async def test_a_form_that_is_none_is_refused_with_its_field(tmp_path: Path, form: Any, param: str) -> None:
     async with client(tmp_path, Script()) as (api, _):

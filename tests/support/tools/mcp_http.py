@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +18,8 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
+
+INFO = {"name": "plain", "version": "1"}
 
 JSON = (b"content-type", b"application/json")
 
@@ -74,6 +77,39 @@ class Http:
         return serve
 
 
+class PlainApp:
+    """A server of the older protocol without the SDK, which answers requests with an id of its own."""
+
+    def __init__(self, answer_id: Callable[[int], Any]) -> None:
+        self._answer_id = answer_id
+
+    def streamable_http_app(self) -> Any:
+        return self._serve
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        while scope["type"] == "lifespan":
+            event = (await receive())["type"]
+            await send({"type": f"{event}.complete"})
+            if event == "lifespan.shutdown":
+                return
+        request = json.loads((await receive())["body"] or b"{}")
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "serverInfo": {"name": "a", "version": ""},
+            },
+            "tools/list": {"tools": [{"name": "plain", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "done"}]},
+        }
+        answer: dict[str, Any] = {"error": {"code": -32601, "message": None}}
+        if result := results.get(request.get("method", "")):
+            answer = {"result": result}
+        body = json.dumps(answer | {"id": self._answer_id(request.get("id", 0))}).encode()
+        await send({"type": "http.response.start", "status": 200 if "id" in request else 202, "headers": [JSON]})
+        await send({"type": "http.response.body", "body": body if "id" in request else b""})
+
+
 class _Quiet(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -82,7 +118,7 @@ class _Quiet(uvicorn.Server):
 
 @asynccontextmanager
 async def http_server(
-    port: int = 0, *, make_app: Callable[[Http], MCPServer] | None = None, is_legacy: bool = False
+    port: int = 0, *, make_app: Callable[[Http], MCPServer | PlainApp] | None = None, is_legacy: bool = False
 ) -> AsyncGenerator[Http]:
     """Serve inside the block, on `port` if it is given."""
     with socket.create_server(("127.0.0.1", port)) as listening:

@@ -414,6 +414,8 @@ async def test_bytes_that_are_no_characters_stay_as_they_are(serve: Serve) -> No
         (b"one\r\ntwo\r\n", "two", "2\n3", b"one\r\n2\r\n3\r\n"),
         (b"one\ntwo\n", "one\r\ntwo", "1\r\n2", b"1\n2\n"),
         (b"one\r\ntwo\n", "one\r\ntwo", "1\n2", b"1\n2\n"),
+        (b"one\r\ntwo\r\nthree\nfour\n", "one\ntwo", "1\n2", b"1\r\n2\r\nthree\nfour\n"),
+        (b"one\r\ntwo\r\nthree\nfour\n", "three\r\nfour", "3\r\n4", b"one\r\ntwo\r\n3\n4\n"),
     ],
 )
 async def test_an_edit_keeps_the_line_ends(serve: Serve, content: bytes, old: str, new: str, after: bytes) -> None:

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.stdout.buffer.write("\ufeff".encode() if "mark" in sys.argv else b"")
+
 FOLDER = Path(sys.argv[1])
 TOOLS = ["environment", "daemon", "grow", "die", "hang", "stubborn", "noise", *sys.argv[2:]]
 
@@ -61,6 +63,28 @@ ANSWERS: dict[str, Any] = {
         "result": {"content": [{"type": "text", "text": "done"}], "structuredContent": {"id": 1}}""",
     "told": b"""
         "result": {"content": [{"type": "text", "text": "{\\"id\\": 7}"}], "structuredContent": {"id": 7}}""",
+    "nulls": b'"result": {"content": null, "structuredContent": {"id": 7}, "isError": null, "_meta": null}',
+    "bare_value": b'"result": {"structuredContent": {"id": 7}}',
+    "bare_text": b'"result": {"content": "done"}',
+    "bare_block": b'"result": {"content": {"type": "text", "text": "done"}}',
+    "mixed": b"""
+        "result": {"content": [
+            "one", {"type": "text", "text": {"two": 2}},
+            {"type": "text", "text": "three", "annotations": {"priority": 7}},
+            {"type": "resource_link", "uri": "a://b", "size": "large"}, {"type": ["text"]}]}""",
+    "linked": b"""
+        "result": {"content": [{"type": "resource_link", "name": "q3", "uri": "reports://q3", "title": "Quarter",
+            "mimeType": "application/pdf", "description": "Revenue"}]}""",
+    "data_url": rb"""
+        "result": {"content": [{
+            "type": "image", "mimeType": "image/png", "data": "data:image/png;base64,iVBORw0KGgo\nA"}]}""",
+    "blob": b"""
+        "result": {"content": [{"type": "resource", "resource": {
+            "uri": "file:///q3.pdf", "mimeType": "application/pdf", "blob": "JVBERi0-"}}]}""",
+    "float": b'"result": {"content": [{"type": "text", "text": "done"}]}',
+    "untold": b'"error": {"code": -32603, "message": null}',
+    "spoken": b'"error": "no such table"',
+    "listed": b'"result": [{"type": "text", "text": "done"}]',
 }
 """Answers of tools, which are sent as they are."""
 
@@ -88,7 +112,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             "serverInfo": {"name": "plain", "version": "1"},
         }
     if method == "tools/list":
-        return {"tools": [listed(name) for name in TOOLS]}
+        tools = [listed(name) for name in TOOLS]
+        if "stuck" in TOOLS:
+            return {"tools": tools, "nextCursor": "again"}
+        if "gap" in TOOLS:
+            return {"tools": tools} if "cursor" in params else {"tools": [], "nextCursor": "2"}
+        return {"tools": tools} | ({"nextCursor": "2"} if "torn" in TOOLS else {})
     return {"content": [{"type": "text", "text": call(params["name"])}]}
 
 
@@ -97,13 +126,20 @@ for line in sys.stdin:
     method, params = message.get("method", ""), message.get("params", {})
     with (FOLDER / "heard").open("a") as heard:
         heard.write(method + "\n")
+    if method == "server/discover" and "abrupt" in TOOLS:
+        sys.exit("initialize was expected")
     if "id" not in message or params.get("name") == "hang":
         continue
     if params.get("name") in ANSWERS:
-        sys.stdout.buffer.write(b'{"jsonrpc": "2.0", "id": %d, ' % message["id"])
+        number = b"%d.0" if params["name"] == "float" else b"%d"
+        sys.stdout.buffer.write(b'{"jsonrpc": "2.0", "id": ' + number % message["id"] + b", ")
         sys.stdout.buffer.write(ANSWERS[params["name"]].replace(b"\n", b" ") + b"}\n")
         sys.stdout.buffer.flush()
+    elif method == "tools/list" and "torn" in TOOLS and "cursor" in params:
+        send({"id": message["id"], "error": {"code": -32602, "message": "Invalid cursor"}})
     elif method in ("initialize", "tools/list", "tools/call"):
         send({"id": message["id"], "result": answer(method, params)})
+        if method == "tools/list" and "storm" in TOOLS:
+            send({"method": "notifications/tools/list_changed"})
     else:
         send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
@@ -20,12 +21,14 @@ from services.tools.mcp_client.http import LINE_CHARS_MAX, JsonDecoder
 from services.tools.mcp_client.session import STDERR_CHARS_MAX
 from tests.support.programs import run_to_end
 from tests.support.timing import within
-from tests.support.tools.mcp_http import PIXEL, Http, http_server
+from tests.support.tools.mcp_http import PIXEL, Http, PlainApp, http_server
 from tests.support.tools.mcp_suite import Suite, request, serving, serving_folder, write
 from tests.support.tools.suite import CHAT
 
 PLAIN = Path(__file__).with_name("mcp_stdio.py")
 EXAMPLES = Path(__file__).parents[3] / "examples"
+ALWAYS = ("environment", "daemon", "grow", "die", "hang", "stubborn", "noise")
+"""The tools that the small server has."""
 
 
 def plain(folder: Path, **more: Any) -> dict[str, Any]:
@@ -191,6 +194,59 @@ async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offe
     assert json.loads(tools["s__bare"].parameters) == {"type": "object"}
 
 
+@pytest.mark.parametrize(("paging", "lists"), [("stuck", 2), ("gap", 2), ("torn", 2), ("mark", 1), ("noise", 1)])
+async def test_a_list_with_a_fault_in_its_pages_is_read_as_far_as_it_goes(
+    tmp_path: Path, paging: str, lists: int
+) -> None:
+    """A cursor that does not advance, an empty page, a page that is refused, a byte order mark, a tool listed twice."""
+    server = plain(tmp_path)
+    server["args"].append(paging)
+    async with serving(tmp_path, {"a": server}) as suite:
+        await suite.until("a__noise")
+        assert (await suite.result("a__noise")).result == "noisy"
+        tools = await suite.tools()
+    assert sorted(tools) == sorted({f"a__{name}" for name in (*ALWAYS, paging)})
+    assert (tmp_path / "heard").read_text().splitlines().count("tools/list") == lists
+
+
+async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_without_it(tmp_path: Path) -> None:
+    server = plain(tmp_path)
+    server["args"].append("abrupt")
+    async with serving(tmp_path, {"a": server}) as suite, asyncio.timeout(20):
+        await suite.until("a__noise")
+        assert (await suite.result("a__noise")).result == "noisy"
+    assert (tmp_path / "heard").read_text().splitlines()[:2] == ["server/discover", "initialize"]
+
+
+ANSWER_IDS: dict[str, Callable[[int], Any]] = {
+    "fraction": float,
+    "text": str,
+    "null": lambda _: None,
+    "another": lambda _: 99,
+}
+
+
+@pytest.mark.parametrize("form", ANSWER_IDS)
+async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(tmp_path: Path, form: str) -> None:
+    async with (
+        http_server(make_app=lambda _: PlainApp(ANSWER_IDS[form])) as http,
+        serving(tmp_path, {"h": {"url": http.url}}) as suite,
+        asyncio.timeout(20),
+    ):
+        await suite.until("h__plain")
+        assert (await suite.result("h__plain")).result == "done"
+
+
+async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
+    server = plain(tmp_path)
+    server["args"].append("storm")
+    async with serving(tmp_path, {"a": server}) as suite:
+        await suite.until("a__noise")
+        await asyncio.sleep(3)
+        assert (await suite.result("a__noise")).result == "noisy"
+    assert (tmp_path / "heard").read_text().splitlines().count("tools/list") < 8
+
+
 @pytest.mark.parametrize(
     ("tool", "ok", "told"),
     [
@@ -203,6 +259,23 @@ async def test_a_tool_that_is_described_wrongly_is_named_and_the_others_are_offe
         ("failed", False, 'no\n{"why": 7}'),
         ("told", True, '{"id": 7}'),
         ("deep", True, 'done\n{"id": 1}'),
+        ("nulls", True, '{"id": 7}'),
+        ("bare_value", True, '{"id": 7}'),
+        ("bare_text", True, "done"),
+        ("bare_block", True, "done"),
+        (
+            "mixed",
+            True,
+            'one\n{"two": 2}\nthree\n[resource a://b: a://b]\n'
+            "[content of type \"['text']\" left out: it breaks the protocol]",
+        ),
+        ("linked", True, "[resource Quarter, application/pdf: reports://q3] Revenue"),
+        ("data_url", True, "[image/png: outputs/a__data_url-517eb4a6-1.png]"),
+        ("blob", True, "[file:///q3.pdf] [application/pdf: outputs/a__blob-517eb4a6-1.pdf]"),
+        ("float", True, "done"),
+        ("untold", False, "MCP server 'a': its answer breaks the protocol"),
+        ("spoken", False, "MCP server 'a': no such table"),
+        ("listed", False, "MCP server 'a': its answer breaks the protocol"),
     ],
 )
 async def test_what_is_wrong_with_one_answer_costs_that_part_alone(

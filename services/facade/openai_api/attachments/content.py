@@ -36,7 +36,7 @@ def read_content(content: str | list[Part] | None, name: str) -> Content:
     is_behind_text = True
     for at, part in enumerate(content):
         if part.type in TEXT_PARTS:
-            text += ("" if is_behind_text else "\n") + (part.text or part.refusal)
+            text += ("" if is_behind_text else "\n") + (part.text or part.refusal or "")
             is_behind_text = True
             continue
         attachments.append(_read_attachment(part, f"{name}[{at}]"))

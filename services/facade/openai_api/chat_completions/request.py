@@ -32,7 +32,7 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 class _FunctionCall(msgspec.Struct):
     name: str = ""
-    arguments: str = ""
+    arguments: str | None = None
 
 
 class _ToolCall(msgspec.Struct):
@@ -44,7 +44,7 @@ class _Message(msgspec.Struct):
     role: str
     content: str | list[Part] | None = None
     tool_calls: list[_ToolCall] | None = None
-    tool_call_id: str = ""
+    tool_call_id: str | None = None
 
 
 class _Tool(msgspec.Struct):
@@ -108,7 +108,7 @@ def _parse_entry(message: _Message, name: str) -> EarlierMessage:
         name,
         message.role,
         content.text,
-        [EarlierCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()],
-        message.tool_call_id,
+        [EarlierCall(call.id, call.function.name, call.function.arguments or "") for call in message.tool_calls or ()],
+        message.tool_call_id or "",
         content.attachments,
     )

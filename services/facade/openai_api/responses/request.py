@@ -39,12 +39,12 @@ RESPONSE_PREFIX, CONVERSATION_PREFIX = "resp_", "conv_"
 
 
 class _Item(msgspec.Struct):
-    type: str = "message"
-    role: str = ""
+    type: str | None = None
+    role: str | None = None
     content: str | list[Part] | None = None
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
     output: str | list[Part] | None = None
 
 
@@ -130,15 +130,17 @@ def join_calls(entries: Iterable[EarlierMessage]) -> list[EarlierMessage]:
 
 
 def _parse_entry(item: _Item, name: str) -> EarlierMessage:
-    match item.type:
+    call_id = item.call_id or ""
+    match item.type or "message":
         case "message" if item.role in ROLES:
             content = read_content(item.content, f"{name}.content")
-            return EarlierMessage(name, item.role, content.text, attachments=content.attachments)
+            return EarlierMessage(name, item.role or "", content.text, attachments=content.attachments)
         case "message":
             raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
         case "function_call":
-            return EarlierMessage(name, "assistant", "", [EarlierCall(item.call_id, item.name, item.arguments)])
+            call = EarlierCall(call_id, item.name or "", item.arguments or "")
+            return EarlierMessage(name, "assistant", "", [call])
         case "function_call_output":
-            return EarlierMessage(name, "tool", read_text(item.output, f"{name}.output"), call_id=item.call_id)
+            return EarlierMessage(name, "tool", read_text(item.output, f"{name}.output"), call_id=call_id)
         case _:
             raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
