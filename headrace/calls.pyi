@@ -62,8 +62,8 @@ class Calls:
         a chat that neither belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the
         caller may only read, and for when_busy interrupt and rollback if they would end another user's run in a
         chat that the caller does not own.
-        Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy
-        the chat is.
+        Idempotency: repeating one's own chat_id and request_id attaches to the first run, from its beginning,
+        however busy the chat is.
         """
 
     def attach(self, run_id: str, last_seq: int = 0) -> AbstractAsyncContextManager[RunStream]:
@@ -592,8 +592,8 @@ class Calls:
         """Update a key. Absent fields stay unchanged, and a list replaces the previous one.
 
         Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old
-        ones, unless the key is disabled, which ends them. A key with makers other than its user must be confirmed
-        again if it gets more scopes or roles.
+        ones, unless the key is disabled or loses a role or scope: then they end with CREDENTIAL_ENDED. A key with
+        makers other than its user must be confirmed again if it gets more scopes or roles, or a later end.
         Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the
         caller's own credential lacks, and for new roles as in CreateKey.
         """

@@ -49,8 +49,8 @@ class QueryRequest(_message.Message):
     FROM_PROGRAM_FIELD_NUMBER: _builtins.int
     CHAT_KEY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Id of this request, chosen by the caller; absent: a new one. Repeating it in the same chat attaches to the first
-    run.
+    """Id of this request, chosen by the caller; absent: a new one. If the same user repeats it in the same chat, it
+    attaches to the first run.
     """
     chat_id: _builtins.str
     """The chat; absent: a new one."""

@@ -173,8 +173,8 @@ class AgentServiceServicer(object):
         reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat that neither
         belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the caller may only read, and for
         when_busy interrupt and rollback if they would end another user's run in a chat that the caller does not own.
-        Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy the chat
-        is.
+        Idempotency: repeating one's own chat_id and request_id attaches to the first run, from its beginning, however busy
+        the chat is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

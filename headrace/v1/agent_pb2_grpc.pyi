@@ -45,8 +45,8 @@ class AgentServiceStub:
     reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat that neither
     belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the caller may only read, and for
     when_busy interrupt and rollback if they would end another user's run in a chat that the caller does not own.
-    Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy the chat
-    is.
+    Idempotency: repeating one's own chat_id and request_id attaches to the first run, from its beginning, however busy
+    the chat is.
     """
     Attach: _grpc.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]
     """Stream a run's events after last_seq and, while it is running, new ones as they happen.
@@ -241,8 +241,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat that neither
     belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the caller may only read, and for
     when_busy interrupt and rollback if they would end another user's run in a chat that the caller does not own.
-    Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy the chat
-    is.
+    Idempotency: repeating one's own chat_id and request_id attaches to the first run, from its beginning, however busy
+    the chat is.
     """
     Attach: _aio.UnaryStreamMultiCallable[_agent_pb2.AttachRequest, _agent_pb2.AgentDelta]  # type: ignore[assignment]
     """Stream a run's events after last_seq and, while it is running, new ones as they happen.
@@ -440,8 +440,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         reject; QUEUE_FULL when 8 queries of the chat are waiting; OVERLOADED; DISK_FULL; NOT_FOUND for a chat that neither
         belongs to the caller nor is shared with them; PERMISSION_DENIED for a chat that the caller may only read, and for
         when_busy interrupt and rollback if they would end another user's run in a chat that the caller does not own.
-        Idempotency: repeating chat_id and request_id attaches to the first run, from its beginning, however busy the chat
-        is.
+        Idempotency: repeating one's own chat_id and request_id attaches to the first run, from its beginning, however busy
+        the chat is.
         """
 
     @_abc_1.abstractmethod

@@ -78,8 +78,8 @@ class KeyServiceStub:
     """Update a key. Absent fields stay unchanged, and a list replaces the previous one.
 
     Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
-    unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
-    gets more scopes or roles.
+    unless the key is disabled or loses a role or scope: then they end with CREDENTIAL_ENDED. A key with makers other
+    than its user must be confirmed again if it gets more scopes or roles, or a later end.
     Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
     own credential lacks, and for new roles as in CreateKey.
     """
@@ -175,8 +175,8 @@ class KeyServiceAsyncStub(KeyServiceStub):
     """Update a key. Absent fields stay unchanged, and a list replaces the previous one.
 
     Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
-    unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
-    gets more scopes or roles.
+    unless the key is disabled or loses a role or scope: then they end with CREDENTIAL_ENDED. A key with makers other
+    than its user must be confirmed again if it gets more scopes or roles, or a later end.
     Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
     own credential lacks, and for new roles as in CreateKey.
     """
@@ -299,8 +299,8 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         """Update a key. Absent fields stay unchanged, and a list replaces the previous one.
 
         Effect: calls that begin more than 5 s later use the new roles, scopes and limits. Open calls keep the old ones,
-        unless the key is disabled, which ends them. A key with makers other than its user must be confirmed again if it
-        gets more scopes or roles.
+        unless the key is disabled or loses a role or scope: then they end with CREDENTIAL_ENDED. A key with makers other
+        than its user must be confirmed again if it gets more scopes or roles, or a later end.
         Errors: NOT_FOUND; INVALID_REQUEST, also for a revoked key; PERMISSION_DENIED, also for scopes that the caller's
         own credential lacks, and for new roles as in CreateKey.
         """

@@ -178,7 +178,7 @@ class GetChatRequest(_message.Message):
     include_lines: _builtins.bool
     """Whether to return lines; requires run_id."""
     request_id: _builtins.str
-    """With without_events: also return the run of the query with this request_id."""
+    """With without_events: also return the run of the caller's query with this request_id."""
     page_token: _builtins.str
     """The earlier_page_token of a page, to get the page before it; empty: the newest page."""
     shows_content: _builtins.bool

@@ -466,7 +466,7 @@ class MemoryServiceServicer(object):
         read the chat; STALE_LEASE if a later generation has written for the run; CHAT_BUSY if the chat has an unfinished
         run that the query's owner does not have (see `beside`); LOG_DAMAGED if the log is read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append gets the first one's reply and appends nothing. A query line with a
-        request_id that the chat already has appends nothing either; the reply has duplicate_run_id.
+        request_id that its user has already sent in the chat appends nothing either; the reply has duplicate_run_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

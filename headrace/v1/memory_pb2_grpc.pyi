@@ -150,7 +150,7 @@ class MemoryServiceStub:
     read the chat; STALE_LEASE if a later generation has written for the run; CHAT_BUSY if the chat has an unfinished
     run that the query's owner does not have (see `beside`); LOG_DAMAGED if the log is read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append gets the first one's reply and appends nothing. A query line with a
-    request_id that the chat already has appends nothing either; the reply has duplicate_run_id.
+    request_id that its user has already sent in the chat appends nothing either; the reply has duplicate_run_id.
     """
     BeginRun: _grpc.UnaryUnaryMultiCallable[_memory_pb2.BeginRunRequest, _memory_pb2.BeginRunResponse]
     """Begin a run: append its query line, and return the input for its first turn.
@@ -485,7 +485,7 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     read the chat; STALE_LEASE if a later generation has written for the run; CHAT_BUSY if the chat has an unfinished
     run that the query's owner does not have (see `beside`); LOG_DAMAGED if the log is read-only; INVALID_REQUEST.
     Idempotent by request_id: a repeated append gets the first one's reply and appends nothing. A query line with a
-    request_id that the chat already has appends nothing either; the reply has duplicate_run_id.
+    request_id that its user has already sent in the chat appends nothing either; the reply has duplicate_run_id.
     """
     BeginRun: _aio.UnaryUnaryMultiCallable[_memory_pb2.BeginRunRequest, _memory_pb2.BeginRunResponse]  # type: ignore[assignment]
     """Begin a run: append its query line, and return the input for its first turn.
@@ -901,7 +901,7 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         read the chat; STALE_LEASE if a later generation has written for the run; CHAT_BUSY if the chat has an unfinished
         run that the query's owner does not have (see `beside`); LOG_DAMAGED if the log is read-only; INVALID_REQUEST.
         Idempotent by request_id: a repeated append gets the first one's reply and appends nothing. A query line with a
-        request_id that the chat already has appends nothing either; the reply has duplicate_run_id.
+        request_id that its user has already sent in the chat appends nothing either; the reply has duplicate_run_id.
         """
 
     @_abc_1.abstractmethod

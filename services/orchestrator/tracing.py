@@ -20,6 +20,7 @@ from services.runtime.telemetry import names, spans
 if TYPE_CHECKING:
     from headrace.v1 import memory_pb2
     from headrace.v1.tools_pb2 import ToolOutcome
+    from services.orchestrator.agents.definition import Definition
     from services.orchestrator.run.answers.call import Call
     from services.orchestrator.run.run import Run
     from services.orchestrator.run.scope import Scope
@@ -81,11 +82,7 @@ def mark_tool_end(span: Span, outcome: ToolOutcome) -> None:
 @contextmanager
 def start_subagent_span(scope: Scope) -> Generator[None]:
     """Open the span of a sub-agent's work; a cancel after the current step does not count as a failure."""
-    attributes = {
-        names.OPERATION: names.INVOKE_AGENT,
-        names.AGENT_ID: scope.agent.key,
-        names.SUBAGENT_ID: scope.subagent_id or "",
-    }
+    attributes = {**_describe_agent(scope.run, scope.agent), names.SUBAGENT_ID: scope.subagent_id or ""}
     stopped: Stopped | None = None
     with spans.start_span(_make_span_name(scope.agent.key), attributes):
         try:
@@ -118,10 +115,14 @@ def _make_messages(role: str, text: str, **fields: str) -> str:
 
 def _run_attributes(run: Run) -> spans.Attributes:
     asked = {names.INPUT_MESSAGES: _make_messages("user", run.query.message)} if spans.captures_content() else {}
-    return asked | {
+    return {**asked, **_describe_agent(run, run.agent)}
+
+
+def _describe_agent(run: Run, agent: Definition) -> spans.Attributes:
+    return {
         names.OPERATION: names.INVOKE_AGENT,
-        names.AGENT_ID: run.agent.key,
-        names.AGENT_NAME: run.agent.name or run.agent.key,
+        names.AGENT_ID: agent.key,
+        names.AGENT_NAME: agent.name or agent.key,
         names.CONVERSATION_ID: run.chat_id,
         names.RUN_ID: run.id,
     }

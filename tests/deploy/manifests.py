@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -108,3 +109,16 @@ def _example(source: Manifest) -> str:
     if kind == "fieldRef":
         return source[kind]["fieldPath"]
     return "postgresql://elsewhere.example/headrace" if source[kind]["key"] == "url" else "example"
+
+
+def find_pods(item: Any) -> Iterator[Manifest]:
+    """The pod templates in an object."""
+    for name, inner in item.items():
+        if name == "template":
+            yield inner
+        if isinstance(inner, dict):
+            yield from find_pods(inner)
+
+
+def list_names(items: list[Manifest]) -> set[tuple[str, str]]:
+    return {(item["kind"], item["metadata"]["name"]) for item in items}

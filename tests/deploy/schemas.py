@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.manifests import TOOLS
+from tests.deploy.manifests import TOOLS, Manifest, compile_tool
 from trials.kube.apiserver.cluster import MODULE
 
 CUSTOM = {
@@ -86,3 +86,12 @@ def _make_strict(schema: Any) -> Any:
     if strict.get("format") == "int-or-string" or strict.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
     return strict
+
+
+def list_problems(schemas: str, folder: Path, *items: Manifest) -> list[str]:
+    # As JSON, because PyYAML writes texts such as 1e3 as Go's parser reads numbers.
+    (folder / "objects.yaml").write_text("\n---\n".join(map(json.dumps, items)))
+    program = compile_tool("github.com/yannh/kubeconform/cmd/kubeconform")
+    command = [program, "-strict", "-output", "json", "-schema-location", schemas, folder / "objects.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return [f"{item['kind']} {item['name']}: {item['msg']}" for item in json.loads(done.stdout)["resources"]]

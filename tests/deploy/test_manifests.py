@@ -1,7 +1,6 @@
 """The chart renders what Kubernetes accepts, field by field, with all the values that a user may set."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,16 @@ import yaml
 from tests.deploy.manifests import (
     CHART,
     VARIANTS,
-    Manifest,
     build_manifests,
-    compile_tool,
+    find_pods,
+    list_names,
     needs_go,
     of_kind,
     pods,
     read_values,
     run_helm,
 )
-from tests.deploy.schemas import write_schemas
+from tests.deploy.schemas import list_problems, write_schemas
 from tests.deploy.settings import CONFIGS
 
 pytestmark = needs_go
@@ -34,14 +33,6 @@ LABELS = ("name", "instance", "version", "component", "part-of", "managed-by")
 @pytest.fixture(scope="module")
 def schemas(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_schemas(tmp_path_factory.mktemp("schemas"))
-
-
-def list_problems(schemas: str, folder: Path, *items: Manifest) -> list[str]:
-    (folder / "objects.yaml").write_text(yaml.dump_all(items, Dumper=yaml.CSafeDumper))
-    program = compile_tool("github.com/yannh/kubeconform/cmd/kubeconform")
-    command = [program, "-strict", "-output", "json", "-schema-location", schemas, folder / "objects.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return [f"{item['kind']} {item['name']}: {item['msg']}" for item in json.loads(done.stdout)["resources"]]
 
 
 def test_every_object_has_the_published_form(schemas: str, tmp_path: Path) -> None:
@@ -85,15 +76,6 @@ def test_every_object_and_pod_has_the_recommended_labels(variant: str) -> None:
         assert item["metadata"]["namespace"] == "headrace"
 
 
-def find_pods(item: Any) -> Iterator[Manifest]:
-    """The pod templates in an object."""
-    for name, inner in item.items():
-        if name == "template":
-            yield inner
-        if isinstance(inner, dict):
-            yield from find_pods(inner)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_secrets_are_named_and_not_contained(variant: str) -> None:
     assert [item["metadata"]["name"] for item in build_manifests(variant) if item["kind"] == "Secret"] == []
@@ -102,18 +84,14 @@ def test_secrets_are_named_and_not_contained(variant: str) -> None:
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "openshift"])
 def test_two_releases_in_a_namespace_share_nothing(variant: str) -> None:
     first, second = (build_manifests(variant, release, "shared") for release in ("blue", "green"))
-    assert names(first).isdisjoint(names(second))
+    assert list_names(first).isdisjoint(list_names(second))
     theirs = [pod["metadata"]["labels"] for item in second for pod in find_pods(item)]
     chosen = [selector for item in first for selector in find_selectors(item)]
     assert chosen
     for selector in chosen:
         assert not any(selector.items() <= labels.items() for labels in theirs), selector
     words = " ".join(str(value) for item in first for value in find_texts(item))
-    assert [name for _, name in names(second) if name in words] == []
-
-
-def names(items: list[Manifest]) -> set[tuple[str, str]]:
-    return {(item["kind"], item["metadata"]["name"]) for item in items}
+    assert [name for _, name in list_names(second) if name in words] == []
 
 
 def find_selectors(item: Any) -> Iterator[dict[str, str]]:

@@ -81,6 +81,20 @@ def test_metrics_and_their_labels_are_those_of_the_code() -> None:
         assert labels <= defined().get(name, set()) | SCRAPED, name
 
 
+@pytest.mark.nightly
+@needs_go
+def test_alerts_fire_when_they_should() -> None:
+    done = subprocess.run(
+        ["go", "test", "-count=1", "."],
+        cwd=PROMQL,
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @needs_go
 def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives() -> None:
     metrics = [
@@ -99,6 +113,11 @@ def test_autoscalers_go_by_metrics_of_the_code_that_the_documented_adapter_gives
 def test_the_operator_has_the_alerts_and_finds_every_pod_once() -> None:
     (rule,) = of_kind("observed", "PrometheusRule").values()
     assert [item["alert"] for item in rule["spec"]["groups"][0]["rules"]] == [item["alert"] for item in RULES]
+    # Others' pods in the namespace, which the operator reads, too, are not its business.
+    wide = [item["expr"] for item in rule["spec"]["groups"][0]["rules"] if 'namespace="headrace"' in item["expr"]]
+    assert wide
+    for expression in wide:
+        assert expression.count('namespace="headrace"') == expression.count('namespace="headrace", pod=~"headrace-.*"')
     (monitor,) = of_kind("observed", "ServiceMonitor").values()
     assert rule["metadata"]["labels"]["release"] == monitor["metadata"]["labels"]["release"] == "prometheus"
     wanted = monitor["spec"]["selector"]["matchLabels"].items()

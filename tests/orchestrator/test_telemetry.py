@@ -72,6 +72,11 @@ async def test_calls_are_below_their_run_and_those_of_a_sub_agent_below_its_work
         }.items()
     )
     assert tool.attributes.items() >= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}.items()
+    helper = recorded.only("invoke_agent helper")
+    assert helper.attributes is not None
+    for name in ("gen_ai.conversation.id", "headrace.run.id"):
+        assert helper.attributes[name] == run.attributes[name]
+    assert (helper.attributes["gen_ai.agent.id"], helper.attributes["gen_ai.agent.name"]) == ("helper", "helper")
     assert not any("secret" in span.to_json() or "find it" in span.to_json() for span in recorded.spans)
 
 

@@ -9,6 +9,7 @@ from services.facade.agui.request import find_older_chat_id
 from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity, acting_as
 from tests.support.contract import RPCS
+from tests.support.tenants.requests import Ids, make_request
 from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
 
 QUERY, CHAT = RPCS["AgentService.Query"], RPCS["MemoryService.GetChat"]
@@ -53,3 +54,19 @@ async def test_a_key_is_of_one_chat(tmp_path: Path) -> None:
         taken = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_id=find_keyed_chat(BOB, "a"))
         refused = await suite.call(QUERY, ADA, [taken])
         assert (refused.reason, "chatId" in json.dumps(refused.message)) == ("INVALID_REQUEST", True)
+
+
+async def test_who_foresees_a_chat_keeps_its_files_from_nobody(tmp_path: Path) -> None:
+    upload, read, execute = (RPCS[f"ToolService.{name}"] for name in ("UploadFile", "ReadFile", "Execute"))
+    async with serving_tenants(tmp_path) as suite:
+        chat_id = find_keyed_chat(ADA, "a")
+        await suite.call(upload, BOB, make_request("ToolService.UploadFile", Ids(chat_id, "")))
+        query = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_key="a", chat_id=chat_id)
+        events = (await suite.call(QUERY, ADA, [query])).reply
+        ids = Ids(chat_id, next(event.run_start.run_id for event in events if event.HasField("run_start")))
+        planted = await suite.call(read, ADA, make_request("ToolService.ReadFile", ids))
+        assert planted.code == "NOT_FOUND"
+        for who, code in ((ADA, "OK"), (BOB, "NOT_FOUND")):
+            for rpc in (execute, upload, read):
+                done = await suite.call(rpc, who, make_request(f"ToolService.{rpc.name}", ids))
+                assert done.code == code, (who.user, rpc.name, done)

@@ -47,6 +47,10 @@ class AnswerHead(msgspec.Struct, rename="camel"):
 decode_head = msgspec.json.Decoder(AnswerHead).decode
 
 
+CANCELLED = "CANCELLED"
+"""Outcome of an attempt whose caller left: no error."""
+
+
 @dataclass(slots=True)
 class CallRecord:
     stage: str
@@ -63,7 +67,7 @@ class CallRecord:
     server: str = ""
     """Host of the provider."""
 
-    outcome: str = "CANCELLED"
+    outcome: str = CANCELLED
     """The finish or error reason; CANCELLED until then."""
 
     finish_reason: str = ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from services.llm_gateway.telemetry.interaction_log import CallRecord
+from services.llm_gateway.telemetry.interaction_log import CANCELLED, CallRecord
 from services.runtime.auth import identity
 from services.runtime.capacity import InFlightCounter
 from services.runtime.clock import monotonic_s
@@ -63,7 +63,7 @@ def count_attempt(call: CallRecord, model: str) -> None:
     if call.first_delta_s is not None:
         _find_series(_FIRST_DELTA, *labels).observe(call.first_delta_s - call.started_s, exemplar)
     names = (call.operation, call.vendor, model)
-    error_type = "" if call.finish_reason else call.outcome
+    error_type = "" if call.finish_reason or call.outcome == CANCELLED else call.outcome
     _find_series(_DURATION, *names, call.server, error_type).observe(monotonic_s() - call.started_s, exemplar)
     if (usage := call.usage) is not None:
         tenant = identity.label_tenant()

@@ -133,7 +133,8 @@ class ChatRpcs(MemoryServiceServicer):
         )
         if request.request_id and response.access != RUN_ONLY:
             info = (await self._access.read_chat(entry.chat_id)).info
-            if (found := info.find_run_by_request(request.request_id)) is not None:
+            user = identity.require_identity().user
+            if (found := info.find_run_by_request(request.request_id, user)) is not None:
                 response.request_run_id = found
         return response
 

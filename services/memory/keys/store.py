@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,7 @@ class KeyStore:
             _check_key(changed, fields, self._clock(), least=0)
             self._check_roles({*changed.roles} - {*key.roles}, caller)
             is_more = not ({*changed.scopes} <= {*key.scopes} and {*changed.roles} <= {*key.roles})
+            is_more |= 0 < key.expires_at < (changed.expires_at or math.inf)
             is_shared = bool(key.list_makers())
             return replace(changed, is_unconfirmed=True) if is_more and is_shared else changed
 

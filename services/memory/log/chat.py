@@ -198,7 +198,7 @@ class Chat:
     def find_duplicate(self, lines: Sequence[Known]) -> str | None:
         first = lines[0]
         request_id = QUERY_FIELDS.decode(first.query).request_id if isinstance(first, Query) else ""
-        return self.info.find_run_by_request(request_id) if request_id else None
+        return self.info.find_run_by_request(request_id, first.user) if request_id else None
 
     def check(self, lines: Sequence[Known], lease_generation: int = 0) -> None:
         """Refuse lines that this log cannot accept; `lease_generation` is that of the run's lease."""

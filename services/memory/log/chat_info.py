@@ -188,8 +188,10 @@ class ChatInfo:
         """Return whether this user has an unfinished run."""
         return any(run.user == user for run in self.list_unfinished())
 
-    def find_run_by_request(self, request_id: str) -> str | None:
-        return next((run.run_id for run in self.runs.values() if run.request_id == request_id), None)
+    def find_run_by_request(self, request_id: str, user: str) -> str | None:
+        """Return the run of this user's query; participants choose request ids of their own."""
+        named = (run for run in self.runs.values() if run.request_id == request_id)
+        return next((run.run_id for run in named if self.find_requester(run.run_id) == user), None)
 
     def list_unfinished(self) -> list[RunInfo]:
         """List runs to take over; none in a damaged log, which accepts no lines."""

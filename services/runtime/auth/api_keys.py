@@ -96,9 +96,10 @@ class ApiKeys:
     def has_user(self, tenant: str, user: str) -> bool:
         return any((who.tenant, who.user) == (tenant, user) for who in self._identities.values())
 
-    def has(self, who: Identity) -> bool:
-        """Return whether the file still has the key that `who` presented, for the same user."""
-        return self._by_credential.get(who.credential) == who
+    def find_holder(self, who: Identity) -> Identity | None:
+        """Return the holder of the key that `who` presented; None if the file does not have it for this user."""
+        found = self._by_credential.get(who.credential)
+        return found if found == who else None
 
 
 def _read_keys(path: Path) -> dict[bytes, Identity]:

@@ -152,15 +152,20 @@ class Authenticator:
         return self.open_calls.ending(who) if who is not None and (who.key_id or who.ends_at) else nullcontext()
 
     def _check_credential(self, who: Identity) -> None:
-        """Raise CredentialEnded if the credential that `who` presented to this process has ended."""
+        """Raise CredentialEnded if the credential that `who` presented to this process has ended or lost rights."""
         self._keys.check_not_suspended(who)
         if 0 < who.ends_at <= now_ms():
             raise CredentialEnded("the token or the session has expired; get a new one, or POST /auth/refresh")
+        holder = who
         if who.key_id == FILED:
-            if self._api_keys is None or not self._api_keys.has(who):
+            found = self._api_keys.find_holder(who) if self._api_keys is not None else None
+            if found is None:
                 raise CredentialEnded("the API key is not in its file any more; get a new one")
+            holder = found
         elif who.key_id:
-            self._keys.check(who)
+            holder = self._keys.find_holder(who)
+        if not (who.roles <= holder.roles and who.scopes <= holder.scopes):
+            raise CredentialEnded("the API key has fewer roles or scopes by now; call again")
 
     def _identify_caller(self, headers: Mapping[str, str], auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
         """Return the calling service, or `client`; None if all callers are admitted."""

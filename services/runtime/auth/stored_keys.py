@@ -131,12 +131,13 @@ class StoredKeys:
         """Call `act` after each read."""
         self._listeners.append(act)
 
-    def check(self, who: Identity) -> None:
-        """Raise CredentialEnded if the key that `who` presented has ended."""
+    def find_holder(self, who: Identity) -> Identity:
+        """Return the holder of the key that `who` presented. Raises CredentialEnded."""
         key = self._by_id.get(who.key_id)
         if key is None or key.identity.credential != who.credential:
             raise CredentialEnded("the API key has ended; get a new one")
         key.check()
+        return key.identity
 
     async def check_user(self, who: Identity) -> None:
         """Raise like `check_not_suspended`; raise Overloaded if memory has not yet sent the suspended users."""

@@ -1,6 +1,7 @@
 """Memory's knowledge of chats: their owners, participants and holds.
 
-Files belong to the chat's owner. Memory is asked if the record next to the files (owners.py) does not name the caller.
+Files belong to the chat's owner. Memory is asked if the record next to the files (owners.py) does not name the caller,
+and precedes it: whoever foresaw a chat's id may have made the record.
 Without authentication all callers are one user, and memory is not asked.
 """
 
@@ -62,7 +63,9 @@ class ChatRights:
         except NotFound:
             return
         if chat.access in PARTICIPATING or chat.access == RUN_ONLY:
-            CHAT_OWNER.set((chat_id, Identity(caller.tenant, chat.owner)))
+            owner = Identity(caller.tenant, chat.owner)
+            await asyncio.to_thread(self._workspaces.clear_for_owner, chat_id, owner)
+            CHAT_OWNER.set((chat_id, owner))
 
 
 class HeldChats:

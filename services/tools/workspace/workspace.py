@@ -25,6 +25,7 @@ from services.tools.sandbox.supervisor.policy import Space
 from services.tools.sandbox.supervisor.space_watch import read_spare_bytes
 from services.tools.workspace import quota
 from services.tools.workspace.owners import Owners
+from services.tools.workspace.retention import remove_folder
 from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
 
 FOLDERS = ("uploads", "outputs")
@@ -91,6 +92,18 @@ class Workspaces:
         """Return the owner of the chat's files; None without one. Raises the errors of `register_chat`."""
         with disk_errors("the owner of a chat's files", chat_id):
             return self.owners.read_owner(chat_id, is_older=self._find_folder(chat_id).is_dir())
+
+    def clear_for_owner(self, chat_id: str, owner: Identity) -> None:
+        """Remove what another user left in a chat of `owner` before the chat existed, and the claim to it.
+
+        Raises the errors of `register_chat`.
+        """
+        with disk_errors("the owner of a chat's files", chat_id), self._locks[hash(chat_id) % LOCKS]:
+            if self.read_owner(chat_id) in (None, owner):
+                return
+            for root in (self.root, self.owners.root):
+                with suppress(FileNotFoundError):
+                    remove_folder(root / chat_id)
 
     def make_incoming_folder(self) -> Path:
         """Create a folder that commands cannot reach, on the workspaces' file system."""

@@ -43,6 +43,16 @@ async def test_an_answer_counts_its_tokens_and_the_time_to_its_first_delta(askin
     assert 0.06 <= counted("first_delta_seconds_sum", **SIM) < 0.16
 
 
+async def test_an_attempt_whose_caller_leaves_has_not_failed(asking: Asking) -> None:
+    observed = Counted("gen_ai_client", "_count")
+    async with asking() as gateway:
+        async with reading(gateway.llm.StreamChat(gateway.request(model="idle"))) as running:
+            await anext(running)
+        await gateway.sim.until_idle()
+    gen_ai = {"gen_ai_operation_name": "chat", "gen_ai_provider_name": "openai", "gen_ai_request_model": "idle"}
+    assert observed("operation_duration_seconds", **gen_ai, server_address="127.0.0.1", error_type="") == 1
+
+
 async def test_retries_failovers_and_the_breaker_are_counted(asking: Asking) -> None:
     counted = Counted()
     script = [{"match": {"model": "sim-2"}, "steps": [{"content": "a"}]}, {"steps": [{"status": 503}]}]

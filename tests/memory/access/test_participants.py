@@ -7,7 +7,7 @@ from headrace.v1 import agent_pb2, memory_pb2
 from services.runtime.auth.identity import DEFAULT_SCOPES, Identity, acting_as
 from tests.support.memory.engines import Serve
 from tests.support.memory.messages import content, user
-from tests.support.memory.writing import Memory, event_line, new_id, run_line, step_line
+from tests.support.memory.writing import Memory, event_line, new_id, query_line, run_line, step_line
 
 pytestmark = pytest.mark.engines
 
@@ -81,6 +81,27 @@ async def test_an_unfinished_run_keeps_its_own_user(serve: Serve) -> None:
             generation = await memory.acquire(chat_id, run_id, "owner:1")
             assert await memory.renew(run_id, generation)
             await memory.append(chat_id, run_id, run_line(), generation=generation)
+
+
+async def test_a_request_id_is_of_who_sends_it(serve: Serve) -> None:
+    """Participants see each other's, and can foresee those of schedules: nobody takes another's in advance."""
+    async with serve() as memory:
+        chat_id, _ = await ask(memory, ADA, "Who mills?")
+        await share(memory, chat_id, "user:bob")
+        runs = {}
+        for who in (BOB, ADA):
+            with acting_as(who):
+                line = query_line("Pay.", request_id="due")
+                runs[who] = new_id()
+                first = await memory.append(chat_id, runs[who], line)
+                again = await memory.append(chat_id, new_id(), line)
+                assert (first.duplicate_run_id, again.duplicate_run_id) == ("", runs[who])
+                await memory.append(chat_id, runs[who], run_line())
+    async with serve() as memory:
+        for who, run_id in runs.items():
+            with acting_as(who):
+                chat = await memory.chat(chat_id=chat_id, without_events=True, request_id="due")
+                assert chat.request_run_id == run_id
 
 
 @pytest.mark.engines("postgres")

@@ -125,6 +125,22 @@ async def test_a_key_in_anothers_name_counts_when_a_second_admin_has_confirmed_i
         assert widened.key.state == "unconfirmed", "what it is good for was not confirmed"
 
 
+async def test_a_key_that_its_maker_knows_lives_no_longer_than_was_confirmed(serve: Serve) -> None:
+    now = [now_ms()]
+    async with serve(clock=lambda: now[0]) as memory:
+        for until, later in ((1_000, 2_000), (1_000, 0)):
+            with acting_as(ADA):
+                key_id = (await make(memory, expires_at=now[0] + until)).key.key_id
+            with acting_as(OLGA):
+                await memory.call("ConfirmKey", key_id=key_id)
+            with acting_as(ADA):
+                sooner = await memory.call("UpdateKey", key_id=key_id, expires_at=now[0] + until // 2)
+                assert sooner.key.state == "active"
+                now[0] += until
+                longer = await memory.call("UpdateKey", key_id=key_id, expires_at=later and now[0] + later)
+                assert longer.key.state == "unconfirmed"
+
+
 async def test_who_confirms_their_own_key_gets_a_text_that_nobody_else_has(memory: Memory) -> None:
     made = await memory.call_as(ADA, "CreateKey", name="laptop", user="bob")
     with acting_as(BOB):

@@ -169,6 +169,31 @@ async def test_two_who_ask_at_once_end_nothing_of_each_other(serve: Serve, how: 
         ]
 
 
+@pytest.mark.parametrize("how", ["reject", "enqueue"])
+async def test_a_request_id_that_another_has_used_starts_a_run_of_ones_own(serve: Serve, how: str) -> None:
+    go_on = asyncio.Barrier(2)
+    held = [*content("Well "), go_on, *finish()]
+    async with serve(ANSWER, held, ANSWER, keys=KEYS) as suite, shared(suite) as (chat_id, [ada, bob]):
+        async with reading(bob, "Instead", chat_id, request_id="due") as (run_id, _, _):
+            mine = Asking(ada, "Pay", chat_id, request_id="due", when_busy=how)
+            if how == "reject":
+                with pytest.raises(ChatBusy):
+                    await ask(ada, "Pay", chat_id, request_id="due", when_busy=how)
+                await go_on.wait()
+            else:
+                async with asyncio.TaskGroup() as group:
+                    run = group.create_task(mine.follow())
+                    await wait_until(lambda: mine.events)
+                    await go_on.wait()
+                assert (await run)[0]["by"] == "ada"
+        if how == "reject":
+            assert (await ask(ada, "Pay", chat_id, request_id="due"))[0]["by"] == "ada"
+        again = await ask_for(ada, "Pay", chat_id=chat_id, agent_key="react", request_id="due")
+        assert again[0]["by"] == "ada"
+        assert [run.user for run in (await ada.chat_runs(chat_id)).runs] == ["ada", "bob", "ada"]
+        assert run_id not in {event["runId"] for event in again if event["type"] == "run.start"}
+
+
 @pytest.mark.parametrize("how", ["interrupt", "rollback"])
 async def test_the_owner_ends_what_others_run(serve: Serve, how: str) -> None:
     async with serve(ANSWER, SLOW, ANSWER, keys=KEYS) as suite, shared(suite) as (chat_id, [ada, bob]):

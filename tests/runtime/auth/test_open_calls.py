@@ -71,6 +71,19 @@ async def test_a_call_ends_when_its_key_is_taken_out_of_the_file(tmp_path: Path)
         assert not other.done()
 
 
+async def test_a_call_ends_when_its_key_of_the_file_loses_a_role(tmp_path: Path) -> None:
+    keys = ApiKeys(keys_file(tmp_path, first="acme/ada finance", second="acme/bob finance"))
+    gate = Authenticator(AuthSettings(auth="api_key", api_keys_file=keys.path), keys)
+    ada, bob = [await gate.identify_client({"x-api-key": text}) for text in ("first", "second")]
+    async with staying(gate, ada) as call, staying(gate, bob) as other:
+        keys_file(tmp_path, first="acme/ada", second="acme/bob finance,support")
+        keys.reload()
+        gate.open_calls.look()
+        with pytest.raises(CredentialEnded, match="fewer roles or scopes"):
+            await call
+        assert not other.done()
+
+
 @pytest.mark.parametrize("way", ["token", "file", "known"])
 async def test_a_suspended_user_is_refused_whatever_the_credential_and_what_is_open_ends(
     tmp_path: Path, way: str

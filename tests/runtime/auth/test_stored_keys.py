@@ -145,6 +145,27 @@ async def test_a_key_that_ends_makes_no_call_and_ends_what_is_open(
         assert (await service.show("hrk_a")).user == "ada"
 
 
+@pytest.mark.parametrize("fields", [{"roles": ["support"], "scopes": ["answer"]}, {"roles": ["finance", "support"]}])
+async def test_a_key_that_loses_a_role_or_scope_ends_what_it_opened_with_it(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    async with keyed_service(tmp_path) as service:
+        service.memory.put("hrk_a", roles=["finance"], scopes=["answer"])
+        before = await service.show("hrk_a")
+        service.memory.put("hrk_a", roles=["finance", "support"], scopes=["answer"])
+        await service.next_look()
+        async with service.gate.ending_with_credential(before):  # one that gains something goes on
+            await service.next_look()
+        opened = [asyncio.create_task(service.stay(await service.show("hrk_a"))) for _ in range(2)]
+        await service.next_look()
+        service.memory.put("hrk_a", **fields)
+        for call in opened:
+            with pytest.raises(CredentialEnded, match="fewer roles or scopes"):
+                await call
+        async with service.gate.ending_with_credential(await service.show("hrk_a")):
+            await service.next_look()
+
+
 async def test_a_key_expires_by_the_clock_without_a_change(tmp_path: Path) -> None:
     async with keyed_service(tmp_path) as service:
         service.memory.put("hrk_a", expires_at=service.clock.time_ns() // 1_000_000 + 3_600_000)

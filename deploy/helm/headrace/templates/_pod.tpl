@@ -4,26 +4,20 @@
 {{- $full := include "headrace.fullname" $root -}}
 {{- $gateway := and (eq $name "facade") $root.Values.gateway.enabled -}}
 {{- $port := $gateway | ternary 8081 $service.port -}}
-metadata:
-  labels:
-    {{- include "headrace.labels" (list $root $name) | nindent 4 }}
-    {{- with $values.labels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-  {{- $scraped := $root.Values.serviceMonitor.enabled | ternary dict (dict "prometheus.io/scrape" "true" "prometheus.io/port" "9464") }}
-  {{- with merge (dict) $values.annotations $scraped }}
-  annotations: {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{- $scraped := $root.Values.serviceMonitor.enabled | ternary dict (dict "prometheus.io/scrape" "true" "prometheus.io/port" "9464") -}}
+metadata: {{- include "headrace.podMetadata" (list $root $name $values $scraped) | nindent 2 }}
 spec:
   {{- include "headrace.podDefaults" (list $root $values) | nindent 2 }}
   serviceAccountName: {{ $full }}-{{ $name }}
   # Longer than preStop and the drain, so that no run and no stream is cut.
   terminationGracePeriodSeconds: {{ add $root.Values.preStopSeconds (mul $values.drainSeconds ($service.drains | default 1)) 20 }}
+  {{- with $values.topologySpreadConstraints }}
   topologySpreadConstraints:
     {{- $selector := dict "labelSelector" (dict "matchLabels" (include "headrace.selector" (list $root $name) | fromYaml)) }}
-    {{- range $values.topologySpreadConstraints }}
+    {{- range . }}
     - {{- hasKey . "labelSelector" | ternary . (merge (deepCopy .) $selector) | toYaml | nindent 6 }}
     {{- end }}
+  {{- end }}
   {{- if or $service.config (eq $name "memory") }}
   initContainers:
     {{- if $service.config }}
@@ -49,7 +43,7 @@ spec:
         - {name: metrics, containerPort: 9464}
         {{- end }}
       # Callers learn from DNS that a pod stops; until all of them have, it still serves.
-      lifecycle: {preStop: {sleep: {seconds: {{ $root.Values.preStopSeconds }}}}}
+      {{- include "headrace.preStop" $root | nindent 6 }}
       # It serves once its database or memory has answered, which may take a failover.
       {{- if eq $name "facade" }}
       {{- include "headrace.httpProbes" $port | nindent 6 }}
@@ -63,8 +57,8 @@ spec:
     {{- end }}
   volumes:
     - {name: tmp, emptyDir: {sizeLimit: 1Gi}}
-    - {name: tls, secret: {secretName: {{ $values.tlsSecret | default (printf "%s-%s-tls" $full $name) }}, defaultMode: 0440}}
-    - {name: api-keys, secret: {secretName: {{ include "headrace.secret" (list $root "credentials" "credentials") }}, defaultMode: 0440}}
+    - {name: tls, secret: {secretName: {{ $values.tlsSecret | default (printf "%s-%s-tls" $full $name) | quote }}, defaultMode: 0440}}
+    - {name: api-keys, secret: {secretName: {{ include "headrace.secret" (list $root "credentials" "credentials") | quote }}, defaultMode: 0440}}
     {{- with $service.config }}
     - {name: config, configMap: {name: {{ $full }}-{{ .name }}}}
     {{- end }}
@@ -72,7 +66,7 @@ spec:
     - {name: workspaces, persistentVolumeClaim: {claimName: {{ $full }}-workspaces}}
     {{- end }}
     {{- if and (eq $name "memory") $root.Values.encryption.existingSecret }}
-    - {name: master-keys, secret: {secretName: {{ $root.Values.encryption.existingSecret }}, defaultMode: 0440}}
+    - {name: master-keys, secret: {secretName: {{ $root.Values.encryption.existingSecret | quote }}, defaultMode: 0440}}
     {{- end }}
     {{- with $values.volumes }}
     {{- toYaml . | nindent 4 }}
@@ -122,7 +116,7 @@ volumeMounts:
   ports: [{name: http, containerPort: 8080}, {name: metrics, containerPort: 9464}]
   volumeMounts: [{name: tls, mountPath: /run/tls, readOnly: true}]
   resources: {{- toYaml $root.Values.gateway.resources | nindent 4 }}
-  lifecycle: {preStop: {sleep: {seconds: {{ $root.Values.preStopSeconds }}}}}
+  {{- include "headrace.preStop" $root | nindent 2 }}
   {{- include "headrace.httpProbes" 8080 | nindent 2 }}
 {{- end -}}
 
@@ -137,6 +131,13 @@ volumeMounts:
 {{- end }}
 - {name: HEADRACE_AUTH, value: api_key}   # callers show credentials, which the services check
 {{- include "headrace.tlsVariables" $root }}
+{{- end -}}
+
+{{/* Kubernetes before 1.33 refuses a sleep of no seconds. */}}
+{{- define "headrace.preStop" -}}
+{{- with .Values.preStopSeconds -}}
+lifecycle: {preStop: {sleep: {seconds: {{ . }}}}}
+{{- end }}
 {{- end -}}
 
 {{- define "headrace.httpProbes" -}}

@@ -54,8 +54,13 @@ tools:
 {{- $values := mustMergeOverwrite (deepCopy $root.Values.pods) (deepCopy $own) -}}
 {{- $_ := set $values "env" (include "headrace.env" (list $root.Values.pods.env $own.env) | fromYamlArray) -}}
 {{- range $key := list "envFrom" "volumes" "volumeMounts" "egress" }}
-{{- $_ := set $values $key (concat (get $root.Values.pods $key) (get $own $key | default list) | default list) -}}
+{{- $_ := set $values $key (concat (get $root.Values.pods $key | default list) (get $own $key | default list) | default list) -}}
 {{- end -}}
 {{- $_ := set $values "autoscaling" (mustMergeOverwrite (deepCopy $root.Values.autoscaling) (deepCopy $own.autoscaling)) -}}
+{{- with $values.replicas }}
+{{- if and $values.autoscaling.enabled (gt (int .min) (int .max)) }}
+{{- fail (printf "%s.replicas: min is greater than max" $service.values) }}
+{{- end }}
+{{- end -}}
 {{- toYaml $values -}}
 {{- end -}}

@@ -20,7 +20,7 @@
 {{- $jwt := and (not (empty $root.Values.jwt.jwksUrl)) (ne $name "llm-gateway") }}
 - {name: HEADRACE_AUTH, value: {{ $jwt | ternary "jwt,api_key" "api_key" | quote }}}
 - {name: HEADRACE_AUTH_API_KEYS_FILE, value: /run/credentials/api-keys.json}
-- {name: HEADRACE_AUTH_TRUST_DOMAIN, value: {{ include "headrace.trustDomain" $root }}}
+- {name: HEADRACE_AUTH_TRUST_DOMAIN, value: {{ include "headrace.trustDomain" $root | quote }}}
 {{- include "headrace.tlsVariables" $root }}
 {{- if $jwt }}
 - {name: HEADRACE_AUTH_JWKS_URL, value: {{ $root.Values.jwt.jwksUrl | quote }}}
@@ -63,7 +63,7 @@
 
 {{- define "headrace.variables.memory" -}}
 {{- $root := index . 0 -}}
-- {name: HEADRACE_DATABASE_URL, valueFrom: {secretKeyRef: {name: {{ include "headrace.secret" (list $root "database" "database") }}, key: url}}}
+- {name: HEADRACE_DATABASE_URL, valueFrom: {secretKeyRef: {name: {{ include "headrace.secret" (list $root "database" "database") | quote }}, key: url}}}
 {{- if $root.Values.encryption.existingSecret }}
 - {name: HEADRACE_MEMORY_ENCRYPTION_KEYS, value: "file:/run/master-keys/master-keys"}
 {{- end }}

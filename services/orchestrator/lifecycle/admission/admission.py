@@ -182,7 +182,8 @@ class Admission:
             self._check_capacity(request.chat_id)
             await self._fair_use.wait_for_turn(caller.tenant)
         try:
-            routed = await choose(request, self._live.of_chat(request.chat_id), self._registry, self._peers)
+            own = [run for run in self._live.of_chat(request.chat_id) if run.identity.user == caller.user]
+            routed = await choose(request, own, self._registry, self._peers)
             query = agent_pb2.QueryRequest()
             query.CopyFrom(request)
             query.chat_id = request.chat_id or new_uuid()
@@ -217,10 +218,10 @@ class Admission:
         )
 
     def _check_busy(self, query: agent_pb2.QueryRequest) -> None:
-        earlier = self._live.of_chat(query.chat_id)
-        if not earlier or any(run.query.request_id == query.request_id for run in earlier):
+        earlier, caller = self._live.of_chat(query.chat_id), identity.require_identity()
+        own = (run for run in earlier if run.identity.user == caller.user)
+        if not earlier or any(run.query.request_id == query.request_id for run in own):
             return
-        caller = identity.require_identity()
         if query.when_busy in ("interrupt", "rollback") and not all(may_end(run, caller) for run in earlier):
             raise PermissionDenied(
                 f"whenBusy {query.when_busy} would end another user's run; the chat's owner may", runId=earlier[0].id

@@ -107,7 +107,7 @@ async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: P
 async def choose(
     request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
 ) -> AgentChoice:
-    """Select the agent; `beside` are the chat's live runs.
+    """Select the agent; `beside` are the caller's live runs of the chat.
 
     Raises:
         NotFound, InvalidRequest, UnknownPlaceholder: No such agent exists, or it cannot do what the query asks.

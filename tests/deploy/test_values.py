@@ -1,0 +1,177 @@
+"""Values and names that people write: the chart renders what Kubernetes accepts, or refuses the value by its name."""
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.manifests import CHART, Manifest, find_pods, list_names, needs_go, render, run_helm
+from tests.deploy.schemas import list_problems, write_schemas
+
+pytestmark = needs_go
+
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+
+EVERYTHING = {
+    "annotations": {"contact": "agents@example.com"},
+    "labels": {"team": "agents", "app.kubernetes.io/part-of": "platform"},
+    "pods": {"labels": {"team": "runs"}},
+    "gateway": {"enabled": True},
+    "ingress": {"enabled": True, "hosts": ["headrace.example"]},
+    "httpRoute": {"enabled": True, "parentRefs": [{"name": "public"}], "hosts": ["headrace.example"]},
+    "serviceMonitor": {"enabled": True, "labels": {"team": "observers"}},
+    "backup": {"enabled": True, "restore": "2026-11-21T03-17-04.tar"},
+}
+
+SINGLE = {"single": {"enabled": True}}
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_schemas(tmp_path_factory.mktemp("schemas"))
+
+
+SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+"""DNS-1035: Kubernetes before 1.34 refuses other names of Services."""
+
+
+def render_everything(release: str = "headrace", namespace: str = "headrace", /, **values: Any) -> list[Manifest]:
+    return render(json.dumps(EVERYTHING | values), release, namespace)
+
+
+@pytest.mark.parametrize("release", ["12345", "007", "1e3", "0x10", "true", "no", "null", "a.b", "1-agents", "x" * 53])
+def test_every_release_name_that_helm_takes_gives_names_and_labels(schemas: str, tmp_path: Path, release: str) -> None:
+    for values in ({}, SINGLE):
+        items = render_everything(release, release.replace(".", "-"), **values)
+        assert list_problems(schemas, tmp_path, *items) == []
+        services = [item["metadata"]["name"] for item in items if item["kind"] == "Service"]
+        assert [name for name in services if SERVICE_NAME.fullmatch(name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("platform-production-eu-west-1-agents-blue", "platform-production-eu-west-1-agents-green"), ("a.b", "a-b")],
+)
+def test_no_two_releases_have_the_same_names(first: str, second: str) -> None:
+    theirs, others = (list_names(render_everything(release)) for release in (first, second))
+    assert theirs.isdisjoint(others)
+
+
+def test_texts_that_yaml_reads_as_numbers_stay_texts(schemas: str, tmp_path: Path) -> None:
+    secret = {"existingSecret": "77"}
+    items = render_everything(
+        image={"repository": "5", "tag": "30"},
+        existingSecrets={"database": "123", "credentials": "0", "providerKeys": "1e2"},
+        encryption=secret,
+        bucket={"url": "s3://chats", **secret},
+        memory={"tlsSecret": "5"},
+        workspaces={"storageClassName": "2", "size": "100"},
+        network={"monitoringNamespace": "007", "databaseNamespace": "12"},
+        ingress={"enabled": True, "className": "1", "hosts": ["headrace.example"], "tlsSecret": "3"},
+        backup={
+            "enabled": True,
+            "restore": "1.tar",
+            "storageClassName": "2",
+            "size": "100",
+            "databaseImage": "5",
+            "bucket": {"url": "s3://b", **secret},
+        },
+    )
+    assert list_problems(schemas, tmp_path, *items) == []
+
+
+def test_a_label_has_the_nearest_value_and_none_changes_what_selects_pods(schemas: str, tmp_path: Path) -> None:
+    taken = {"app.kubernetes.io/name": "mine", "app.kubernetes.io/component": "mine", "app.kubernetes.io/instance": "x"}
+    for labels in ({}, taken):
+        items = render_everything(labels={"team": "agents"} | labels, pods={"labels": {"team": "runs"} | labels})
+        assert list_problems(schemas, tmp_path, *items) == []
+        for item in items:
+            own = item["metadata"]["labels"]
+            watched = item["kind"] in ("ServiceMonitor", "PrometheusRule")
+            assert (own["team"], own["app.kubernetes.io/name"]) == ("observers" if watched else "agents", "headrace")
+            for pod in find_pods(item):
+                assert pod["metadata"]["labels"]["team"] == "runs"
+                assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == own["app.kubernetes.io/component"]
+
+
+def test_annotations_of_all_objects_and_labels_of_the_monitor_stay_apart() -> None:
+    for item in render_everything():
+        assert "team" not in item["metadata"]["annotations"], item["kind"]
+
+
+def test_every_pod_has_the_labels_and_annotations_of_pods_and_the_single_one_has_all() -> None:
+    pods = {"labels": {"cost": "shared"}, "annotations": {"sidecar.istio.io/inject": "false"}}
+    more = {
+        "envFrom": [{"configMapRef": {"name": "proxy"}}],
+        "volumes": [{"name": "authority", "configMap": {"name": "authority"}}],
+        "volumeMounts": [{"name": "authority", "mountPath": "/etc/authority"}],
+        "egress": [{"ports": [{"port": 3128}]}],
+    }
+    for values in ({}, SINGLE):
+        items = render_everything(pods=pods | more, **values)
+        found = [pod for item in items for pod in find_pods(item)]
+        assert len(found) >= 3
+        for pod in found:
+            assert pods["labels"].items() <= pod["metadata"]["labels"].items()
+            assert pods["annotations"].items() <= pod["metadata"]["annotations"].items()
+    (single,) = (item["spec"]["template"]["spec"] for item in items if item["kind"] == "StatefulSet")
+    (container,) = single["containers"]
+    assert container["envFrom"] == more["envFrom"]
+    assert more["volumeMounts"][0] in container["volumeMounts"]
+    assert more["volumes"][0] in single["volumes"]
+    policies = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "NetworkPolicy"}
+    assert more["egress"][0] in policies["headrace"]["egress"]
+
+
+def list_paths(values: Any) -> list[tuple[str, ...]]:
+    if not isinstance(values, dict):
+        return []
+    return [(name, *rest) for name, inner in values.items() for rest in [(), *list_paths(inner)]]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_null_is_an_empty_value_or_refused_by_name(schemas: str, tmp_path: Path, name: str) -> None:
+    rendered: list[Manifest] = []
+    enabled = {key: {"enabled": True} for key in ("backup", "serviceMonitor", "gateway")}
+    for path in list_paths({name: DEFAULTS[name]}):
+        values: Any = copy.deepcopy(enabled | ({"single": {"enabled": True}} if name == "single" else {}))
+        parent = values
+        for part in path[:-1]:
+            parent = parent.setdefault(part, {})
+        parent[path[-1]] = None
+        done = run_helm("template", "headrace", str(CHART), values=json.dumps(values))
+        if done.returncode == 0:
+            rendered += [item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item]
+        else:
+            assert f"'{path[-1]}'" in done.stderr, (path, done.stderr)
+            assert "schema" in done.stderr, (path, done.stderr)
+    assert list_problems(schemas, tmp_path, *rendered) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ("ingress: {enabled: true}", "/ingress/hosts"),
+        ("httpRoute: {enabled: true}", "/httpRoute/parentRefs"),
+        ("fullnameOverride: 1st", "/fullnameOverride"),
+        ("facade: {replicas: {min: 20}}", "facade.replicas"),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_refused_before(values: str, named: str) -> None:
+    done = run_helm("template", "headrace", str(CHART), values=values)
+    assert (done.returncode, named in done.stderr) == (1, True), done.stderr
+
+
+def test_a_chart_that_has_this_one_as_a_part_may_say_whether_it_is_enabled() -> None:
+    assert render("enabled: true")
+
+
+def test_lists_may_be_empty_and_nothing_need_wait(schemas: str, tmp_path: Path) -> None:
+    items = render_everything(pods={"topologySpreadConstraints": []}, preStopSeconds=0)
+    assert list_problems(schemas, tmp_path, *items) == []
+    assert "lifecycle" not in str(items), "a sleep of 0 s is refused before Kubernetes 1.33"
