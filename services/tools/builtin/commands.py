@@ -9,7 +9,15 @@ from headrace.v1 import tools_pb2
 from services.tools.errors import ToolFailed
 from services.tools.interpreter.session import CodeEnded, InterpreterSession, start_session
 from services.tools.sandbox.command import OUTPUT_BYTES_MAX, CommandOutput
-from services.tools.toolkit.commands import TIMEOUT_S, TIMEOUT_S_MAX, Command, add_note, make_policy, run_command
+from services.tools.toolkit.commands import (
+    TIMEOUT_S,
+    TIMEOUT_S_MAX,
+    Command,
+    add_note,
+    format_output,
+    make_policy,
+    run_command,
+)
 from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_output, make_result
 
 COMMAND_CHARS_MAX = 100_000
@@ -76,7 +84,7 @@ async def _python(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
                     case CodeEnded():
                         ended = event
         note = _format_note(ended, timeout_s, borrowed.session.is_alive)
-        yield make_result(add_note("".join(pieces), note), ok=ended.ok)
+        yield make_result(add_note(format_output("".join(pieces)), note), ok=ended.ok)
 
 
 async def _start_interpreter(context: ToolContext) -> InterpreterSession:

@@ -6,6 +6,7 @@ Text already equal to the new text is left alone, so a call may be repeated afte
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
@@ -50,7 +51,7 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
 def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bool) -> str:
     with workspace.lock:
         content, charset = _read_content(workspace, path)
-        old, new = _fit_line_ends(content, old, new)
+        old, new = _fit_form(content, old, new)
         # If the new text contains the old one, passages replaced earlier are not replaced again.
         pieces = content.split(new) if old in new else [content]
         count = sum(piece.count(old) for piece in pieces)
@@ -66,7 +67,7 @@ def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bo
             raise ToolFailed(f"{path!r} would be too large to edit ({size} characters); use a command")
         text = new.join(piece.replace(old, new) for piece in pieces)
         try:
-            workspace.write_file(path, charset.encode(text))
+            workspace.write_file(workspace.match_path(path), charset.encode(text))
         except UnicodeEncodeError as error:
             missing = text[error.start : error.start + 1]
             raise ToolFailed(
@@ -74,6 +75,16 @@ def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bo
             ) from None
     kept = "" if charset.is_utf8 else f", which stays in {charset.name}"
     return f"replaced {count} occurrence{'s' if count > 1 else ''} in {path}{kept}"
+
+
+def _fit_form(content: str, old: str, new: str) -> tuple[str, str]:
+    """Return both texts with the file's line endings and, if only they occur, with its composed or split characters."""
+    given = _fit_line_ends(content, old, new)
+    forms = (
+        _fit_line_ends(content, unicodedata.normalize(form, old), unicodedata.normalize(form, new))
+        for form in ("NFC", "NFD")
+    )
+    return given if given[0] in content else next((form for form in forms if form[0] in content), given)
 
 
 def _fit_line_ends(content: str, old: str, new: str) -> tuple[str, str]:

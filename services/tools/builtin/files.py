@@ -99,8 +99,11 @@ def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | Non
         if charset is None:
             raise ToolFailed(f"{path!r} is not a text file ({size_bytes} bytes)")
         os.lseek(fd, len(charset.mark), os.SEEK_SET)
-        with open(fd, encoding=charset.name, errors="replace", newline="", closefd=False) as file:
+        # Lines end as grep and commands count them: a carriage return alone ends none.
+        with open(fd, encoding=charset.name, errors="replace", newline="\n", closefd=False) as file:
             text, notes = _take_lines(file, start, lines)
+    if size_bytes == len(charset.mark):
+        notes = ["the file is empty"]
     notes += [] if charset.is_utf8 else [f"decoded from {charset.name}"]
     return text + (f"\n[… {'; '.join(notes)} …]" if notes else "").removeprefix("" if text else "\n")
 
@@ -131,7 +134,7 @@ def _take_lines(file: TextIO, start: _Place, lines: int | None) -> tuple[str, li
 def _skip_line(file: TextIO) -> bool:
     """Skip a line of any length in little memory; return whether there was one."""
     piece = first = file.readline(RESULT_CHARS_MAX)
-    while piece and piece[-1] not in "\r\n":
+    while piece and piece[-1] != "\n":
         piece = file.readline(RESULT_CHARS_MAX)
     return first != ""
 
@@ -140,7 +143,7 @@ def _skip_chars(file: TextIO, count: int) -> bool:
     """Skip characters of a line; return whether it ends first."""
     while count > 0:
         piece = file.readline(min(count, RESULT_CHARS_MAX))
-        if not piece or piece[-1] in "\r\n":
+        if not piece or piece[-1] == "\n":
             return True
         count -= len(piece)
     return False

@@ -100,8 +100,9 @@ def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> lis
         return []
     if charset is None:
         return []
-    if not charset.is_utf8:
-        content = charset.decode(content).encode(errors="replace")
+    content = content[len(charset.mark) :] if charset.is_utf8 else charset.decode(content).encode(errors="replace")
+    # Or no pattern that ends with $ would match in a file of Windows.
+    content = content.replace(b"\r\n", b"\n")
     return list(_format_matches(_printable(file.path), content, pattern))
 
 
@@ -122,7 +123,7 @@ def _format_matches(path: str, content: bytes, pattern: Any) -> Iterator[str]:
 
 def _cut_line(content: bytes, start: int, end: int, match: int) -> str:
     if end - start <= LINE_CHARS_MAX:
-        return content[start:end].decode(errors="replace").rstrip("\r")
+        return content[start:end].decode(errors="replace")
     first = max(start, match - LINE_CHARS_MAX // 3)
     return f"…{content[first : min(end, first + LINE_CHARS_MAX)].decode(errors='replace')}…"
 

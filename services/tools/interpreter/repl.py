@@ -76,6 +76,8 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     except SystemExit as ending:
         ok = ending.code in (None, 0)
+        if not ok:
+            sys.stderr.write(f"exit code {ending.code}\n" if isinstance(ending.code, int) else f"{ending.code}\n")
     except BaseException as error:  # the code's own, KeyboardInterrupt from the service included
         ok = False
         frames = error.__traceback__

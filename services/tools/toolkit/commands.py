@@ -50,6 +50,10 @@ _NO_NETWORK = re.compile(
 _NOT_ALLOWED = re.compile(r"Tunnel connection failed: 403|CONNECT tunnel failed, response 403|\b403 refused")
 
 
+_CONTROLS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-OQ-Z\\^_`-~])")
+"""Sequences that colour a terminal's text or move in it."""
+
+
 async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[tools_pb2.ToolDelta]:
     """Run a command. Raises ToolFailed if it cannot be started."""
     timeout_s = min(command.timeout_s, context.timeout_s or TIMEOUT_S_MAX, TIMEOUT_S_MAX)
@@ -70,6 +74,7 @@ async def run_command(context: ToolContext, command: Command) -> AsyncGenerator[
         raise CredentialNeeded(command.credential, "refused")
     ok = ending.reason == "exited" and ending.status == 0
     shown = "".join(piece.text for piece in outputs if not ok or command.shown == "all" or piece.stream == "stdout")
+    shown = format_output(shown)
     problem = "" if ok or command.shown == "all" else _explain_failure(shown, has_network=policy.network)
     if problem:  # in place of a traceback; `tool.output` has had it
         shown = f"{problem}\n{(shown.rstrip().splitlines() or [''])[-1]}"
@@ -136,6 +141,15 @@ def _format_end(ending: CommandExit, timeout_s: float) -> str:
             return ""
         case CommandExit(status=status):
             return f"[exit code {status}]" if status > 0 else f"[ended by signal {-status}]"
+
+
+def format_output(text: str) -> str:
+    """Return what a terminal would show: without colours, and of a line that is written anew its last state."""
+    lines = _CONTROLS.sub("", text).split("\n")
+    # A line may end with carriage returns, and these overwrite nothing.
+    states = [(body := line.rstrip("\r")).rpartition("\r")[2] + line[len(body) :] for line in lines]
+    shown = "\n".join(states)
+    return shown if states == lines else add_note(shown, "[lines that were written anew are shown in their last state]")
 
 
 def add_note(text: str, note: str) -> str:

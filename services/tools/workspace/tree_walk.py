@@ -1,8 +1,9 @@
 """Walks a folder in path order, bounded, while others may be changing it.
 
 Folders are opened beneath the start's descriptor and never through a link. Patterns of paths become RE2 patterns, which
-match in linear time: `*`, `?` and `[a-z]` match within a name, `**` across folders, `{a,b}` one of several; a pattern
-without a slash applies to the name only.
+match in linear time: `*`, `?` and `[a-z]` match within a name, `**` across folders, `{a,b}` one of several, and a
+backslash makes the next character literal; a pattern without a slash applies to the name only. `[id]` and `{id}` also
+match themselves, because there are folders with such names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from errno import EACCES, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EXDEV
@@ -30,7 +32,18 @@ _SKIPPED = frozenset({ENOENT, ENOTDIR, ELOOP, EXDEV, EACCES, ENAMETOOLONG})
 
 CHARS_MAX = 500
 
-_PIECES = re.compile(r"\*\*/|\*\*|\*|\?|\[!?[^\]/\[\\]+\]|[{},]|.", re.DOTALL)
+_PIECES = re.compile(r"\\.|\*\*/|\*\*|\*|\?|\[!?[^\]/\[\\]+\]|\{[^{},/\\]+\}|[{},]|.", re.DOTALL)
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.dot_nl = True
+
+_LOOKALIKES = {
+    **dict.fromkeys((0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
+    **dict.fromkeys((0x2018, 0x2019), "'"),
+    **dict.fromkeys((0x201C, 0x201D), '"'),
+}
+"""Spaces and quotes that systems put into names, such as macOS into those of screenshots."""
+
 _MEANINGS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -99,26 +112,31 @@ def compile_glob(glob: str | None) -> Callable[[str], bool]:
         return bool
     if len(glob) > CHARS_MAX:
         raise ToolFailed(f"glob: longer than {CHARS_MAX} characters")
-    options = re2.Options()
-    options.log_errors = False
-    options.dot_nl = True
     try:
-        pattern = re2.compile(_to_expression(glob if "/" in glob else f"**/{glob}"), options)
+        pattern = re2.compile(_to_expression(glob if "/" in glob else f"**/{glob}"), _OPTIONS)
     except re2.error:
         raise ToolFailed(
             f"glob: {glob!r} cannot be read; write for example *.py, src/**/*.md or *.{{csv,tsv}}"
         ) from None
+    return lambda path: pattern.fullmatch(fold_name(path)) is not None
+
+
+def fold_name(name: str) -> str:
+    """Return a name as lists show it and models repeat it: with composed characters and ordinary spaces and quotes."""
     # A name may hold bytes that are not UTF-8, which Python keeps as lone surrogates.
-    return lambda path: pattern.fullmatch(path.encode(errors="replace").decode()) is not None
+    shown = name.encode(errors="replace").decode()
+    return unicodedata.normalize("NFC", shown).translate(_LOOKALIKES)
 
 
 def _to_expression(glob: str) -> str:
     depth, pieces = 0, list[str]()
-    for piece in _PIECES.findall(glob.removeprefix("./").removeprefix("/")):
+    for piece in _PIECES.findall(fold_name(glob.removeprefix("./").removeprefix("/"))):
         if piece in _MEANINGS:
             pieces.append(_MEANINGS[piece])
-        elif len(piece) > 2 and piece[0] == "[":
-            pieces.append("[^" + piece[2:] if piece[1] == "!" else piece)
+        elif len(piece) > 1 and piece[0] == "\\":
+            pieces.append(re2.escape(piece[1]))
+        elif len(piece) > 2:
+            pieces.append(f"(?:{_to_inner_expression(piece)}|{re2.escape(piece)})")
         elif piece == "{":
             depth += 1
             pieces.append("(?:")
@@ -130,3 +148,15 @@ def _to_expression(glob: str) -> str:
         else:
             pieces.append(re2.escape(piece))
     return "".join(pieces)
+
+
+def _to_inner_expression(piece: str) -> str:
+    """Return what brackets stand for, or braces around one name."""
+    if piece[0] == "{":
+        return _to_expression(piece[1:-1])
+    expression = "[^" + piece[2:] if piece[1] == "!" else piece
+    try:
+        re2.compile(expression, _OPTIONS)
+    except re2.error:  # [user-id] is no range
+        return re2.escape(piece)
+    return expression

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
+from itertools import islice
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -26,7 +27,7 @@ from services.tools.sandbox.supervisor.space_watch import read_spare_bytes
 from services.tools.workspace import quota
 from services.tools.workspace.owners import Owners
 from services.tools.workspace.retention import remove_folder
-from services.tools.workspace.tree_walk import DEPTH_MAX, walk_tree
+from services.tools.workspace.tree_walk import DEPTH_MAX, ENTRIES_MAX, fold_name, walk_tree
 
 FOLDERS = ("uploads", "outputs")
 
@@ -131,12 +132,17 @@ class Workspace:
         self.lock = lock
         """Held from reading a file until it is written again, so that concurrent edits of one file are all kept."""
 
+    def match_path(self, path: str) -> str:
+        """Return the path of the file that `open_file` would open; `path` itself if there is none."""
+        with self.open_root() as root_fd:
+            return _match_names(root_fd, path)
+
     @contextmanager
     def open_file(self, path: str) -> Generator[int]:
         """Open a file. Raises ValueError for a folder, a pipe or a device."""
         with self.open_root() as folder_fd:
             # O_NONBLOCK: opening a pipe would wait for its writer.
-            fd = open_beneath(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            fd = _open_lookalike(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
@@ -232,7 +238,7 @@ class Workspace:
     @contextmanager
     def open_folder(self, path: str) -> Generator[int]:
         with self.open_root() as root_fd:
-            fd = open_beneath(root_fd, path, os.O_RDONLY | os.O_DIRECTORY)
+            fd = _open_lookalike(root_fd, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield fd
         finally:
@@ -245,6 +251,39 @@ class Workspace:
             yield fd
         finally:
             os.close(fd)
+
+
+def _open_lookalike(root_fd: int, path: str, flags: int) -> int:
+    try:
+        return open_beneath(root_fd, path, flags)
+    except FileNotFoundError:
+        return open_beneath(root_fd, _match_names(root_fd, path), flags)
+
+
+def _match_names(root_fd: int, path: str) -> str:
+    """Return the only path with names that look like those of `path`; `path` itself if there is none.
+
+    Of several names, the one in `path` is taken.
+    """
+    done = "."
+    for name in path.split("/"):
+        if name in ("", ".", ".."):
+            done += f"/{name}"
+            continue
+        try:
+            fd = open_beneath(root_fd, done, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return path
+        try:
+            with os.scandir(fd) as entries:
+                names = [entry.name for entry in islice(entries, ENTRIES_MAX)]
+        finally:
+            os.close(fd)
+        alike = [name] if name in names else [other for other in names if fold_name(other) == fold_name(name)]
+        if len(alike) != 1:
+            return path
+        done += f"/{alike[0]}"
+    return done.removeprefix("./")
 
 
 def _make_folders(root_fd: int, path: str) -> int:

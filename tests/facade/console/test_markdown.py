@@ -80,6 +80,25 @@ CASES = {
     ),
     "a &lt; b &amp;&#x41; &nope;": "<p>a &lt; b &amp;A &amp;nope;</p>",
     "> " * 40 + "deep": "<p>" + "&gt; " * 40 + "deep</p>",
+    "| a | b |\n|-|-|\n| x<br>y<BR /> | z |": TABLE.format(
+        '<thead><tr><th class="to-start">a</th><th class="to-start">b</th></tr></thead>'
+        '<tbody><tr><td class="to-start">x<br>y<br></td><td class="to-start">z</td></tr></tbody>'
+    ),
+    "见 https://x.org/a，然后 **www.x.org/b。** [水](https://x.org/水) <https://x.org/水>": (
+        "<p>见 "
+        + A.format("https://x.org/a", "https://x.org/a")
+        + "，然后 <strong>"
+        + A.format("http://www.x.org/b", "www.x.org/b")
+        + "。</strong> "
+        + A.format("https://x.org/%E6%B0%B4", "水")
+        + " "
+        + A.format("https://x.org/%E6%B0%B4", "https://x.org/水")
+        + "</p>"
+    ),
+    "10~20 to 30~40, ~5 to ~~*6*~~": "<p>10~20 to 30~40, ~5 to <del><em>6</em></del></p>",
+    "$5; set `PATH=$HOME` or $5 [a](https://x.org/?$b=1), $\\text{a}_`$": (
+        "<p>$5; set <code>PATH=$HOME</code> or $5 " + A.format("https://x.org/?$b=1", "a") + ", $\\text{a}_`$</p>"
+    ),
     "![p](https://x.org/p.png)": "<p>" + A.format("https://x.org/p.png", "p") + "</p>",
     "<b onclick=x>no</b>": "<p>&lt;b onclick=x&gt;no&lt;/b&gt;</p>",
     "[x](javascript:alert(1)) [y](data:text/html,z) [z](/etc)": ("<p><span>x</span> <span>y</span> <span>z</span></p>"),

@@ -99,6 +99,45 @@ async def test_an_edit_that_is_repeated_changes_nothing_more(
         assert file.read_text() == once == content.replace(old, new)
 
 
+NAMES = {
+    "uploads/Screenshot at 3.04\u202fPM.txt": "uploads/Screenshot at 3.04 PM.txt",
+    "Cafe\u0301/Bob\u2019s na\u0308me.txt": "Café/Bob's näme.txt",
+    "Sn\u00edmek v\u00a013.05.txt": "Sn\u00edmek v 13.05.txt",
+    "M\udcfcller.txt": "M?ller.txt",
+}
+"""What a system calls a file, and what a model does that has read it in a list."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_name_is_found_as_a_model_writes_it(serve: Serve, name: str) -> None:
+    async with serve() as suite:
+        file = put(suite, name, "some text")
+        assert await call(suite, "read_file", path=NAMES[name]) == "some text"
+        assert NAMES[name].rpartition("/")[2][:3] in await call(suite, "list_files", glob=NAMES[name])
+        assert "some text" in await call(suite, "grep", pattern="some", path=NAMES[name])
+        await call(suite, "edit_file", path=NAMES[name], oldText="some", newText="other")
+        assert file.read_text() == "other text"
+        assert [each for each in suite.workspace.rglob("*") if each.is_file()] == [file]
+
+
+async def test_the_name_itself_comes_first_and_nothing_is_guessed(serve: Serve) -> None:
+    async with serve() as suite:
+        put(suite, "a b", "plain")
+        put(suite, "a\u00a0b", "no break")
+        assert await call(suite, "read_file", path="a b") == "plain"
+        assert await call(suite, "read_file", path="a\u00a0b") == "no break"
+        assert "No such file" in await refused(suite, "read_file", path="a\u202fb")
+        await call(suite, "write_file", path="a\u2009b", content="new")
+        assert len([each for each in suite.workspace.iterdir() if each.is_file()]) == 3
+
+
+async def test_a_passage_is_found_whether_its_characters_are_composed_or_split(serve: Serve) -> None:
+    async with serve() as suite:
+        file = put(suite, "a", "na\u0308ive cafe\u0301\r\nend\r\n")
+        await call(suite, "edit_file", path="a", oldText="näive café\nend", newText="größe\nend")
+        assert file.read_bytes() == "gro\u0308ße\r\nend\r\n".encode()
+
+
 async def test_edits_of_one_file_at_once_are_all_in_it(serve: Serve) -> None:
     async with serve() as suite:
         file = put(suite, "a", "".join(f"line {n:02}\n" for n in range(30)))
@@ -183,6 +222,20 @@ async def test_a_list_follows_glob_and_depth(serve: Serve) -> None:
 
 
 GLOBS = [
+    ("app/[id]/*.tsx", "app/[id]/page.tsx", True),
+    ("app/[id]/*.tsx", "app/i/page.tsx", True),
+    ("app/[[...slug]]/*", "app/[[...slug]]/page.tsx", True),
+    ("[user-id].md", "[user-id].md", True),
+    ("[user-id].md", "u.md", False),
+    ("a[1].txt", "a[1].txt", True),
+    ("{rule}*.md", "{rule} a.md", True),
+    ("*.{md}", "a.md", True),
+    ("\\{a,b\\}.md", "{a,b}.md", True),
+    ("\\{a,b\\}.md", "a.md", False),
+    ("\\*.md", "*.md", True),
+    ("\\*.md", "a.md", False),
+    ("Café*", "Cafe\u0301.md", True),
+    ("* PM.png", "Screenshot 3.04\u202fPM.png", True),
     ("*.md", "a.md", True), ("*.md", "x/a.md", True), ("./*.md", "x/a.md", False), ("x/*.md", "x/y/a.md", False),
     ("x/**/*.md", "x/a.md", True), ("x/**/*.md", "x/y/z/a.md", True), ("**", "x/y", True), ("a?c", "abc", True),
     ("a?c", "a/c", False), ("[a-c].x", "b.x", True), ("[!a-c].x", "b.x", False), ("a.c", "abc", False),
@@ -438,3 +491,32 @@ async def test_a_file_keeps_its_rights_and_a_link_leads_on_to_it(serve: Serve, t
         assert (suite.workspace / "outputs" / "again").is_symlink()
         assert (script.read_text(), script.stat().st_mode & 0o777) == ("printf hi\n", 0o755)
         assert [each.name for each in script.parent.iterdir()] == ["run.sh"]
+
+
+async def test_an_empty_file_is_said_to_be_empty(serve: Serve) -> None:
+    async with serve() as suite:
+        put(suite, "empty")
+        put(suite, "marked", b"\xef\xbb\xbf")
+        put(suite, "blank", "\n")
+        assert await call(suite, "read_file", path="empty") == "[… the file is empty …]"
+        assert await call(suite, "read_file", path="marked") == "[… the file is empty …]"
+        assert await call(suite, "read_file", path="blank") == "\n"
+
+
+async def test_lines_are_counted_alike_by_both_tools(serve: Serve) -> None:
+    async with serve() as suite:
+        put(suite, "log", "10%\r20%\r30%\nfound it\n")
+        assert await call(suite, "grep", pattern="found") == "log:2: found it"
+        assert await call(suite, "read_file", path="log", firstLine=2) == "found it\n"
+        assert await call(suite, "read_file", path="log", lines=1) == "10%\r20%\r30%\n"
+        assert await call(suite, "read_file", path="log", firstChar=5, lines=1) == "20%\r30%\n"
+
+
+@pytest.mark.parametrize(
+    "content", [b"first\r\nlast\r\n", b"\xef\xbb\xbffirst\nlast", "first\r\nlast".encode("utf-16")]
+)
+async def test_a_pattern_finds_the_ends_of_lines_in_files_of_windows(serve: Serve, content: bytes) -> None:
+    async with serve() as suite:
+        put(suite, "a", content)
+        assert await call(suite, "grep", pattern="^first$") == "a:1: first"
+        assert await call(suite, "grep", pattern="^last$") == "a:2: last"

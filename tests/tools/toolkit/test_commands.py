@@ -62,6 +62,33 @@ async def test_the_end_of_a_command_is_told(serve: Serve, tier: str, command: st
     assert outcome.result.endswith(note)
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (
+            "for i in $(seq 1 5000); do printf '\\r%d%%' $i; done; printf '\\ndone\\n'",
+            "5000%\ndone\n[lines that were written anew are shown in their last state]",
+        ),
+        (
+            r"printf '\033[2K\rpart\033[0K\r\033[32mall\033[0m'",
+            "all\n[lines that were written anew are shown in their last state]",
+        ),
+        (
+            r"printf '\033[1;31mred\033[0m \033]8;;https://x.org\033\\link\033]8;;\007 \033(Bend\033[?25h\n'",
+            "red link end\n",
+        ),
+        (r"printf 'a\r\nb\r\r\nc\r'", "a\r\nb\r\r\nc\r"),
+    ],
+)
+async def test_a_model_sees_of_a_terminals_lines_their_last_state(
+    serve: Serve, tier: str, command: str, shown: str
+) -> None:
+    async with serve(sandbox(tier)) as suite:
+        pieces, outcome = await suite.execute("_bash_", bash(command))
+    assert outcome.result == shown
+    assert "\r" in "".join(text for _, text in pieces) or "\x1b" in "".join(text for _, text in pieces)
+
+
 async def test_paths_of_the_operator_are_open(serve: Serve, tier: str, tmp_path: Path) -> None:
     shared, readable = tmp_path / "shared", tmp_path / "readable"
     shared.mkdir()

@@ -4,6 +4,9 @@
 import { createElement, createLink, isWorkspaceFile } from "../elements/dom.js";
 import { decodeEntities } from "./entities.js";
 
+// The only way to a new line in a table's cell.
+const BREAK = /^<br\s*\/?>$/i;
+
 const ALIGNMENTS = { left: "start", right: "end", center: "center" };
 
 /** Return the element of a block; null if it shows nothing. */
@@ -89,9 +92,12 @@ const renderInline = (tokens) => tokens.flatMap(renderToken);
 
 function renderToken(token) {
   switch (token.type) {
+    case "del":
+      // A single tilde is one of 10~20.
+      if (!token.raw.startsWith("~~")) return ["~", ...renderInline(token.tokens), "~"];
+    // falls through
     case "strong":
     case "em":
-    case "del":
       return createElement(token.type, {}, ...renderInline(token.tokens));
     case "codespan":
       return createElement("code", {}, token.text);
@@ -100,16 +106,26 @@ function renderToken(token) {
     case "br":
       return createElement("br");
     case "link":
-      return createLink(decodeEntities(token.href), ...renderInline(token.tokens));
+      return renderLink(token);
     case "image":
       return renderImage(decodeEntities(token.href), decodeEntities(token.text));
     case "text":
       return token.tokens ? renderInline(token.tokens) : decodeEntities(token.text);
     case "checkbox":
       return []; // its item's
+    case "html":
+      return BREAK.test(token.text) ? createElement("br") : token.text;
     default:
-      return token.text; // HTML, and what is escaped
+      return token.text; // what is escaped
   }
+}
+
+/** A bare address ends where its ASCII does: it is followed by text in scripts without spaces. */
+function renderLink(token) {
+  const rest = token.raw === token.text ? /[^\x00-\x7f].*$/s.exec(token.text)?.[0] ?? "" : "";
+  if (!rest) return createLink(decodeEntities(token.href), ...renderInline(token.tokens));
+  const shown = token.text.slice(0, -rest.length);
+  return [createLink(token.href.slice(0, token.href.lastIndexOf(shown) + shown.length), shown), rest];
 }
 
 /** Show our own files; a picture from elsewhere becomes a link, because loading it would reveal the reader to its server. */
