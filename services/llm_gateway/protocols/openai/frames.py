@@ -103,20 +103,21 @@ class UsageReport(msgspec.Struct):
     cached_tokens: int | None = None
     """Moonshot's."""
 
-    def merge_report(self, report: UsageReport) -> None:
-        """Take over the numbers of a later report, except zeros, with which some providers end."""
-        for field in report.__struct_fields__:
-            if value := getattr(report, field):
-                setattr(self, field, value)
-
     @property
     def output_tokens(self) -> int:
         """Include reasoning that is only a part of the total, as xAI and Gemini's compatible API report it
         (https://docs.x.ai/docs/key-information/consumption-and-rate-limits, 2026-11)."""
         completion, details = self.completion_tokens or 0, self.completion_tokens_details
         hidden = (self.total_tokens or 0) - (self.prompt_tokens or 0) - completion
-        is_reasoning = details is None or details.reasoning_tokens in (None, hidden)
+        reasoning = None if details is None else details.reasoning_tokens
+        is_reasoning = hidden != self.cached and reasoning in (None, hidden)
         return completion + hidden if hidden > 0 and is_reasoning and self.prompt_tokens else completion
+
+    @property
+    def cached(self) -> int | None:
+        prompt = self.prompt_tokens_details
+        counts = (prompt and prompt.cached_tokens, self.prompt_cache_hit_tokens, self.cached_tokens)
+        return next((count for count in counts if count is not None), None)
 
     @property
     def says_something(self) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.openai.frames import (
     AudioPiece,
     ContentPiece,
@@ -185,10 +185,7 @@ class OpenAiReader(AnswerReader):
         drop_impossible(report)
         if not report.says_something:
             return
-        if self._usage is None:
-            self._usage = report
-        else:
-            self._usage.merge_report(report)
+        self._usage = merge_reports(self._usage, report)
 
     def _send_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
         for is_reasoning, text in pieces:
@@ -235,10 +232,7 @@ class OpenAiReader(AnswerReader):
         if details is not None and details.reasoning_tokens is not None:
             usage.reasoning_tokens = details.reasoning_tokens
         prompt = report.prompt_tokens_details
-        cached = None if prompt is None else prompt.cached_tokens
-        if cached is None:
-            cached = report.cached_tokens if report.prompt_cache_hit_tokens is None else report.prompt_cache_hit_tokens
-        if cached is not None:
+        if (cached := report.cached) is not None:
             usage.cached_tokens = cached
         if prompt is not None and prompt.cache_write_tokens:
             usage.cache_write_tokens = prompt.cache_write_tokens
