@@ -79,8 +79,11 @@ def parse_wait_s(message: str) -> float | None:
 
 
 def parse_time_s(text: str) -> float | None:
-    """Return the seconds until a time: "7", "1500ms", "6m0s", a date of HTTP or ISO 8601, or the seconds or milliseconds
-    since 1970."""
+    """Return the seconds until a time.
+
+    It is a duration such as "7", "1500ms" or "6m0s", a date of HTTP or ISO 8601, or a number of seconds or milliseconds
+    since 1970.
+    """
     if (match := _DURATION.fullmatch(text)) is not None:
         duration_s = _read_duration_s(match)
         if duration_s is None or duration_s < UNIX_S_MIN:

@@ -107,7 +107,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    headers: dict[str, str | int | float]
+    headers: dict[str, str]
 
 
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes, url: str) -> Refusal:
@@ -312,10 +312,9 @@ def _find_reset(headers: Mapping[str, str], error: ErrorObject) -> float | None:
     https://platform.openai.com/docs/guides/rate-limits (2026-11); OpenRouter puts the headers into `metadata`.
     """
     with suppress(*UNREADABLE):
-        headers = (
-            {**headers, **msgspec.json.decode(error.metadata, type=_Metadata).headers} if error.metadata else headers
-        )
-    values = {name.lower(): str(value) for name, value in headers.items() if "ratelimit" in name.lower()}
+        if error.metadata:
+            headers = {**headers, **msgspec.json.decode(error.metadata, type=_Metadata).headers}
+    values = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
     waits = [
         parse_time_s(value.strip()) or 0.0
         for name, value in values.items()
