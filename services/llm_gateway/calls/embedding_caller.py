@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import orjson
+
 from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import llm_pb2
 from services.llm_gateway.calls.attempt import TOKEN_BYTES, tell_success
 from services.llm_gateway.calls.model_caller import ModelCaller
+from services.llm_gateway.calls.refused_fields import STATUSES
 from services.llm_gateway.calls.retry_plan import PlannedAttempt, RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.protocols.openai import embeddings
@@ -58,7 +61,7 @@ class EmbeddingCaller:
                 with tracing_attempt(call, target.provider.protocol, target.endpoint.url, request):
                     return await self._attempt(request, planned, call, due_s)
             except HeadraceError as error:
-                wait_s = plan.plan_retry(error)
+                wait_s = 0.0 if self._remember_refused_encoding(target, error) else plan.plan_retry(error)
             await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: llm_pb2.EmbedRequest) -> Iterator[Target]:
@@ -125,11 +128,22 @@ class EmbeddingCaller:
             self.models.interaction_log.log_call(call)
             metrics.count_attempt(call, target.entry.name)
 
+    def _remember_refused_encoding(self, target: Target, error: HeadraceError) -> bool:
+        """Return whether the next attempt omits the encoding, with which the provider gave no vectors."""
+        is_refused = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in STATUSES
+        is_unreadable = isinstance(error, BadFrame) and "frameSizeBytes" not in error.metadata
+        if not (is_refused or is_unreadable) or embeddings.ENCODING in target.entry.extra_body:
+            return False
+        path = (embeddings.ENCODING,)
+        return self.models.refused_fields.remember(target.provider, target.entry, path, "base64", error.message)
+
     async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt) -> bytes:
         target = planned.target
         protocol = PROTOCOLS[target.provider.protocol]
         endpoint = target.endpoint
-        body = embeddings.build_body(request, target.entry)
+        fields = embeddings.build_body(request, target.entry)
+        self.models.refused_fields.leave_out(target.provider, target.entry, fields)
+        body = orjson.dumps(fields)
         cloud = await self.models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
         headers = {**protocol.build_headers(target.provider, planned.key), **endpoint.headers, **cloud.headers}
         secrets = (planned.key, *endpoint.secrets, *cloud.secrets)
@@ -144,5 +158,8 @@ class EmbeddingCaller:
 
         async with opening_stream(self.models.pool, asked, is_stream=False) as stream:
             if await stream.push_body(take):
-                raise BadFrame(f"the provider's embeddings have more than {ANSWER_BYTES_MAX} bytes; ask for fewer")
+                raise BadFrame(
+                    f"the provider's embeddings have more than {ANSWER_BYTES_MAX} bytes; ask for fewer",
+                    frameSizeBytes=len(answer),
+                )
         return bytes(answer)

@@ -130,7 +130,7 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     by_name: dict[str, Path] = {}
     for path in optional:
         other = _OTHER_NAMES.get(path[-1])
-        if other is None or _normalise(other) in words:
+        if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path
     # "reasoning.effort" names the innermost field last.
     if (name := next((name for name in reversed(named) if name in by_name), None)) is not None:

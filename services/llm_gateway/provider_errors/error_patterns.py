@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from headrace.errors import BY_REASON, HeadraceError
+from services.runtime.clock import now_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ ROWS = _load_rows()
 _LIMIT = re.compile(
     r"(?:maximum (?:context|prompt|allowed input) length(?: is| of)?|max_seq_len|tokens allowed|token limit:?"
     r"|only supports up to"
-    r"|context (?:size|length|window)(?: of)?|limit of)\s*\(?(?P<named>\d{3,12})"
+    r"|context (?:size|length|window)(?: of)?(?: only)?|limit of)\s*\(?(?P<named>\d{3,12})"
     r"|(?P<before>\d{3,12}) maximum context|> (?P<compared>\d{3,12})|\[\d+, (?P<range>\d{3,12})\]",
     re.IGNORECASE,
 )
@@ -52,9 +56,16 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 _NUMBER = re.compile(r"\d{3,12}")
 
 _WAIT = re.compile(
-    r"(?:try again|retry) (?:in|after) (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?) ?(ms|s))?",
+    r"(?:(?:try again|retry) (?:in|after)|wait(?: for)?) (?:(\d{1,3}) ?h(?:ours?)?,? ?)?"
+    r"(?:(?:and )?(\d{1,4}) ?m(?!s)(?:in(?:ute)?s?)?,? ?)?(?:(?:and )?(\d{1,6}(?:\.\d{1,9})?) ?(ms|s))?",
     re.IGNORECASE,
 )
+
+
+_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,13}(?:\.\d{1,9})?)(ms|s)?)?")
+
+UNIX_S_MIN = 10**9
+"""A larger number of seconds is a time since 1970."""
 
 
 def find_row(words: str) -> Row | None:
@@ -64,9 +75,30 @@ def find_row(words: str) -> Row | None:
 def parse_wait_s(message: str) -> float | None:
     """Return the wait that a message names, as in "try again in 6m0.5s", "in 28ms" or "after 12 seconds"."""
     match = _WAIT.search(message)
-    if match is None or not any(match.groups()):
-        return None
+    return None if match is None else _read_duration_s(match)
+
+
+def parse_time_s(text: str) -> float | None:
+    """Return the seconds until a time.
+
+    It is a duration such as "7", "1500ms" or "6m0s", a date of HTTP or ISO 8601, or a number of seconds or milliseconds
+    since 1970.
+    """
+    if (match := _DURATION.fullmatch(text)) is not None:
+        duration_s = _read_duration_s(match)
+        if duration_s is None or duration_s < UNIX_S_MIN:
+            return duration_s
+        return max(duration_s / (1000 if duration_s >= UNIX_S_MIN * 100 else 1) - now_s(), 0.0)
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        with suppress(ValueError, OverflowError):
+            return max(parse(text).timestamp() - now_s(), 0.0)
+    return None
+
+
+def _read_duration_s(match: re.Match[str]) -> float | None:
     hours, minutes, seconds, unit = match.groups()
+    if not (hours or minutes or seconds):
+        return None
     scale = 1000 if (unit or "").lower() == "ms" else 1
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) / scale
 

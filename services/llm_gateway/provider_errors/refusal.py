@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,8 +22,12 @@ from headrace.errors import (
     ProviderUnavailable,
     RateLimited,
 )
-from services.llm_gateway.provider_errors.error_patterns import find_row, parse_wait_s, parse_window_tokens
-from services.runtime.clock import now_s
+from services.llm_gateway.provider_errors.error_patterns import (
+    find_row,
+    parse_time_s,
+    parse_wait_s,
+    parse_window_tokens,
+)
 from services.runtime.telemetry.masking import mask_secrets
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -48,6 +51,10 @@ ELSEWHERE = frozenset({301, 302, 303, 307, 308, 404, 405, 410})
 _RETRY_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"')
 
 _VIOLATION = re.compile(rb'"field"\s*:\s*"([^"\\]{1,128})"')
+
+_LOCATION = re.compile(rb'"loc\\?"\s*:\s*\[([^\]]{1,256})\]')
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
 
 _TAG = re.compile(r"<[^<>]*>")
 
@@ -99,6 +106,10 @@ class _ErrorBody(msgspec.Struct):
     param: msgspec.Raw = msgspec.Raw()
 
 
+class _Metadata(msgspec.Struct):
+    headers: dict[str, str]
+
+
 def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, str], body: bytes, url: str) -> Refusal:
     error_body = _decode_body(headers, body)
     error = (
@@ -118,9 +129,13 @@ def read_refusal(provider: str, model: str, status: int, headers: Mapping[str, s
     words = f"{kind} {error.status or ''} {error.code or ''}"
     retry_after_s = _parse_retry_after(headers)
     retry_after_s = _find_retry_delay(error) if retry_after_s is None else retry_after_s
+    if status == 429 and retry_after_s is None:
+        retry_after_s = _find_reset(headers, error)
     is_strange = model not in text if status in ELSEWHERE else status == 200 and not _is_error(body)
     address = find_address(url) if is_strange else ""
-    return Refusal(provider, model, status, text, words, retry_after_s, _read_param(error), address)
+    return Refusal(
+        provider, model, status, text, words, retry_after_s, _read_param(error) or _find_location(body), address
+    )
 
 
 def find_address(url: str) -> str:
@@ -175,6 +190,13 @@ def _read_param(error: ErrorObject) -> str:
         return param[:PARAM_CHARS_MAX]
     match = _VIOLATION.search(bytes(error.details))
     return match[1].decode(errors="replace") if match else ""
+
+
+def _find_location(body: bytes) -> str:
+    """Return the field that a server in Python names, as in `"loc": ["body", "tool_choice"]`."""
+    match = _LOCATION.search(body)
+    names = _NAME.findall(match[1].decode(errors="replace")) if match else []
+    return ".".join(name for name in names if name != "body")[:PARAM_CHARS_MAX]
 
 
 def _find_retry_delay(error: ErrorObject) -> float | None:
@@ -279,12 +301,23 @@ def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> typ
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Parse Retry-After (RFC 9110) or OpenAI's retry-after-ms."""
-    if re.fullmatch(r"\d{1,9}", milliseconds := headers.get("retry-after-ms", "")):
-        return int(milliseconds) / 1000
-    text = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d{1,6}(\.\d+)?", text):
-        return float(text)
-    try:
-        return max(parsedate_to_datetime(text).timestamp() - now_s(), 0.0)
-    except (ValueError, OverflowError):
-        return None
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", milliseconds := headers.get("retry-after-ms", "")):
+        return float(milliseconds) / 1000
+    return parse_time_s(headers.get("retry-after", "").strip())
+
+
+def _find_reset(headers: Mapping[str, str], error: ErrorObject) -> float | None:
+    """Return the wait until the last exhausted limit is reset, as in `x-ratelimit-reset-requests`.
+
+    https://platform.openai.com/docs/guides/rate-limits (2026-11); OpenRouter puts the headers into `metadata`.
+    """
+    with suppress(*UNREADABLE):
+        if error.metadata:
+            headers = {**headers, **msgspec.json.decode(error.metadata, type=_Metadata).headers}
+    values = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
+    waits = [
+        parse_time_s(value.strip()) or 0.0
+        for name, value in values.items()
+        if "reset" in name and values.get(name.replace("reset", "remaining")) == "0"
+    ]
+    return max(waits, default=0.0) or None

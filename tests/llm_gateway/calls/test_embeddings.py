@@ -127,6 +127,28 @@ async def test_an_answer_that_does_not_fit_is_an_error(asking: Asking, broken: b
             await embed(gateway, *text("a", "b"))
 
 
+REFUSED = {"error": {"message": "Request contains an invalid argument.", "code": 400}}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        answer(data=[]),
+        http_answer(200, b'{"object":"list","data":null}'),
+        http_answer(400, json.dumps(REFUSED).encode()),
+        http_answer(400, b'{"errorMessage":"An error occurred while reading the response body"}'),
+    ],
+)
+async def test_a_provider_that_gives_nothing_in_base64_is_asked_for_decimals_from_then_on(
+    asking: Asking, refusal: bytes
+) -> None:
+    async with asking(answers=[refusal, answer([1.0]), answer([2.0])], models=MODELS) as gateway:
+        vectors = [numbers(reply.embeddings[0]) for reply in [await embed(gateway, *text("a")) for _ in range(2)]]
+        [provider] = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
+    assert vectors == [(1.0,), (2.0,)]
+    assert [[*model.left_out] for model in provider.models] == [[], ["encoding_format"]]
+
+
 async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_try(asking: Asking) -> None:
     refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), answer([1.0])
     keys = {"apiKeys": ["env:KEY_A", "env:KEY_B"], "retry": {"maxAttempts": 2}}

@@ -115,6 +115,11 @@ async def list_left_out(gateway: Gateway) -> list[str]:
             {"protocol": "gemini"},
         ),
         (
+            "tool_choice",
+            {"message": "Input should be 'auto', 'none' or 'any'", "type": "enum", "loc": ["body", "tool_choice"]},
+            {},
+        ),
+        (
             "output_config",
             {"type": "invalid_request_error", "message": "output_config: Extra inputs are not permitted"},
             {"protocol": "anthropic", "reasoning": "adaptive"},
@@ -166,6 +171,19 @@ async def test_a_limit_is_sent_under_the_name_that_the_model_wants(asking: Askin
         await gateway.hear(max_tokens=65)
         sent = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in bodies(gateway)]
     assert sent == [(64, None), (None, 64), (None, 65)]
+
+
+async def test_mistral_names_only_the_limit_that_it_does_not_know(asking: Asking) -> None:
+    detail = {
+        "type": "extra_forbidden",
+        "loc": ["body", "max_completion_tokens"],
+        "msg": "Extra inputs are not permitted",
+    }
+    body = {"object": "error", "message": {"detail": [detail]}, "type": "invalid_request_error", "param": None}
+    refusal = {"match": {"field": "max_completion_tokens"}, "steps": [{"status": 422, "body": body}]}
+    async with asking([refusal, HELLO], outputLimit="max_completion_tokens") as gateway:
+        assert (await gateway.hear(max_tokens=64)).content == ["hello"]
+        assert bodies(gateway)[-1]["max_tokens"] == 64
 
 
 def bodies(gateway: Gateway) -> list[dict[str, Any]]:

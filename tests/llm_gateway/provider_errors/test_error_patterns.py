@@ -64,6 +64,12 @@ def test_limits_load_and_keys_are_not_taken_for_full_windows(case: dict[str, Any
         (400, "billing_hard_limit_reached Billing hard limit has been reached"),
         (400, "budget_exceeded Budget has been exceeded! Current cost: 10.02, Max budget: 10.0"),
         (403, "Key limit exceeded (total limit). Manage it using https://openrouter.ai/settings/keys"),
+        (403, "insufficient_user_quota user quota is not enough (request id: 2024040323172594066980027391365)"),
+        (403, "new_api_error 预扣费额度失败, 用户剩余额度: ＄0.01, 需要预扣费额度: ＄0.02"),
+        (403, "NOT_ENOUGH_BALANCE not enough balance"),
+        (429, "billing_not_active Your account is not active, please check your billing details on our website."),
+        (403, "AllocationQuota.FreeTierOnly The free tier of the model has been exhausted."),
+        (400, "invalid_request_error You're out of extra usage. Add more at claude.ai/settings/usage and keep going."),
         (412, "Account acme is suspended, possibly due to reaching the monthly spending limit."),
     ],
 )
@@ -93,6 +99,9 @@ def test_a_rare_status_has_its_reason(status: int, said: str, reason: str) -> No
         ("Please try again in 1h2m3.5s.", 3723.5),
         ("Requests have exceeded call rate limit. Please retry after 12 seconds.", 12.0),
         ("You exceeded your current quota. Please retry in 34.07s.", 34.07),
+        ("Please retry after 5 minutes.", 300.0),
+        ("Please try again in 1 hour, 2 minutes and 30 seconds.", 3750.0),
+        ("Please wait 30 seconds before you send another request.", 30.0),
         ("Too many requests. Please try again later.", None),
         ("Too many requests. Please try again in a few minutes.", None),
     ],
@@ -117,6 +126,11 @@ def test_each_row_is_the_first_that_knows_its_example(row: Row) -> None:
     [
         "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
         "Invalid value for 'temperature'.",
+        "ValidationException The maximum tokens you requested exceed the model limit of 4096. Try again with a maximum "
+        "tokens value lower than 4096.",
+        "invalid_request_error max_tokens (65536) exceeds the model's maximum output tokens 8192",
+        "invalid_request_error messages.6.content.0.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > "
+        "5242880 bytes",
         "string_above_max_length Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with "
         "maximum length 40, but got a string with length 53 instead.",
         "The model `gpt-9` does not exist.",

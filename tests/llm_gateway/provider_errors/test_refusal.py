@@ -60,6 +60,18 @@ async def test_a_refusal_before_the_stream_has_its_reason(asking: Asking, step: 
         ({"Retry-After": "7"}, 7.0),
         ({"Retry-After": "7", "retry-after-ms": "1500"}, 1.5),
         ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"Retry-After": "30s"}, 30.0),
+        ({"Retry-After": "1500ms"}, 1.5),
+        ({"Retry-After": "2015-10-21T07:28:00Z"}, 0.0),
+        ({"Retry-After": "1445412480"}, 0.0),
+        ({"Retry-After": "-1"}, None),
+        ({"retry-after-ms": "2500.0"}, 2.5),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
+        ({"x-ratelimit-remaining-tokens-minute": "0", "x-ratelimit-reset-tokens-minute": "11.38"}, 11.38),
+        ({"x-ratelimit-remaining-requests": "9", "x-ratelimit-reset-requests": "6m0s"}, None),
+        ({"x-ratelimit-remaining-tokens": "-1", "x-ratelimit-reset-tokens": "0"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1445412480000"}, None),
+        ({"Retry-After": "7", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "60"}, 7.0),
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "Wed, 21 Oct 99999999999999999999999 07:28:00 GMT"}, None),
         ({}, None),
@@ -71,6 +83,15 @@ async def test_a_rate_limit_says_how_long_to_wait(
     async with asking([{"steps": [{"status": 429, "headers": headers}]}]) as gateway:
         error = (await gateway.hear()).failure
     assert error.retry_after_s == retry_after_s
+
+
+async def test_openrouter_says_in_the_body_when_a_limit_ends(asking: Asking) -> None:
+    headers = {"X-RateLimit-Limit": "50", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9999999999999"}
+    error = {"message": "Rate limit exceeded: free-models-per-day", "code": 429, "metadata": {"headers": headers}}
+    async with asking([{"steps": [{"status": 429, "body": {"error": error}}]}]) as gateway:
+        failure = (await gateway.hear()).failure
+        assert len(gateway.sim.requests) == 1, "nobody waits until the year 2286"
+    assert (failure.retry_after_s or 0) > 86_400
 
 
 async def test_a_full_window_names_its_numbers_even_where_the_provider_does_not(asking: Asking) -> None:

@@ -169,8 +169,8 @@ class AnthropicReader(AnswerReader):
 
     def _begin_call(self, index: int, block: Block) -> None:
         arguments = bytes(block.input).decode()
-        if arguments in ("{}", "null"):
-            arguments = ""
+        if not arguments.strip('{}" \n') or arguments == "null":
+            arguments = ""  # not yet
         if arguments:
             self._complete_calls.add(index)
         call_index = self._by_index[index] = len(self._by_index)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+
+Report = TypeVar("Report", bound=msgspec.Struct)
 
 FAILURES: Final = frozenset(
     {
@@ -85,6 +87,16 @@ def translate_finish(word: str) -> str:
 
 def is_known_finish(reason: str) -> bool:
     return reason in _MEANINGS
+
+
+def merge_reports(known: Report | None, later: Report) -> Report:
+    """Take over the numbers of a later report, except zeros, with which some providers end."""
+    if known is None:
+        return later
+    for name in known.__struct_fields__:
+        if value := getattr(later, name):
+            setattr(known, name, value)
+    return known
 
 
 def drop_impossible(report: msgspec.Struct) -> None:

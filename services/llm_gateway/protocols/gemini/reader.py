@@ -15,7 +15,7 @@ from headrace.v1 import common_pb2
 from services.llm_gateway.fitting.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
@@ -116,7 +116,8 @@ class GeminiReader(AnswerReader):
                 self.has_finish = True
         if (usage := frame.usage_metadata) is not None:
             drop_impossible(usage)
-            self._usage = usage
+            if usage.prompt_token_count or usage.candidates_token_count:
+                self._usage = merge_reports(self._usage, usage)
         if frame.prompt_feedback is not None and (reason := frame.prompt_feedback.block_reason):
             raise ContentFiltered(
                 f"provider {self._provider!r} does not answer this request: {reason}",

@@ -12,7 +12,6 @@ from array import array
 from typing import Any
 
 import msgspec
-import orjson
 
 from headrace.errors import BadFrame, InvalidRequest
 from headrace.v1 import common_pb2, llm_pb2
@@ -22,6 +21,9 @@ from services.llm_gateway.providers.provider_file import Model, Provider
 CHAT_PATH, PATH = "/chat/completions", "/embeddings"
 
 FLOAT_BYTES = 4
+
+ENCODING = "encoding_format"
+"""Field that some servers refuse, or answer without vectors (https://github.com/mem0ai/mem0/issues/4057, 2026-02)."""
 
 
 class _Vector(msgspec.Struct):
@@ -54,13 +56,13 @@ def find_path(provider: Provider) -> str:
     return path.removesuffix(CHAT_PATH) + PATH if path.endswith(CHAT_PATH) else PATH
 
 
-def build_body(request: llm_pb2.EmbedRequest, model: Model) -> bytes:
+def build_body(request: llm_pb2.EmbedRequest, model: Model) -> dict[str, Any]:
     texts = [given.text if given.HasField("text") else [*given.tokens.ids] for given in request.inputs]
     # base64 takes a third of the bytes of decimals, and OpenAI's own clients request it.
-    body: dict[str, Any] = {"model": request.model, "input": texts, "encoding_format": "base64"}
+    body: dict[str, Any] = {"model": request.model, "input": texts, ENCODING: "base64"}
     if request.HasField("dimensions"):
         body["dimensions"] = request.dimensions
-    return orjson.dumps({name: value for name, value in (body | model.extra_body).items() if value is not None})
+    return {name: value for name, value in (body | model.extra_body).items() if value is not None}
 
 
 def read_answer(body: bytes, inputs: int) -> tuple[list[llm_pb2.Embedding], common_pb2.Usage]:

@@ -61,6 +61,12 @@ class Delta(msgspec.Struct, gc=False):
     content: str | list[ContentPiece] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_text: str | None = None
+    """GitHub Copilot's name, like the next."""
+
+    reasoning_opaque: str | None = None
+    """Encrypted reasoning, for the next request."""
+
     reasoning_details: msgspec.Raw = msgspec.Raw()
     thinking_blocks: msgspec.Raw = msgspec.Raw()
 
@@ -88,6 +94,7 @@ class UsageReport(msgspec.Struct):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     completion_tokens_details: CompletionDetails | None = None
     prompt_tokens_details: PromptDetails | None = None
     prompt_cache_hit_tokens: int | None = None
@@ -96,11 +103,21 @@ class UsageReport(msgspec.Struct):
     cached_tokens: int | None = None
     """Moonshot's."""
 
-    def merge_report(self, report: UsageReport) -> None:
-        """Take over the numbers of a later report, except zeros, with which some providers end."""
-        for field in report.__struct_fields__:
-            if value := getattr(report, field):
-                setattr(self, field, value)
+    @property
+    def output_tokens(self) -> int:
+        """Include reasoning that is only a part of the total, as xAI and Gemini's compatible API report it
+        (https://docs.x.ai/docs/key-information/consumption-and-rate-limits, 2026-11)."""
+        completion, details = self.completion_tokens or 0, self.completion_tokens_details
+        hidden = (self.total_tokens or 0) - (self.prompt_tokens or 0) - completion
+        reasoning = None if details is None else details.reasoning_tokens
+        is_reasoning = hidden != self.cached and reasoning in (None, hidden)
+        return completion + hidden if hidden > 0 and is_reasoning and self.prompt_tokens else completion
+
+    @property
+    def cached(self) -> int | None:
+        prompt = self.prompt_tokens_details
+        counts = (prompt and prompt.cached_tokens, self.prompt_cache_hit_tokens, self.cached_tokens)
+        return next((count for count in counts if count is not None), None)
 
     @property
     def says_something(self) -> bool:
@@ -123,10 +140,18 @@ class Choice(msgspec.Struct, gc=False):
     usage: UsageReport | None = None
     """Moonshot's position of the usage."""
 
+    error: ErrorObject | str | None = None
+    """OpenRouter's, beside the finish reason `error`."""
+
 
 class GroqExtension(msgspec.Struct, gc=False):
     usage: UsageReport | None = None
     error: ErrorObject | str | None = None
+
+
+class BaseResponse(msgspec.Struct, gc=False):
+    status_code: int | None = None
+    status_msg: str | None = None
 
 
 class Frame(msgspec.Struct, gc=False):
@@ -134,6 +159,8 @@ class Frame(msgspec.Struct, gc=False):
     usage: UsageReport | None = None
     x_groq: GroqExtension | None = None
     error: ErrorObject | str | None = None
+    base_resp: BaseResponse | None = None
+    """MiniMax's status, 0 for success (https://platform.minimax.io/docs/api-reference/errorcode, 2026-11)."""
 
 
 decode_frame = msgspec.json.Decoder(Frame).decode

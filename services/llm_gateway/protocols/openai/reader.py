@@ -9,7 +9,7 @@ import msgspec
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
+from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.openai.frames import (
     AudioPiece,
     ContentPiece,
@@ -22,9 +22,12 @@ from services.llm_gateway.protocols.openai.frames import (
 )
 from services.llm_gateway.protocols.openai.reasoning import BLOCKS_KIND, KIND, InlineThinking, ReasoningDetails
 from services.llm_gateway.protocols.openai.tool_calls import OpaqueFields, ToolCalls
-from services.llm_gateway.provider_errors.refusal import UNREADABLE
+from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
 DONE = b"[DONE]"
+
+NO_REASON = "null"
+"""Some servers write this text for no finish reason (https://github.com/PowerShell/AIShell, 2025-03)."""
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Maximum size of a frame, which may contain a picture of 10 MiB in base64."""
@@ -57,6 +60,8 @@ class OpenAiReader(AnswerReader):
                 return
         if frame.error:
             raise self._make_provider_error(frame.error)
+        if (status := frame.base_resp) is not None and status.status_code:
+            raise self._make_provider_error(ErrorObject(status.status_msg, code=status.status_code))
         if frame.choices is None and frame.usage is None:
             self._refuse_error_frame(data, event)
         if frame.usage is not None:
@@ -70,7 +75,9 @@ class OpenAiReader(AnswerReader):
                 self._read_delta(choice.delta)
             elif choice.message is not None and not self.deltas:
                 self._read_delta(choice.message)
-            if choice.finish_reason:
+            if choice.error:
+                raise self._make_provider_error(choice.error)
+            if choice.finish_reason and choice.finish_reason != NO_REASON:
                 self._finish_reason = choice.finish_reason
                 self.has_finish = True
                 self._add_usage(choice.usage)
@@ -85,7 +92,7 @@ class OpenAiReader(AnswerReader):
         self._pass_over(data)
 
     def _read_delta(self, delta: Delta) -> None:
-        reasoning = delta.reasoning_content or delta.reasoning
+        reasoning = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if delta.reasoning_details or delta.thinking_blocks:
             # OpenRouter and LiteLLM send the same text in both fields.
             texts = (
@@ -95,7 +102,7 @@ class OpenAiReader(AnswerReader):
             reasoning = reasoning or texts[0] or texts[1]
         if reasoning:
             self._add_reasoning(reasoning)
-        if delta.extra_content:
+        if delta.extra_content or delta.reasoning_opaque:
             self._opaque = self._opaque or OpaqueFields()
             self._opaque.add_message_fields(delta)
         if content := delta.content or delta.refusal:
@@ -109,8 +116,9 @@ class OpenAiReader(AnswerReader):
                 self._send_content(content)
         if delta.images or delta.audio:
             self._add_media(delta.images or (), delta.audio)
-        for part in delta.tool_calls or ():
-            piece = self._calls.convert_part(part)
+        parts = delta.tool_calls or ()
+        for position, part in enumerate(parts):
+            piece = self._calls.convert_part(part, position if len(parts) > 1 else None)
             if part.extra_content or part.provider_specific_fields:
                 self._opaque = self._opaque or OpaqueFields()
                 self._opaque.add_call_fields(self._calls.current_index, part)
@@ -177,10 +185,7 @@ class OpenAiReader(AnswerReader):
         drop_impossible(report)
         if not report.says_something:
             return
-        if self._usage is None:
-            self._usage = report
-        else:
-            self._usage.merge_report(report)
+        self._usage = merge_reports(self._usage, report)
 
     def _send_pieces(self, pieces: Iterable[tuple[bool, str]]) -> None:
         for is_reasoning, text in pieces:
@@ -221,16 +226,13 @@ class OpenAiReader(AnswerReader):
         if report is None:
             return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
         usage = common_pb2.Usage(
-            input_tokens=report.prompt_tokens or 0, output_tokens=report.completion_tokens or 0, model_calls=1
+            input_tokens=report.prompt_tokens or 0, output_tokens=report.output_tokens, model_calls=1
         )
         details = report.completion_tokens_details
         if details is not None and details.reasoning_tokens is not None:
             usage.reasoning_tokens = details.reasoning_tokens
         prompt = report.prompt_tokens_details
-        cached = None if prompt is None else prompt.cached_tokens
-        if cached is None:
-            cached = report.cached_tokens if report.prompt_cache_hit_tokens is None else report.prompt_cache_hit_tokens
-        if cached is not None:
+        if (cached := report.cached) is not None:
             usage.cached_tokens = cached
         if prompt is not None and prompt.cache_write_tokens:
             usage.cache_write_tokens = prompt.cache_write_tokens

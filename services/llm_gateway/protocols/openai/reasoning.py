@@ -1,6 +1,6 @@
-"""Reasoning in the answer: between `<think>` and `</think>`, or as typed items that the next request returns.
+"""Reasoning in the answer: in `<think>` or a tag like it, or as typed items that the next request returns.
 
-At most seven bytes of text are held. A `<think>` after a quote or backtick is text. `reasoning_details`:
+At most nine characters of text are held. A `<think>` after a quote or backtick is text. `reasoning_details`:
 https://openrouter.ai/docs/use-cases/reasoning-tokens; `thinking_blocks`, Claude's in LiteLLM's form:
 https://docs.litellm.ai/docs/reasoning_content (2026-11).
 """
@@ -15,6 +15,9 @@ import orjson
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
 
+FIRST: Final = ("<thinking>", "<thought>", "<mm:think>")
+"""Markers that count only where an answer begins with them, because later they are rather the answer's own."""
+
 _QUOTES = ("`", '"', "'")
 
 KIND: Final = "reasoning_details"
@@ -24,9 +27,10 @@ _TEXTS = ("text", "summary", "thinking")
 
 
 class InlineThinking:
-    __slots__ = ("_held", "_is_inside", "before", "is_idle")
+    __slots__ = ("_close", "_held", "_is_inside", "before", "is_idle")
 
     def __init__(self, *, is_open: bool = False) -> None:
+        self._close = CLOSE
         self._held = ""
         self._is_inside = is_open
         self.is_idle = not is_open
@@ -38,9 +42,16 @@ class InlineThinking:
         text, self._held = self._held + text, ""
         pieces: list[tuple[bool, str]] = []
         start = 0
+        for marker in () if self.before or self._is_inside else FIRST:
+            if text.startswith(marker):
+                self._is_inside, self._close, start = True, f"</{marker[1:]}", len(marker)
+            elif marker.startswith(text):
+                self._held = text
+                self.is_idle = not text
+                return []
         while (position := self._find_marker(text, start)) >= 0:
             self._append_piece(pieces, text[start:position])
-            start = position + len(CLOSE if self._is_inside else OPEN)
+            start = position + len(self._close if self._is_inside else OPEN)
             self._is_inside = not self._is_inside
         end = len(text) - self._count_held(text, start)
         self._append_piece(pieces, text[start:end])
@@ -61,7 +72,7 @@ class InlineThinking:
 
     def _find_marker(self, text: str, start: int) -> int:
         if self._is_inside:
-            return text.find(CLOSE, start)
+            return text.find(self._close, start)
         position = text.find(OPEN, start)
         while position >= 0 and self._is_quoted(text, position):
             position = text.find(OPEN, position + 1)
@@ -69,7 +80,7 @@ class InlineThinking:
 
     def _count_held(self, text: str, start: int) -> int:
         position = text.rfind("<", start)
-        marker = CLOSE if self._is_inside else OPEN
+        marker = self._close if self._is_inside else OPEN
         if (
             position < 0
             or not marker.startswith(text[position:])

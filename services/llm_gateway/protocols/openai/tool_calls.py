@@ -53,12 +53,12 @@ class ToolCalls:
     def count(self) -> int:
         return len(self._given_ids)
 
-    def convert_part(self, part: CallPart) -> CallPiece | None:
-        """Normalize a fragment; None if it contains nothing new."""
+    def convert_part(self, part: CallPart, position: int | None) -> CallPiece | None:
+        """Normalize the fragment at `position` of several in a delta; None if it contains nothing new."""
         function = part.function
         name = (function and function.name) or ""
         arguments = read_arguments(function.arguments) if function is not None else ""
-        index = self._find_call(part, name)
+        index = self._find_call(part, name, position)
         if index is None:
             piece = self._begin_call(part, name, arguments)
             self.current_index = None if piece is None else piece.index
@@ -75,14 +75,18 @@ class ToolCalls:
                 yield CallPiece(index, held)
         self._undecided.clear()
 
-    def _find_call(self, part: CallPart, name: str) -> int | None:
-        given_id = part.id or ""
+    def _find_call(self, part: CallPart, name: str, position: int | None) -> int | None:
+        given_id, last = part.id or "", len(self._given_ids) - 1
         if part.index is None:
             if given_id in self._given_ids and given_id:
                 return self._given_ids.index(given_id)
             begins = given_id or name or not self._given_ids
-            return None if begins else len(self._given_ids) - 1
+            # Several fragments without ids are those of all calls in their order.
+            return None if begins else last if position is None else min(position, last)
         known = self._by_index.get(part.index)
+        if known is None and not (given_id or name) and self._undecided.get(last) == "":
+            # Arguments of the new call under another index, as LibreChat's agents send them.
+            known = self._by_index[part.index] = last
         # One provider gives all parallel calls the index 0: another id with a name is another call.
         if known is not None and given_id and name and given_id != self._given_ids[known]:
             return None
@@ -126,6 +130,8 @@ class OpaqueFields:
     def add_message_fields(self, delta: Delta) -> None:
         if value := _decode(delta.extra_content):
             self._message["extra_content"] = value
+        if delta.reasoning_opaque:
+            self._message["reasoning_opaque"] = delta.reasoning_opaque
 
     def build_state(self) -> dict[str, list[dict[str, Any]]]:
         """Return the fields by kind, without empty kinds."""

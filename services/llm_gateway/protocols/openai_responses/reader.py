@@ -7,7 +7,7 @@ answer's items back in their order, with thoughts and encrypted parts unchanged
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -108,7 +108,7 @@ decode_response = msgspec.json.Decoder(Response).decode
 
 
 class ResponsesReader(AnswerReader):
-    __slots__ = ("_calls", "_done", "_ids", "_items", "_status", "_told", "_usage", "_with_arguments")
+    __slots__ = ("_calls", "_done", "_ids", "_items", "_places", "_status", "_told", "_usage", "_with_arguments")
 
     def __init__(self, source: AnswerSource, give: SendBytes) -> None:
         super().__init__(source, give, FRAME_BYTES_MAX)
@@ -120,6 +120,8 @@ class ResponsesReader(AnswerReader):
         self._told: set[Hashable] = set()
         """Items for which deltas of text or thoughts have arrived."""
         self._done: set[Hashable] = set()
+        self._places: dict[int, Hashable] = {}
+        """Position of the newest item, by the provider's index: some gateways number a thought and a call alike."""
         self._status: str | None = None
         """The finish reason in the provider's words."""
         self._usage: UsageReport | None = None
@@ -137,15 +139,18 @@ class ResponsesReader(AnswerReader):
                 return
         kind = payload.type
         if kind in TEXT:
-            self._read_text(_get_place(payload), "content", payload.delta or "")
+            self._read_text(self._find_place(payload), "content", payload.delta or "")
         elif kind in THOUGHT:
-            self._read_text(_get_place(payload), "reasoning", payload.delta or "")
+            self._read_text(self._find_place(payload), "reasoning", payload.delta or "")
         elif kind == "response.function_call_arguments.delta":
-            self._read_arguments(_get_place(payload), payload.delta or "")
+            self._read_arguments(self._find_place(payload), payload.delta or "")
         elif kind == "response.reasoning_summary_part.added" and payload.summary_index:
-            self._read_text(_get_place(payload), "reasoning", "\n\n")
+            self._read_text(self._find_place(payload), "reasoning", "\n\n")
         elif kind in ("response.output_item.added", "response.output_item.done") and payload.item:
-            self._read_item(payload.output_index, bytes(payload.item), is_done=kind.endswith("done"))
+            is_done, index = kind.endswith("done"), payload.output_index
+            if not is_done and index is not None:
+                self._places[index] = object() if index in self._places else index
+            self._read_item(self._find_place(payload), bytes(payload.item), is_done=is_done, streamed={})
         elif kind in ENDS and payload.response is not None:
             self._read_end(payload.response, kind.removeprefix("response."))
         elif payload.error or kind == "error":
@@ -163,14 +168,21 @@ class ResponsesReader(AnswerReader):
         if response is not None:
             self._read_end(response, "")
 
-    def _read_item(self, output_index: int | None, raw: bytes, *, is_done: bool) -> None:
+    def _find_place(self, event: Event) -> Hashable:
+        index = event.output_index
+        return event.item_id if index is None else self._places.get(index, index)
+
+    def _read_item(self, place: Hashable, raw: bytes, *, is_done: bool, streamed: Mapping[Hashable, str]) -> None:
+        """Read a new or complete item, unless items of its type were `streamed` at other places."""
         try:
             item = decode_item(raw)
         except UNREADABLE as error:
             item = self._decode_again(Item, raw, error)
             if item is None:
                 return
-        place: Hashable = item.id if output_index is None else output_index
+        place = item.id if place is None else place
+        if item.type in streamed.values() and item.type != streamed.get(place):
+            return
         if item.type == "function_call" and place not in self._calls:
             self._begin_call(place, item)
         if not is_done or place in self._done:
@@ -204,8 +216,10 @@ class ResponsesReader(AnswerReader):
             self._items.count_text(place, text)
 
     def _read_end(self, response: Response, kind: str) -> None:
+        # Some servers count the whole answer's items otherwise than those of the stream.
+        streamed = self._items.list_types()
         for place, raw in enumerate(response.output or ()):
-            self._read_item(place, bytes(raw), is_done=True)
+            self._read_item(place, bytes(raw), is_done=True, streamed=streamed)
         if (usage := response.usage) is not None:
             drop_impossible(usage)
             self._usage = usage
@@ -246,16 +260,15 @@ class ResponsesReader(AnswerReader):
         return usage
 
 
-def _get_place(event: Event) -> Hashable:
-    return event.item_id if event.output_index is None else event.output_index
-
-
 class AnswerItems:
     def __init__(self) -> None:
         self._items: dict[Hashable, dict[str, Any]] = {}
         self._is_needed = False
         self._lacks_thought = False
         """Whether a thought cannot be sent back; items with ids would be refused without it."""
+
+    def list_types(self) -> Mapping[Hashable, str]:
+        return {key: str(item.get("type")) for key, item in self._items.items()}
 
     def count_text(self, key: Hashable, text: str) -> None:
         item = self._items.setdefault(key, {"type": "message", "role": "assistant", CHARS: 0})
