@@ -149,23 +149,3 @@ async def test_bash_completes_commands_options_and_values(words: str, tmp_path: 
     """
     code, out, _ = await run_to_end("bash", "-c", script, timeout_s=GIVEN_UP_S)
     assert (code, out.decode().split()) == (0, COMPLETED[words])
-
-
-@pytest.mark.parametrize(
-    ("streams", "code", "complaint"),
-    [
-        ("<&-", 0, ""),
-        (">&-", 0, ""),
-        ("<&- >&- 2>&-", 0, ""),
-        (">/dev/full", 1, "Error: [Errno 28] No space left on device\n"),
-    ],
-)
-@pytest.mark.parametrize("command", ["agents list", "ask hi"])
-async def test_a_standard_stream_that_is_closed_or_full_costs_no_traceback(
-    tmp_path: Path, command: str, streams: str, code: int, complaint: str
-) -> None:
-    """As of a command that a supervisor or a cron job runs."""
-    async with suite(tmp_path) as facade:
-        script = f"exec {sys.executable} -m headrace.cli {command} --url {facade.url} {streams}"
-        ended, _, complaints = await run_to_end("bash", "-c", script, timeout_s=GIVEN_UP_S)
-    assert (ended, complaints.decode()) == (code, complaint)
