@@ -48,6 +48,16 @@ async def test_a_file_that_the_server_refuses_is_exit_code_1_with_the_reason(tmp
     assert (code, b"is larger than 10 MiB" in complaint) == (1, True)
 
 
+@pytest.mark.parametrize("given", ["caf\ufffd?", "hi"])
+async def test_a_question_of_other_encodings_is_read_as_far_as_possible(tmp_path: Path, given: str) -> None:
+    """Of a legacy code page, or with the byte order mark that some shells put before what they pipe."""
+    data = b"caf\xe9?" if "\ufffd" in given else b"\xef\xbb\xbfhi"
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        code, _, _ = await run("ask", "-", url=facade.url, given=data, PYTHONIOENCODING="utf-8:strict")
+        [query] = facade.script.requests
+    assert (code, query.message) == (0, given)
+
+
 async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:
     go_on = asyncio.Event()
     async with suite(tmp_path, Script(query=[*answering("first")[:-2], go_on, complete(6)])) as facade:
