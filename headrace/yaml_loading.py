@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import yaml
 
 
 class _Loader(yaml.SafeLoader):
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         keys: set[tuple[str, str]] = set()
         for key, _ in node.value:
