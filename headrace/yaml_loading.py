@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import yaml
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in keys:
+                raise yaml.constructor.ConstructorError(problem="found a key twice", problem_mark=key.start_mark)
+            keys.add((key.tag, str(key.value)))
+        return node
 
 
 def load_yaml(text: bytes | str) -> object:
     """Return the value of a YAML text; None for an empty one.
+
+    A key that is there twice is refused: PyYAML would drop the first, such as a rule that denies.
 
     Raises:
         ValueError: The text is invalid. The one-line message names problem and place, without quoting the text, which
             may contain secrets.
     """
     try:
-        return yaml.safe_load(text)
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "

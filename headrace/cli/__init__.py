@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -42,6 +45,23 @@ class _Commands(CommandGroup):
         super().__init__(name, **attributes)
         names: Any = dict.fromkeys(COMMANDS)  # without commands: click suggests the names for a mistyped one
         self.commands = names
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:  # the caller has closed it, as `<&-` and some supervisors do
+                setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
+        return super().main(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the rest would fail again at the end
+            raise click.ClickException(str(error)) from error
+        return result
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         path = COMMANDS.get(cmd_name)

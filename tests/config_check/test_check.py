@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,55 @@ def test_a_file_that_is_refused_as_a_whole_is_named(tmp_path: Path, beginning: s
     folder = copy_examples(tmp_path / "config")
     ALONE[beginning](folder)
     expect_lines(check_folder(folder, None)[1], [beginning])
+
+
+@pytest.mark.parametrize("file", ["agents/writer.json", "providers.json", "mcp.json", "tools/units.backend"])
+def test_a_name_that_is_twice_in_an_object_is_refused(tmp_path: Path, file: str) -> None:
+    """Of which a parser would keep the last, such as the second of two servers."""
+    folder = copy_examples(tmp_path / "config")
+    text = (folder / file).read_text()
+    first = text.index('"')
+    name = text[first : text.index('"', first + 1) + 1]
+    (folder / file).write_text(f"{text[:first]}{name}: 0, {text[first:]}")
+    problems = [line for line in check_folder(folder, None)[1] if line.startswith(f"{file}: ")]
+    assert f"{name[1:-1]!r} is there twice in one object" in problems[0]
+
+
+@pytest.mark.parametrize("rules", ["{a: [{then: deny}], a: [{then: allow}]}", "{a: [{then: deny, then: allow}]}"])
+def test_a_key_that_is_twice_in_a_rule_file_is_refused(tmp_path: Path, rules: str) -> None:
+    folder = copy_examples(tmp_path / "config")
+    (folder / "approvals.yaml").write_text(f"tools: {rules}\n")
+    expect_lines(check_folder(folder, None)[1], ["approvals.yaml: not valid YAML: line 1, column"])
+
+
+def test_a_merged_mapping_may_be_overridden(tmp_path: Path) -> None:
+    folder = copy_examples(tmp_path / "config")
+    rules = "{write_file: [&a {then: ask, argument: x}, &b {<<: *a, argument: y}, {<<: [*b, *a], then: deny}]}"
+    (folder / "approvals.yaml").write_text(f"tools: {rules}\n")
+    assert check_folder(folder, None)[1] == []
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_files_may_be_written_as_editors_of_windows_do(tmp_path: Path, line_end: bytes) -> None:
+    folder = copy_examples(tmp_path / "config")
+    (folder / "approvals.yaml").write_text("actions: {high: ask}\n")
+    kinds = ("agents/*.json", "*.json", "tools/*.backend", "tools/*.html", "*.yaml", "skills/*/SKILL.md")
+    for path in [path for kind in kinds for path in folder.glob(kind)]:
+        path.write_bytes(BOM_UTF8 + path.read_bytes().replace(b"\n", line_end))
+    assert check_folder(folder, None)[1] == []
+
+
+@pytest.mark.parametrize("name", [".#writer", "._writer", ".writer"])
+def test_hidden_files_of_editors_and_systems_are_not_read(tmp_path: Path, name: str) -> None:
+    folder = copy_examples(tmp_path / "config")
+    for kind in ("agents/{}.json", "tools/{}.backend", "tools/{}.html", "modes/{}.py"):
+        path = folder / kind.format(name)
+        path.parent.mkdir(exist_ok=True)
+        if name.startswith(".#"):
+            path.symlink_to("someone@host.1234:5678")
+        else:
+            path.write_bytes(b"\0\5\x16\7\0\2")
+    assert check_folder(folder, None)[1] == []
 
 
 def test_names_of_other_folders_are_not_looked_up(tmp_path: Path) -> None:

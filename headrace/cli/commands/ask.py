@@ -46,7 +46,7 @@ def ask(
     Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 4 the run waits for an answer, 130 cancelled.
     Ctrl-C cancels the run.
     """
-    message = sys.stdin.read() if question == "-" else question
+    message = sys.stdin.buffer.read().decode("utf-8-sig", "replace") if question == "-" else question
     try:
         output_schema = None if schema is None else json.load(schema)
     except ValueError as error:

@@ -19,7 +19,7 @@ PROMPT_BYTES_MAX = 1024 * 1024
 
 def read_prompt(path: Path) -> str:
     """Return a file's text, stripped; raise OSError or UnicodeDecodeError."""
-    return read_regular_file(path, PROMPT_BYTES_MAX).decode().strip()
+    return read_regular_file(path, PROMPT_BYTES_MAX).decode("utf-8-sig").strip()
 
 
 def make_trial(model: str | None, prompt: str | None) -> dict[str, str]:

@@ -51,7 +51,7 @@ def read_env_file(config_dir: Path) -> dict[str, str]:
     from dotenv import dotenv_values
 
     try:
-        text = read_regular_file(config_dir / ENV_FILE, FILE_BYTES_MAX).decode()
+        text = read_regular_file(config_dir / ENV_FILE, FILE_BYTES_MAX).decode("utf-8-sig")
     except FileNotFoundError:
         return {}
     # Keys may contain `$`, so nothing is interpolated.
@@ -61,7 +61,7 @@ def read_env_file(config_dir: Path) -> dict[str, str]:
 def select_environment(service: str, env: Mapping[str, str], config_dir: Path) -> dict[str, str]:
     references: list[str] = []
     if service == "tools":
-        for path in (config_dir / "mcp.json", *sorted((config_dir / "tools").glob("*.backend"))):
+        for path in (config_dir / "mcp.json", *sorted((config_dir / "tools").glob("[!.]*.backend"))):
             references += find_references(path)
     return {name: value for name, value in env.items() if name in references or _is_for(service, name)}
 
@@ -70,7 +70,7 @@ def find_references(path: Path) -> list[str]:
     """Return the variables that a file refers to as `env:NAME`; an unreadable file, which its service reports, has
     none."""
     try:
-        return _REFERENCE.findall(read_regular_file(path, FILE_BYTES_MAX).decode())
+        return _REFERENCE.findall(read_regular_file(path, FILE_BYTES_MAX).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError):
         return []
 

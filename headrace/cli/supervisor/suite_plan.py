@@ -207,7 +207,7 @@ def describe_overruled_settings(processes: Iterable[ProcessSpec], env: Mapping[s
 
 def describe_next_steps(plan: SuitePlan, env: Mapping[str, str]) -> list[str]:
     """Return lines that say how to use a suite that is ready."""
-    agents = sorted(path.stem for path in (plan.config_dir / "agents").glob("*.json"))
+    agents = sorted(path.stem for path in (plan.config_dir / "agents").glob("[!.]*.json"))
     agent = DEFAULT_AGENT if DEFAULT_AGENT in agents or not agents else agents[0]
     has_users = env.get("HEADRACE_AUTH", "none") != "none"
     header = ' -H "Authorization: Bearer $HEADRACE_TOKEN"' if has_users else ""

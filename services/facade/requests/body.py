@@ -69,7 +69,9 @@ async def read_body(
 
 def has_type(request: web.Request, types: Collection[str] = JSON_TYPES) -> bool:
     content_type = read_single_header(request, "Content-Type") or ""
-    return content_type.partition(";")[0].strip().lower() in types
+    kind = content_type.partition(";")[0].strip().lower()
+    is_json = kind.startswith("application/") and kind.endswith("+json")  # RFC 6839
+    return kind in types or ("application/json" in types and is_json)
 
 
 def check_size(request: web.Request, bytes_max: int) -> None:

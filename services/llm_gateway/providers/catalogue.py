@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_file
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, report_refusal, take_unique
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -32,9 +33,10 @@ class Catalogue:
     def reload(self) -> None:
         """Read the file again; an invalid one is logged and ignored."""
         try:
-            provider_file = Providers.model_validate_json(read_regular_file(self._path, FILE_BYTES_MAX))
-        except (OSError, ValidationError) as error:
-            problems = [str(error)]
+            text = read_regular_file(self._path, FILE_BYTES_MAX).decode("utf-8-sig")
+            provider_file = Providers.model_validate(json.loads(text, object_pairs_hook=take_unique))
+        except (OSError, ValueError, RecursionError) as error:
+            problems = [str(error)] if isinstance(error, OSError) else [f"not valid JSON: {error}"]
             if isinstance(error, ValidationError):
                 problems = describe_problems(error, Providers)
             REFUSED_FILES.labels("providers").set(1)

@@ -144,7 +144,7 @@ class Credentials:
             return self._env.get(place, "").strip()
         try:
             # Reading some bytes of a mounted secret is not worth a thread.
-            return read_regular_file(place, KEY_BYTES_MAX).decode().strip()
+            return read_regular_file(place, KEY_BYTES_MAX).decode("utf-8-sig").strip()
         except FileNotFoundError:
             return ""
         except OSError as error:

@@ -77,7 +77,7 @@ class ModeFiles:
 
     def reload(self) -> None:
         """Read all files; report refused ones, and never raise."""
-        files = sorted(self._folder.glob("*.py")) if self._folder is not None else []
+        files = sorted(self._folder.glob("[!.]*.py")) if self._folder is not None else []
         in_force: dict[str, ModeCode] = {}
         refused = 0
         for path in files:

@@ -84,7 +84,7 @@ class Registry:
 
     def reload(self) -> None:
         """Read all files; log refused ones, and never raise."""
-        files = {path.name: path for path in sorted(self._folder.glob("*.json"))}
+        files = {path.name: path for path in sorted(self._folder.glob("[!.]*.json"))}
         for name in self._by_file.keys() - files.keys():
             del self._by_file[name]
         self._refused = {}

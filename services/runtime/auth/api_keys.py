@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import msgspec
@@ -104,7 +105,9 @@ class ApiKeys:
 
 def _read_keys(path: Path) -> dict[bytes, Identity]:
     found: dict[bytes, Identity] = {}
-    for index, entry in enumerate(msgspec.json.decode(read_regular_file(path, FILE_BYTES_MAX), type=_File).keys):
+    for index, entry in enumerate(
+        msgspec.json.decode(read_regular_file(path, FILE_BYTES_MAX).removeprefix(BOM_UTF8), type=_File).keys
+    ):
         if not _SHA256.fullmatch(entry.sha256):
             raise ValueError(f"keys[{index}].sha256: expected 64 lower-case hex digits")
         credential = name_key(bytes.fromhex(entry.sha256))

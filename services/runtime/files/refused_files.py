@@ -77,6 +77,16 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
         raise ValueError("\n".join(describe_problems(error, model, "file"))) from error
 
 
+def take_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a configuration file, as `object_pairs_hook` of json; raises ValueError for a name that is
+    there twice, of which a parser would drop the first."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice in one object")
+    return named
+
+
 def describe_problems(error: ValidationError, model: type[BaseModel], whole: str = "") -> list[str]:
     """Return each refused field of a `model` with the rule that it violates; `whole` is the name for all of it."""
     lines: list[str] = []

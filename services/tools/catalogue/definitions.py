@@ -26,7 +26,7 @@ from pydantic.alias_generators import to_camel
 from headrace.regular_files import read_regular_file
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.files.refused_files import describe_rule
+from services.runtime.files.refused_files import describe_rule, take_unique
 from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 from services.tools.toolkit.api_request import ApiRequest
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
@@ -180,7 +180,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
 def read_text(path: Path) -> str:
     """Return the text of a small file. Raises BadDefinition."""
     try:
-        return read_regular_file(path, FILE_BYTES_MAX).decode()
+        return read_regular_file(path, FILE_BYTES_MAX).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadDefinition(f"not UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:
@@ -190,7 +190,7 @@ def read_text(path: Path) -> str:
 def parse_json(text: str) -> Any:
     """Return the value in `text`. Raises BadDefinition."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=take_unique)
     except RecursionError as error:
         raise BadDefinition("nested too deeply") from error
     except ValueError as error:

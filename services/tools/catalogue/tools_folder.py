@@ -93,8 +93,8 @@ class ToolsFolder:
 
     def reload(self) -> None:
         """Read the folder again. Never raises for the content of a file."""
-        paths = sorted(path for path in self.path.glob("*.*") if path.suffix in (*KINDS, *SUFFIXES))
-        paths += sorted(path for path in self.path.with_name(VIEWS_FOLDER).glob("*.*") if path.suffix in SUFFIXES)
+        paths = sorted(path for path in self.path.glob("[!.]*.*") if path.suffix in (*KINDS, *SUFFIXES))
+        paths += sorted(path for path in self.path.with_name(VIEWS_FOLDER).glob("[!.]*.*") if path.suffix in SUFFIXES)
         self._refused = 0
         self._good = {path: good for path in paths if (good := self._read_file(path)) is not None}
         REFUSED_FILES.labels("tools").set(self._refused)

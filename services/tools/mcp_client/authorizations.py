@@ -69,13 +69,16 @@ class Authorizations:
         try:
             token = await exchange_code(pending, request.code, self._servers.find_allow(pending.server))
         except TokensRefused as refusal:
-            await asyncio.to_thread(store.delete_client, pending.server, issuer, pending.redirect_url)
             raise InvalidRequest.of("code", f"is refused: {refusal}") from refusal
         except AuthorizationFailed as failure:
             raise ProviderUnavailable(str(failure)) from failure
         # Audited before it takes effect, so that no authorization is missing in the log.
         await self._audit.record("authorization.granted", caller, server=pending.server, issuer=issuer)
         await asyncio.to_thread(store.put_token, token)
+        if pending.issuer.client.is_registered:
+            await asyncio.to_thread(
+                store.put_client, pending.server, issuer, pending.redirect_url, pending.issuer.client
+            )
         log.info("mcp server authorized", server=pending.server, tenant=caller.tenant, user=caller.user)
         return pending.server
 

@@ -193,7 +193,7 @@ class FollowedTransport(httpx2.AsyncHTTPTransport):
         if response.status_code == UNAUTHORIZED or (response.status_code == FORBIDDEN and wants_more):
             await response.aclose()
             metadata = extract_resource_metadata_from_www_auth(response)
-            challenge = Challenge(metadata or "", extract_scope_from_www_auth(response) or "")
+            challenge = Challenge(metadata or "", extract_scope_from_www_auth(response) or "", wants_more=wants_more)
             text = f"it has refused the credential ({response.status_code})"
             return _respond_failure(sent, CredentialRefused(text, challenge))
         kind = response.headers.get("content-type", "").lower()

@@ -39,6 +39,8 @@ class Challenge:
 
     resource_metadata: str = ""
     scope: str = ""
+    wants_more: bool = False
+    """Whether the credential is valid, but lacks scopes."""
 
 
 class ServerFailed(Exception):

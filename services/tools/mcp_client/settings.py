@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from yarl import URL
 
 from headrace.regular_files import read_regular_file
-from services.runtime.files.refused_files import describe_problems
+from services.runtime.files.refused_files import describe_problems, take_unique
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -198,7 +198,7 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
 
 def _read_entries(path: Path) -> dict[str, Any]:
     try:
-        stated = json.loads(read_regular_file(path, FILE_BYTES_MAX).decode())
+        stated = json.loads(read_regular_file(path, FILE_BYTES_MAX).decode("utf-8-sig"), object_pairs_hook=take_unique)
     except FileNotFoundError:
         return {}
     except RecursionError as error:

@@ -29,7 +29,7 @@ FILE_BYTES_MAX = 256 * 1024
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 
 SKILLS_MAX = 200
 """Maximum skills, because their descriptions are part of a system prompt; further ones, by id, are left out."""

@@ -153,7 +153,10 @@ def _read_secret(kind: str, place: str, env: Mapping[str, str]) -> str:
         problem = f"{place} is not set in the environment of the tools service; `headrace up` reads it from .env, too"
     else:
         try:
-            secret, problem = read_regular_file(place, SECRET_BYTES_MAX).decode().strip(), f"{place} is empty"
+            secret, problem = (
+                read_regular_file(place, SECRET_BYTES_MAX).decode("utf-8-sig").strip(),
+                f"{place} is empty",
+            )
         except (OSError, UnicodeDecodeError) as error:
             secret, problem = "", f"{place} cannot be read: {error}"
     if not secret:

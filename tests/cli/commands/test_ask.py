@@ -3,15 +3,17 @@
 import asyncio
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import ChatBusy, InvalidRequest, Overloaded, QueueFull
 from headrace.v1 import agent_pb2, common_pb2
-from tests.support.command_line import CANCELLED, run, start
+from tests.support.command_line import CANCELLED, GIVEN_UP_S, run, start
 from tests.support.facade.fronts import Timing
 from tests.support.facade.scripted import CHAT, RUN, Script, Step, answering, complete, delta, opening, suite, text
+from tests.support.programs import run_to_end
 
 
 async def test_the_answer_comes_byte_for_byte_and_the_exit_code_is_0(tmp_path: Path) -> None:
@@ -44,6 +46,16 @@ async def test_a_file_that_the_server_refuses_is_exit_code_1_with_the_reason(tmp
         code, _, complaint = await run("ask", "--file", str(file), "hi", url=facade.url)
         assert not facade.script.requests
     assert (code, b"is larger than 10 MiB" in complaint) == (1, True)
+
+
+@pytest.mark.parametrize("given", ["caf\ufffd?", "hi"])
+async def test_a_question_of_other_encodings_is_read_as_far_as_possible(tmp_path: Path, given: str) -> None:
+    """Of a legacy code page, or with the byte order mark that some shells put before what they pipe."""
+    data = b"caf\xe9?" if "\ufffd" in given else b"\xef\xbb\xbfhi"
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        code, _, _ = await run("ask", "-", url=facade.url, given=data, PYTHONIOENCODING="utf-8:strict")
+        [query] = facade.script.requests
+    assert (code, query.message) == (0, given)
 
 
 async def test_each_delta_is_shown_at_once(tmp_path: Path) -> None:
@@ -220,3 +232,23 @@ async def test_chat_goes_on_in_its_chat_and_survives_a_refusal(tmp_path: Path) -
     assert complaint == b""
     asked = [request.chat_id for request in facade.script.requests if isinstance(request, agent_pb2.QueryRequest)]
     assert asked == ["", CHAT]
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "complaint"),
+    [
+        ("<&-", 0, ""),
+        (">&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        (">/dev/full", 1, "Error: [Errno 28] No space left on device\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["agents list", "ask hi"])
+async def test_a_standard_stream_that_is_closed_or_full_costs_no_traceback(
+    tmp_path: Path, command: str, streams: str, code: int, complaint: str
+) -> None:
+    """As of a command that a supervisor or a cron job runs."""
+    async with suite(tmp_path, Script(query=answering("seen"))) as facade:
+        script = f"exec {sys.executable} -m headrace.cli {command} --url {facade.url} {streams}"
+        ended, _, complaints = await run_to_end("bash", "-c", script, timeout_s=GIVEN_UP_S)
+    assert (ended, complaints.decode()) == (code, complaint)

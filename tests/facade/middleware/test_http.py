@@ -165,6 +165,26 @@ async def test_a_page_of_another_origin_starts_no_run(
             assert response.status == status
 
 
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json; charset=UTF-8", 200),
+        ("application/cloudevents+json; charset=utf-8", 200),
+        ("Application/vnd.example.v1+JSON", 200),
+        ("text/plain", 400),
+        ("text/plain+json", 400),
+        ("application/x-www-form-urlencoded", 400),
+        ("", 400),
+    ],
+)
+async def test_a_body_is_of_a_type_of_json(tmp_path: Path, kind: str, status: int) -> None:
+    """Such as an event of another Headrace's webhook; never of a type that any page may send."""
+    async with configured(tmp_path) as url, aiohttp.ClientSession(url) as http:
+        data = b'{"message": "a"}'
+        async with http.post("/api/query", data=data, headers={"Content-Type": kind}) as response:
+            assert response.status == status
+
+
 @pytest.mark.parametrize("origins", ["*", "app.example", "https://app.example/", "HTTPS://app.example"])
 def test_an_origin_that_no_browser_would_send_is_refused_at_the_start(origins: str) -> None:
     with pytest.raises(ValueError, match="HEADRACE_FACADE_CORS_ORIGINS"):

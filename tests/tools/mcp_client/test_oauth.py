@@ -112,7 +112,7 @@ async def test_a_user_agrees_and_the_call_goes_on(tmp_path: Path, *, is_legacy: 
             assert (said.ok, said.result) == (True, "ann")
     [token] = authority.access
     [client] = authority.clients.values()
-    assert (client.client_name, client.token_endpoint_auth_method) == ("Headrace", "none")
+    assert (client.client_name, client.token_endpoint_auth_method) == ("Headrace", "client_secret_basic")
     told = json.dumps(logged, default=repr)
     kept = read_all(tmp_path)
     for secret in (token, *authority.refresh):
@@ -159,6 +159,24 @@ async def test_who_connects_with_a_token_that_the_server_refuses_by_now_is_asked
         [need] = (await execute(suite, "s__connect", "c2")).asks
         await come_back(suite, await agree(need))
         assert (await execute(suite, "s__connect", "c2", accept(need))).ok
+
+
+async def test_a_registration_that_its_authorization_server_has_forgotten_is_made_anew(tmp_path: Path) -> None:
+    authority = Authority()
+    async with protected(authority) as http, serving(tmp_path, http) as suite:
+        await connect(suite)
+        for forgotten in (authority.clients, authority.access, authority.refresh):  # as after its restart
+            forgotten.clear()
+        [need] = (await execute(suite, "s__whoami", "k1")).asks
+        await come_back(suite, await agree(need))
+        assert (await execute(suite, "s__whoami", "k1", accept(need))).result == "ann"
+        assert await revoke(suite)
+        authority.clients.clear()
+        [need] = (await execute(suite, "s__connect", "c2")).asks
+        async with httpx2.AsyncClient() as browser:
+            assert (await browser.get(need.url)).status_code == 400  # nobody but this browser learns of it
+        [need] = (await execute(suite, "s__connect", "c3")).asks
+        await come_back(suite, await agree(need))
 
 
 async def test_who_does_not_agree_gets_nothing(tmp_path: Path) -> None:

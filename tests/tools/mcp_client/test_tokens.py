@@ -4,14 +4,23 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
 from aiohttp import web
 
+from services.runtime.auth.identity import DEFAULT
 from services.runtime.net.allow_list import parse_allow_list
-from services.tools.mcp_client.oauth.token_store import Client, Issuer, Pending, Token
+from services.tools.errors import ToolFailed
+from services.tools.mcp_client.oauth.authorizer import Authorizer
+from services.tools.mcp_client.oauth.token_store import Client, Issuer, Pending, Token, TokenStore
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, AuthorizationFailed, exchange_code, renew, send
+from services.tools.mcp_client.sdk_errors import Challenge
+from services.tools.mcp_client.settings import Http, OAuth
 from tests.support.web_server import serving_web
 
 HERE = parse_allow_list("127.0.0.1")
@@ -42,7 +51,7 @@ async def exchange(issuer: Issuer) -> Token:
     ("answer", "lasts_s"),
     [
         (b'{"access_token": "a", "token_type": "bearer", "refresh_token": null, "expires_in": null}', 0),
-        (b'{"access_token": "a", "expires_in": "3600"}', 3600),
+        (b'{"access_token": "a", "token_type": null, "expires_in": "3600"}', 3600),
         (b'{"access_token": "a", "expires_in": 3600.5}', 3600),
         (b'{"access_token": "a", "expires_in": 1e308}', LASTS_S_MAX),
         (b'{"access_token": "a", "expires_in": -5}', 0),
@@ -82,3 +91,172 @@ async def test_an_answer_that_never_comes_to_its_end_is_left() -> None:
         with pytest.raises(AuthorizationFailed, match="does not answer"):
             await send(httpx2.Request("GET", url), HERE, timeout_s=0.5)
         await left.wait()
+
+
+@dataclass(slots=True)
+class Office:
+    """An MCP server with an authorization server, which say of themselves what a test gives."""
+
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    resource: dict[str, Any] = field(default_factory=dict[str, Any])
+    registered: dict[str, Any] = field(default_factory=dict[str, Any])
+    clients: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The registrations, as they were requested."""
+    exchanges: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    """The Authorization header and the form of each request for tokens."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        origin = f"http://{request.host}"
+        if request.path.startswith("/.well-known/oauth-protected-resource"):
+            return web.json_response({"resource": f"{origin}/mcp", "authorization_servers": [origin]} | self.resource)
+        if request.path.startswith("/.well-known/oauth-authorization-server"):
+            places = {f"{name}_endpoint": f"{origin}/{name}" for name in ("authorization", "token", "registration")}
+            stated = {"issuer": origin, "code_challenge_methods_supported": ["S256"]}
+            return web.json_response(places | stated | self.metadata)
+        if request.path == "/registration":
+            self.clients.append(await request.json())
+            return web.json_response({"client_id": f"c{len(self.clients)}"} | self.registered, status=201)
+        if request.path == "/token":
+            form = {name: str(value) for name, value in (await request.post()).items()}
+            self.exchanges.append((request.headers.get("authorization", ""), form))
+            return web.json_response({"access_token": "a"})
+        return web.Response(status=404)
+
+
+@dataclass(slots=True)
+class User:
+    """Whoever authorizes Headrace at the server of an office."""
+
+    port: int
+    store: TokenStore
+
+    async def ask(
+        self, challenge: Challenge | None = None, refused: str = "", redirect: str = REDIRECT, **oauth: str
+    ) -> dict[str, str]:
+        """The parameters of the consent page."""
+        settings = Http(
+            url=f"http://127.0.0.1:{self.port}/mcp", oauth=OAuth.model_validate({"redirectUrl": redirect, **oauth})
+        )
+        asked = await Authorizer("s", settings, self.store).ask(DEFAULT, refused, challenge or Challenge())
+        return {name: values[0] for name, values in parse_qs(urlsplit(asked.asks[0].url).query).items()}
+
+    async def come_back(self, query: dict[str, str]) -> Token:
+        pending = self.store.take_pending(query["state"], DEFAULT)
+        assert pending is not None
+        return await exchange_code(pending, "code", HERE)
+
+
+@asynccontextmanager
+async def serving(folder: Path, office: Office) -> AsyncGenerator[User]:
+    async with serving_web(office.answer) as port:
+        yield User(port, TokenStore(folder, "a key that nobody can guess"))
+
+
+BASIC, POST, NONE = "client_secret_basic", "client_secret_post", "none"
+
+
+@pytest.mark.parametrize(
+    ("supported", "registered", "requested", "used"),
+    [
+        (None, {}, NONE, NONE),
+        ([BASIC, NONE], {}, NONE, NONE),
+        ([POST], {"client_secret": "x"}, POST, POST),
+        ([BASIC, POST], {"client_secret": "x"}, BASIC, BASIC),
+        (["private_key_jwt", POST], {"client_secret": "x", "token_endpoint_auth_method": POST}, POST, POST),
+        ([BASIC, NONE], {"client_secret": "x", "token_endpoint_auth_method": NONE}, NONE, NONE),
+        (None, {"client_secret": "x", "token_endpoint_auth_method": None}, NONE, BASIC),
+        ([POST, NONE], {"client_secret": "x"}, NONE, POST),
+    ],
+)
+async def test_a_client_proves_itself_as_its_authorization_server_supports(
+    tmp_path: Path, supported: list[str] | None, registered: dict[str, Any], requested: str, used: str
+) -> None:
+    office = Office({"token_endpoint_auth_methods_supported": supported}, registered=registered)
+    async with serving(tmp_path, office) as user:
+        await user.come_back(await user.ask())
+    assert office.clients[0]["token_endpoint_auth_method"] == requested
+    [(header, form)] = office.exchanges
+    assert (header.startswith("Basic "), "client_secret" in form) == (used == BASIC, used == POST)
+
+
+@pytest.mark.parametrize(("redirect", "kind"), [(REDIRECT, "native"), ("https://headrace.example/back", "web")])
+async def test_a_client_is_registered_as_the_kind_of_its_redirect(tmp_path: Path, redirect: str, kind: str) -> None:
+    office = Office()
+    async with serving(tmp_path, office) as user:
+        await user.ask(redirect=redirect)
+    assert office.clients[0]["application_type"] == kind
+
+
+ALL = ["read", "write", "openid", "offline_access"]
+
+
+@pytest.mark.parametrize(
+    ("challenge", "of_resource", "of_authority", "scope"),
+    [
+        ("", None, None, ""),
+        ("", None, ALL[:3], ""),
+        ("", ["read"], ALL[:3], "read"),
+        ("", ["read"], ALL, "read offline_access"),
+        ("write", ["read"], ALL[:3], "write"),
+        ("", ["offline_access", "read"], ALL, "offline_access read"),
+    ],
+)
+async def test_scopes_are_those_that_the_server_names(
+    tmp_path: Path,
+    challenge: str,
+    of_resource: list[str] | None,
+    of_authority: list[str] | None,
+    scope: str,
+) -> None:
+    """With the one for a refresh token; and the client is registered for them."""
+    office = Office({"scopes_supported": of_authority}, {"scopes_supported": of_resource})
+    async with serving(tmp_path, office) as user:
+        query = await user.ask(Challenge(scope=challenge))
+        token = await user.come_back(query)
+    assert query.get("scope", "") == token.scope == office.clients[0].get("scope", "") == scope
+    assert query.get("prompt") == ("consent" if "offline_access" in scope else None)
+
+
+async def test_a_token_that_lacks_a_scope_is_kept_and_its_scopes_are_asked_for_again(tmp_path: Path) -> None:
+    """Or two tools with different scopes would have the user consent for each call."""
+    async with serving(tmp_path, Office()) as user:
+        token = await user.come_back(await user.ask(Challenge(scope="read")))
+        user.store.put_token(token)
+        query = await user.ask(Challenge(scope="write", wants_more=True), token.header)
+        assert query["scope"] == "read write"
+        assert user.store.find_token("s", DEFAULT) == token
+        assert (await user.ask(Challenge(scope="write"), token.header))["scope"] == "write"
+        assert user.store.find_token("s", DEFAULT) is None
+
+
+@pytest.mark.parametrize("hint", ["http://tracker.example/meta", "/meta", "http://10.0.0.1/meta", "no address"])
+async def test_a_hint_that_leads_nowhere_costs_that_hint_alone(tmp_path: Path, hint: str) -> None:
+    """As of a server that does not know that its proxy ends TLS."""
+    async with serving(tmp_path, Office()) as user:
+        assert (await user.ask(Challenge(resource_metadata=hint)))["client_id"] == "c1"
+
+
+async def test_a_registration_is_used_again_as_long_as_it_serves(tmp_path: Path) -> None:
+    office = Office(registered={"client_secret": "x", "scope": "read"})
+    async with serving(tmp_path, office) as user:
+
+        async def authorize(scope: str = "read") -> str:
+            query = await user.ask(scope=scope)
+            pending = user.store.take_pending(query["state"], DEFAULT)
+            assert pending is not None
+            user.store.put_client("s", pending.issuer.issuer, REDIRECT, pending.issuer.client)
+            return query["client_id"]
+
+        assert [await authorize(), await authorize()] == ["c1", "c1"]
+        assert await authorize("read write") == "c2", "the other is not registered for that"
+        office.registered |= {"client_secret_expires_at": int(time.time()) + 60, "scope": ""}
+        assert await authorize("write") == "c3"
+        assert await authorize("write") == "c4", "its secret would end before the user is back"
+
+
+async def test_a_refused_registration_says_what_helps(tmp_path: Path) -> None:
+    office = Office({"registration_endpoint": "http://127.0.0.1:9/nowhere"})
+    async with serving(tmp_path, office) as user:
+        office.metadata["registration_endpoint"] = f"http://127.0.0.1:{user.port}/closed"
+        with pytest.raises(ToolFailed, match=r"\(404\): oauth.clientId is needed"):
+            await user.ask()

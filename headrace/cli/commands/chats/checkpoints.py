@@ -99,7 +99,7 @@ def summary(text: str | None, chat_id: str) -> None:
 
     The previous text stays in the log.
     """
-    wanted = sys.stdin.read() if text == "-" else text
+    wanted = sys.stdin.buffer.read().decode("utf-8-sig", "replace") if text == "-" else text
 
     async def answer(facade: FacadeClient) -> None:
         request = memory_pb2.GetSummaryRequest(chat_id=chat_id)

@@ -95,7 +95,7 @@ class Credentials:
             return self.env.get(place, "").strip()
         try:
             # Reading some bytes of a mounted secret is not worth a thread.
-            return read_regular_file(place, SECRET_BYTES_MAX).decode().strip()
+            return read_regular_file(place, SECRET_BYTES_MAX).decode("utf-8-sig").strip()
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:

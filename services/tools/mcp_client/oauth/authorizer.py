@@ -19,12 +19,12 @@ from mcp.client.auth.utils import (
     build_protected_resource_metadata_discovery_urls,
     create_client_registration_request,
     create_oauth_metadata_request,
-    get_client_metadata_scopes,
     handle_auth_metadata_response,
     handle_protected_resource_response,
     handle_registration_response,
     issuers_match,
     should_use_client_metadata_url,
+    union_scopes,
 )
 from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
@@ -48,6 +48,9 @@ RESUME_STATE = "authorize"
 """State in a call's record while its user is asked to consent; then the call starts over."""
 
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
+
+OFFLINE = "offline_access"
+"""The scope for which many authorization servers give a refresh token."""
 
 ADDRESS_CHARS_MAX = 4_000
 
@@ -73,10 +76,14 @@ class Authorizer:
             ToolFailed: The page cannot be found.
         """
         token = await asyncio.to_thread(self._store.find_token, self._server, caller)
+        held_scope = ""
         if token is not None and token.header == refused:
-            await asyncio.to_thread(self._store.delete_token, token)
+            if challenge.wants_more:
+                held_scope = token.scope  # the token is good for the other calls, whether or not the user consents
+            else:
+                await asyncio.to_thread(self._drop, token)
         try:
-            url = await start(self._server, self._settings, self._store, caller, challenge)
+            url = await start(self._server, self._settings, self._store, caller, challenge, held_scope)
         except AuthorizationFailed as failure:
             text = f"MCP server {self._server!r} wants the user's authorization: {failure}"
             raise ToolFailed(text) from failure
@@ -84,6 +91,12 @@ class Authorizer:
         message = "Authorize Headrace to use it for you"
         need = common_pb2.InputNeed(name=name, server=self._server, message=message, url=url, authorizes=True)
         return InputNeeded([need], RESUME_STATE)
+
+    def _drop(self, token: Token) -> None:
+        """Delete a refused token, and the registration: an authorization server that was set up anew knows neither."""
+        assert self._settings.oauth is not None
+        self._store.delete_token(token)
+        self._store.take_client(token.server, token.issuer.issuer, self._settings.oauth.redirect_url)
 
     async def _renew(self, user: Identity, due: Token) -> Token | None:
         # One at a time: a refresh token may be good for one use.
@@ -96,7 +109,7 @@ class Authorizer:
                     raise TokensRefused("there is no refresh token")
                 renewed = await renew(token, self._settings.allow)
             except TokensRefused:
-                await asyncio.to_thread(self._store.delete_token, token)
+                await asyncio.to_thread(self._drop, token)
                 # Another replica may have used the refresh token just now.
                 return await asyncio.to_thread(self._store.find_token, self._server, user)
             except AuthorizationFailed as failure:
@@ -106,17 +119,23 @@ class Authorizer:
             return renewed if is_kept else None
 
 
-async def start(server: str, settings: Http, store: TokenStore, caller: Identity, challenge: Challenge) -> str:
-    """Return the address of the consent page, and store the pending authorization. Raises AuthorizationFailed."""
+async def start(
+    server: str, settings: Http, store: TokenStore, caller: Identity, challenge: Challenge, held_scope: str = ""
+) -> str:
+    """Return the address of the consent page, and store the pending authorization. `held_scope` is asked for again.
+
+    Raises:
+        AuthorizationFailed: There is no such page.
+    """
     granted = settings.oauth
     assert granted is not None
     try:
         resource = await _find_resource(settings, challenge)
         found = await _find_server(settings, resource)
-        client = await _find_client(server, store, settings, granted, found)
+        scope = granted.scope or union_scopes(held_scope, _choose_scope(challenge, resource, found)) or ""
+        client = await _find_client(server, store, settings, granted, found, scope)
     except (OAuthFlowError, ValidationError, ValueError) as error:
         raise AuthorizationFailed(f"its authorization server cannot be used ({type(error).__name__})") from error
-    scope = granted.scope or get_client_metadata_scopes(challenge.scope or None, resource, found) or ""
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
     name = str(resource.resource) if resource is not None else resource_url_from_server_url(settings.url)
     issuer = Issuer(
@@ -127,12 +146,21 @@ async def start(server: str, settings: Http, store: TokenStore, caller: Identity
         *(server, caller.tenant, caller.user, issuer, verifier, granted.redirect_url),
         says_issuer=bool(found.authorization_response_iss_parameter_supported),
         made_at=time.time(),
+        scope=scope,
     )
     store.put_pending(state, pending)
-    return _build_address(str(found.authorization_endpoint), pending, state, scope)
+    return _build_address(str(found.authorization_endpoint), pending, state)
 
 
-def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> str:
+def _choose_scope(challenge: Challenge, resource: ProtectedResourceMetadata | None, found: OAuthMetadata) -> str:
+    """Return what the server's 401 or its metadata ask for; empty, where they say nothing: not all that its
+    authorization server can grant."""
+    names = (challenge.scope.split() or (found if resource is None else resource).scopes_supported) or []
+    keeps = OFFLINE in (found.scopes_supported or ()) and OFFLINE not in names
+    return " ".join([*names, OFFLINE] if names and keeps else names)
+
+
+def _build_address(endpoint: str, pending: Pending, state: str) -> str:
     query = {
         "response_type": "code",
         "client_id": pending.issuer.client.client_id,
@@ -142,7 +170,9 @@ def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> s
         "code_challenge_method": "S256",
         "resource": pending.issuer.resource,
     }
-    query |= {"scope": scope} if scope else {}
+    query |= {"scope": pending.scope} if pending.scope else {}
+    if OFFLINE in pending.scope.split():
+        query["prompt"] = "consent"  # without which OpenID Connect ignores that scope
     address = add_query(endpoint, query)
     if len(address) > ADDRESS_CHARS_MAX:
         raise AuthorizationFailed("the address of its authorization server is too long")
@@ -152,7 +182,12 @@ def _build_address(endpoint: str, pending: Pending, state: str, scope: str) -> s
 async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResourceMetadata | None:
     """Return the server's metadata about its authorization servers; None if it has none, as in 2025-03-26."""
     for address in build_protected_resource_metadata_discovery_urls(challenge.resource_metadata or None, settings.url):
-        response = await send(create_oauth_metadata_request(address), settings.allow)
+        try:
+            response = await send(create_oauth_metadata_request(address), settings.allow)
+        except AuthorizationFailed:
+            if address != challenge.resource_metadata:
+                raise
+            continue  # such as http:// from a server whose proxy ends TLS; the well-known places remain
         if response.status_code >= 500:
             raise AuthorizationFailed(f"its metadata is not available (status {response.status_code})")
         if (found := await handle_protected_resource_response(response)) is None:
@@ -186,15 +221,18 @@ async def _find_server(settings: Http, resource: ProtectedResourceMetadata | Non
     raise AuthorizationFailed("its authorization server has no metadata")
 
 
-async def _find_client(server: str, store: TokenStore, settings: Http, granted: OAuth, found: OAuthMetadata) -> Client:
+async def _find_client(
+    server: str, store: TokenStore, settings: Http, granted: OAuth, found: OAuthMetadata, scope: str
+) -> Client:
     """Return Headrace's client identity there: registered by the operator, by its metadata document, or dynamically."""
+    methods = found.token_endpoint_auth_methods_supported or []
+    secret_method = "client_secret_post" if methods and "client_secret_basic" not in methods else "client_secret_basic"
     if granted.client_id:
-        methods = found.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-        secret_method = "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"
         return Client(granted.client_id, granted.client_secret, secret_method if granted.client_secret else "none")
     if should_use_client_metadata_url(found, granted.client_metadata_url or None):
         return Client(granted.client_metadata_url)
-    if (known := store.find_client(server, str(found.issuer), granted.redirect_url)) is not None:
+    known = store.take_client(server, str(found.issuer), granted.redirect_url)
+    if known is not None and known.is_usable(scope):
         return known
     if found.registration_endpoint is None:
         raise AuthorizationFailed("its authorization server does not register clients: oauth.clientId is needed")
@@ -203,14 +241,19 @@ async def _find_client(server: str, store: TokenStore, settings: Http, granted: 
         redirect_uris=[AnyUrl(granted.redirect_url)],
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
-        token_endpoint_auth_method="none",
-        scope=granted.scope or None,
+        token_endpoint_auth_method=secret_method if methods and "none" not in methods else "none",
+        application_type="web" if granted.redirect_url.startswith("https://") else "native",
+        scope=scope or None,
     )
     response = await send(create_client_registration_request(found, wanted, ""), settings.allow)
+    if response.status_code not in (200, 201):
+        raise AuthorizationFailed(
+            f"its authorization server refuses to register a client ({response.status_code}): oauth.clientId is needed"
+        )
     registered = await handle_registration_response(response)
-    method = registered.token_endpoint_auth_method or "none"
+    secret = registered.client_secret or ""
+    method = registered.token_endpoint_auth_method or (secret_method if secret else "none")
     if method not in AUTH_METHODS or not registered.client_id:
         raise AuthorizationFailed("its authorization server registers clients of another kind")
-    client = Client(registered.client_id, registered.client_secret or "", method)
-    store.put_client(server, str(found.issuer), granted.redirect_url, client)
-    return client
+    ends_at = registered.client_secret_expires_at or 0.0
+    return Client(registered.client_id, secret, method, True, registered.scope or "", ends_at)

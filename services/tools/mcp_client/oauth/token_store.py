@@ -40,6 +40,17 @@ class Client(msgspec.Struct, frozen=True):
     client_id: str
     client_secret: str = ""
     auth_method: str = "none"
+    is_registered: bool = False
+    """Whether Headrace has registered itself."""
+    scope: str = ""
+    """Scopes for which it is registered, separated by spaces; empty: not stated."""
+    expires_at: float = 0.0
+    """End of its secret in Unix seconds; 0: none."""
+
+    def is_usable(self, scope: str) -> bool:
+        """Return whether an authorization with `scope` can be requested with it."""
+        has_scope = not self.scope or set(scope.split()) <= set(self.scope.split())
+        return has_scope and not 0 < self.expires_at <= time.time() + PENDING_S
 
 
 class Issuer(msgspec.Struct, frozen=True):
@@ -64,6 +75,7 @@ class Pending(msgspec.Struct, frozen=True):
     redirect_url: str
     says_issuer: bool
     made_at: float
+    scope: str = ""
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -77,6 +89,8 @@ class Token(msgspec.Struct, frozen=True):
     """Unix seconds; 0 if not given."""
     agreed_at: float = 0.0
     """Time of the user's consent, in Unix seconds."""
+    scope: str = ""
+    """Scopes that were asked for, separated by spaces."""
 
     @property
     def header(self) -> str:
@@ -164,11 +178,13 @@ class TokenStore:
     def put_client(self, server: str, issuer: str, redirect_url: str, client: Client) -> None:
         self._write(self._find_client(server, issuer, redirect_url), client)
 
-    def find_client(self, server: str, issuer: str, redirect_url: str) -> Client | None:
-        return self._read(self._find_client(server, issuer, redirect_url), Client)
-
-    def delete_client(self, server: str, issuer: str, redirect_url: str) -> None:
-        self._find_client(server, issuer, redirect_url).unlink(missing_ok=True)
+    def take_client(self, server: str, issuer: str, redirect_url: str) -> Client | None:
+        """Delete the registration and return it; who returns with tokens puts it back. So one that its authorization
+        server has forgotten, of which only the user's browser learns, is used once more at most."""
+        path = self._find_client(server, issuer, redirect_url)
+        client = self._read(path, Client)
+        path.unlink(missing_ok=True)
+        return client
 
     def _find_client(self, server: str, issuer: str, redirect_url: str) -> Path:
         return self._find_folder(server) / f"{_hash(issuer, redirect_url)}.client"

@@ -81,8 +81,8 @@ def check_url(url: str) -> None:
 
 class _Answer(msgspec.Struct):
     access_token: str
-    token_type: str = "Bearer"
     # Some servers write null where they say nothing, and a number as text.
+    token_type: str | None = None
     refresh_token: str | None = None
     expires_in: float | None = None
 
@@ -96,7 +96,8 @@ async def exchange_code(pending: Pending, code: str, allow: AllowList) -> Token:
         "code_verifier": pending.verifier,
     }
     answer = await _ask(pending.issuer, form, allow)
-    asked = Token(pending.server, pending.tenant, pending.user, pending.issuer, "", agreed_at=time.time())
+    names = (pending.server, pending.tenant, pending.user)
+    asked = Token(*names, pending.issuer, "", agreed_at=time.time(), scope=pending.scope)
     return _make_token(asked, answer)
 
 
@@ -154,7 +155,7 @@ async def _ask(issuer: Issuer, form: dict[str, str], allow: AllowList) -> _Answe
     except (msgspec.MsgspecError, RecursionError):
         raise AuthorizationFailed("the authorization server's answer has no token") from None
     token = answer.access_token
-    if answer.token_type.casefold() != "bearer" or not 0 < len(token) <= TOKEN_CHARS_MAX:
+    if (answer.token_type or "bearer").casefold() != "bearer" or not 0 < len(token) <= TOKEN_CHARS_MAX:
         raise AuthorizationFailed("the authorization server gives a token of another kind")
     if not token.isascii() or not token.isprintable():
         raise AuthorizationFailed("the authorization server gives a token that is none")
