@@ -89,11 +89,11 @@ def rpc_errors(*, is_client: bool = False) -> Generator[None]:
 
 def _explain_unreached(details: str) -> str:
     """Return address and cause; empty if the server was reached."""
-    found = _UNREACHED.match(details)
-    if found is None:
+    match = _UNREACHED.match(details)
+    if match is None:
         return ""
-    address = found["at"] or found["name"] or found["target"] or "''"
-    why = found["why"] or found["problem"] or found["invalid"] or ""
+    address = match["at"] or match["name"] or match["target"] or "''"
+    why = match["why"] or match["problem"] or match["invalid"] or ""
     for pattern, text in _CAUSES:
         if pattern.search(why):
             return "grpc: " + text.format(address)

@@ -185,8 +185,8 @@ def _started(*arguments: str, **environment: str) -> Generator[subprocess.Popen[
 def _read_line(process: subprocess.Popen[str], wanted: re.Pattern[str]) -> re.Match[str]:
     assert process.stdout is not None, "it is a pipe"
     for line in process.stdout:
-        if (found := wanted.search(line)) is not None:
-            return found
+        if (match := wanted.search(line)) is not None:
+            return match
     raise RuntimeError(f"{process.args} ended with {process.wait()} before it was ready; see its output above")
 
 

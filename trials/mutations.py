@@ -171,8 +171,8 @@ def run_tests(tests: Sequence[str], marks: str, broken: Sequence[str] = ()) -> s
     done = subprocess.run(command, cwd=CLONE, capture_output=True, text=True)
     if done.returncode in (0, NO_TESTS):
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", done.stdout, re.MULTILINE)
-    return found[1] if found else f"exit code {done.returncode}"
+    match = re.search(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\](?= - |$))?)", done.stdout, re.MULTILINE)
+    return match[1] if match else f"exit code {done.returncode}"
 
 
 def _git(*arguments: str) -> None:

@@ -37,12 +37,12 @@ async def read_rest_call(request: web.Request) -> Call:
     """Return the operation that an HTTP+JSON request names."""
     operation = request.match_info["operation"]
     params: dict[str, Any] = {}
-    if found := _PUSH_PATH.fullmatch(operation):
-        method = _OF_PUSH.get((request.method, bool(found[2])))
-        params = {"taskId": found[1]} | ({"id": found[2]} if found[2] else {})
-    elif found := _TASK_PATH.fullmatch(operation):
-        method = _OF_TASK.get((request.method, found[2] or ""))
-        params = {"id": found[1]}
+    if match := _PUSH_PATH.fullmatch(operation):
+        method = _OF_PUSH.get((request.method, bool(match[2])))
+        params = {"taskId": match[1]} | ({"id": match[2]} if match[2] else {})
+    elif match := _TASK_PATH.fullmatch(operation):
+        method = _OF_TASK.get((request.method, match[2] or ""))
+        params = {"id": match[1]}
     else:
         method = _PATHS.get((request.method, operation))
     if method is None:

@@ -108,8 +108,8 @@ class _A2aHandlers:
     def _find_grpc_address(self, request: web.Request) -> str:
         if not self._grpc_address.startswith(":"):
             return self._grpc_address
-        found = _HOST.fullmatch(_find_host(request))
-        return f"{found[1] if found else '127.0.0.1'}{self._grpc_address}"
+        match = _HOST.fullmatch(_find_host(request))
+        return f"{match[1] if match else '127.0.0.1'}{self._grpc_address}"
 
     async def answer_rpc(self, request: web.Request) -> web.StreamResponse:
         async def read_call() -> Call:

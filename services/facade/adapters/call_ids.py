@@ -33,10 +33,10 @@ class CallId:
 
 def parse_call_id(text: str) -> CallId | None:
     """Parse a call id; None if no facade issued it."""
-    if (found := _LONG_CALL_ID.fullmatch(text)) is not None:
-        run, call, seq = found.groups()
-    elif (found := _CALL_ID.fullmatch(text)) is not None:
-        run, call, seq = _decode(found[1]), _decode(found[2]), found[3]
+    if (match := _LONG_CALL_ID.fullmatch(text)) is not None:
+        run, call, seq = match.groups()
+    elif (match := _CALL_ID.fullmatch(text)) is not None:
+        run, call, seq = _decode(match[1]), _decode(match[2]), match[3]
     else:
         return None
     return CallId(str(uuid.UUID(run)), _FRONTEND + call, int(seq))

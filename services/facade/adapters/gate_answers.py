@@ -35,10 +35,10 @@ class GateRef:
 
 def parse_gate_ref(text: str) -> GateRef | None:
     """Parse a gate reference; None if no facade issued it."""
-    found = _GATE_ID.fullmatch(text)
-    if found is None:
+    match = _GATE_ID.fullmatch(text)
+    if match is None:
         return None
-    run, seq, letter, gate = found.groups()
+    run, seq, letter, gate = match.groups()
     return GateRef(str(uuid.UUID(run)), int(seq), gate, letter == "a")
 
 

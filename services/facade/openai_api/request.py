@@ -84,12 +84,12 @@ class Conversation:
         if field.startswith(("clientTools[", "toolChoice")):
             named = field.replace("clientTools", "tools", 1).replace("toolChoice", "tool_choice", 1)
             return InvalidRequest.of(named, rule)
-        found = _EARLIER_FIELD.fullmatch(field)
-        if found is None:
+        match = _EARLIER_FIELD.fullmatch(field)
+        if match is None:
             return error
-        messages = self.history if found["list"] == "history" else self.progress
-        rest = _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", found["rest"])
-        return InvalidRequest.of(messages[int(found["at"])].name + rest, rule)
+        messages = self.history if match["list"] == "history" else self.progress
+        rest = _CAPITAL.sub(lambda letter: f"_{letter[0].lower()}", match["rest"])
+        return InvalidRequest.of(messages[int(match["at"])].name + rest, rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ class ByteRange:
 
 
 def parse_range(header: str | None) -> ByteRange | None:
-    found = _ONE_RANGE.fullmatch((header or "").strip())
-    if found is None or found[0] == "bytes=-":
+    match = _ONE_RANGE.fullmatch((header or "").strip())
+    if match is None or match[0] == "bytes=-":
         return None
-    first, last = found.groups()
+    first, last = match.groups()
     if not first:
         return ByteRange(-int(last), 0) if int(last) else None
     if not last:

@@ -260,10 +260,10 @@ def _parse_chat_id(text: str) -> str:
 
 
 def _parse_days(text: str) -> float:
-    found = _AGE.fullmatch(text)
-    if found is None:
+    match = _AGE.fullmatch(text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an age such as 7d, 12h or 30m")
-    return int(found[1]) * _DAYS[found[2]]
+    return int(match[1]) * _DAYS[match[2]]
 
 
 if __name__ == "__main__":

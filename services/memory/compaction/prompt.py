@@ -244,13 +244,13 @@ def split_content(content: str) -> tuple[str, str, str]:
 
     Without tags all of it is the summary.
     """
-    found = _SUMMARY.search(content)
-    if found is None:
+    match = _SUMMARY.search(content)
+    if match is None:
         return "", content.strip(), ""
-    return content[: found.start()].strip(), found[1].strip(), content[found.end() :].strip()
+    return content[: match.start()].strip(), match[1].strip(), content[match.end() :].strip()
 
 
 def extract_summary(answer: str) -> str:
     """Return the summary in an answer; without tags, everything except the analysis; empty if there is none."""
-    found = _SUMMARY.search(answer)
-    return (found[1] if found else _ANALYSIS.sub("", answer)).strip()
+    match = _SUMMARY.search(answer)
+    return (match[1] if match else _ANALYSIS.sub("", answer)).strip()

@@ -137,10 +137,10 @@ def find_headers(request: ApiRequest, env: Mapping[str, str]) -> tuple[dict[str,
     headers = {"user-agent": "headrace", "accept": "application/json, text/*;q=0.8", "accept-encoding": ACCEPT_ENCODING}
     secrets: list[str] = []
     for name, value in request.headers.items():
-        if (found := _SECRET.fullmatch(value)) is not None:
-            secret = _read_secret(found["kind"], found["place"], env)
+        if (match := _SECRET.fullmatch(value)) is not None:
+            secret = _read_secret(match["kind"], match["place"], env)
             secrets.append(secret)
-            value = f"{found['scheme']} {secret}" if found["scheme"] else secret
+            value = f"{match['scheme']} {secret}" if match["scheme"] else secret
         headers[name.lower()] = value
     if request.method not in ("GET", "DELETE"):
         headers["content-type"] = "application/json"

@@ -102,9 +102,9 @@ def _split_with(statement: str) -> tuple[list[tuple[str, str]], str]:
     """Return the parts of a WITH by name, and the statement that follows them."""
     parts: list[tuple[str, str]] = []
     head = re.compile(r"\s*(?:WITH|,)\s+(\w+) AS \(")
-    while (found := head.match(statement)) is not None and (parts or statement.startswith("WITH")):
-        end = _find_end(statement, found.end())
-        parts.append((found[1], statement[found.end() : end].strip()))
+    while (match := head.match(statement)) is not None and (parts or statement.startswith("WITH")):
+        end = _find_end(statement, match.end())
+        parts.append((match[1], statement[match.end() : end].strip()))
         statement = statement[end + 1 :]
     return parts, statement.strip()
 

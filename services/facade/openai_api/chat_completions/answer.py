@@ -177,9 +177,9 @@ class Place:
     @classmethod
     def parse(cls, text: str) -> Place:
         """Parse a chunk id; a bad one raises InvalidRequest."""
-        if (found := _FORM.fullmatch(text)) is None:
+        if (match := _FORM.fullmatch(text)) is None:
             raise InvalidRequest.of(LAST_EVENT_ID, "must be the id of a chunk of this chat, or 0.0")
-        return cls(found[1], int(found[2]), dict(zip(FIELDS.values(), map(int, found.groups("0")[2:]), strict=True)))
+        return cls(match[1], int(match[2]), dict(zip(FIELDS.values(), map(int, match.groups("0")[2:]), strict=True)))
 
 
 def check_followed(request: AgentRequest, *, is_asked: bool) -> None:
