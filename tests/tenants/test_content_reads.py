@@ -82,9 +82,10 @@ async def test_a_participant_who_reads_lines_of_an_own_run_reads_nobody_elses(tm
         chat_id, _ = await suite.ask(ADA, "about the armadillo")
         async with suite.connect(KEYS[ADA]) as ada, suite.connect(KEY_OF_OLGA) as olga:
             await ada.share_chat(chat_id, participants=["user:olga"])
-            async with olga.run("Go on", chat_id=chat_id, agent_key="plain") as run:
-                assert [event async for event in run]
-            await call_rpc("GetChat", suite, KEY_OF_OLGA, chat_id, run.run_id)
+            async with olga.ask("Go on", chat_id=chat_id, agent_key="plain") as run:
+                events = [event async for event in run]
+            run_id = next(event.run_start.run_id for event in events if event.HasField("run_start"))
+            await call_rpc("GetChat", suite, KEY_OF_OLGA, chat_id, run_id)
             assert (await ada.audit("content.read")).lines == []
 
 
