@@ -8,6 +8,7 @@ SHAPES = {
     "brackets": "[",
     "fences": "```\n",
     "tags": "< ",
+    "our tags": "<speaker><system_reminder>",
     "mentions": "@a ",
     "templates": "{{a.b}}",
     "quotes": '"',

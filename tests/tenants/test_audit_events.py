@@ -35,6 +35,7 @@ ELSEWHERE = {
     "GateService.ExportGates": "tests/memory/audit/test_audit.py",
     "GateService.GetGate": "tests/orchestrator/calls/test_answerers.py",
     "GateService.RevokeGrant": "tests/memory/storage/test_grants.py",
+    "MemoryService.ForkChat": "tests/tenants/test_content_reads.py",
     "MemoryService.GetChat": "tests/memory/access/test_sharing.py",
     "ToolService.CompleteAuthorization": "tests/tools/mcp_client",
     "ToolService.RevokeAuthorization": "tests/tools/mcp_client",

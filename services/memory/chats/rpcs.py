@@ -71,8 +71,11 @@ class ChatRpcs(MemoryServiceServicer):
             return await self._get_brief_chat(request, run_id)
         chat_id = await self._resolve_chat_id(request.chat_id, run_id)
         chat = await self._access.read_chat(chat_id)
-        if not request.include_lines:  # orchestrators read them for an active run
-            await self._reads.record(identity.require_identity(), chat.info.owner, chat_id)
+        reader, run = identity.require_identity(), chat.info.runs.get(run_id or "")
+        # Orchestrators read the lines of a run for its user.
+        is_own = request.include_lines and run is not None and run.user == reader.user and not reader.makers
+        if not is_own:
+            await self._reads.record(reader, chat.info.owner, chat_id)
         log = await self._engine.chats.export(chat) if request.include_raw_messages else None
         shown = ChatHistory.from_chat(chat, run_id)
         # A long chat takes longer than others should wait.
@@ -196,6 +199,7 @@ class ChatRpcs(MemoryServiceServicer):
         if request.request_id and await log_copy.has_copy(chats, target):
             return memory_pb2.ForkChatResponse(chat_id=target)
         chat = await self._access.load_copied_chat(request.chat_id)
+        await self._reads.record(who, chat.info.owner, request.chat_id)
         n = request.seq if request.HasField("seq") else len(chat.log)
         if request.HasField("run_id"):
             n = min(n, log_copy.find_last_n(chat, request.run_id))

@@ -112,6 +112,13 @@ def compile_schema(schema: str, mask: str | None = None) -> CompiledSchema:
         problem = f"$: has more than {limits}"
         return CompiledSchema(Draft202012Validator(True), SchemaCost({}), False, problem)
     has_alternatives = '"anyOf"' in schema or '"oneOf"' in schema
+    if len(cost.unfit_patterns) > PARTS_LEFT_OUT_MAX:
+        return CompiledSchema(Draft202012Validator(True), SchemaCost({}), False, "")
+    if cost.unfit_patterns:
+        parsed = json.loads(schema)
+        for path in cost.unfit_patterns:
+            leave_out_part(parsed, path)
+        schema = json.dumps(parsed)
     validator, problem = _compile_draft(parsed, schema, mask)
     return CompiledSchema(validator, cost, has_alternatives, problem)
 
@@ -238,7 +245,7 @@ def leave_out_part(schema: Node, path: Sequence[str | int]) -> None:
     if schemas is None or len(path) == 1 or keyword == "patternProperties":  # its name is the pattern
         _drop(schema, keyword)
     else:
-        schemas[path[1]] = True
+        schemas[_find_key(schemas, path[1])] = True
 
 
 def _descend(schema: Node, path: Sequence[str | int]) -> tuple[Node, Sequence[str | int]] | None:
@@ -249,9 +256,14 @@ def _descend(schema: Node, path: Sequence[str | int]) -> tuple[Node, Sequence[st
     if keyword in SINGLE and isinstance(value, dict) and len(path) > 1:
         return value, path[1:]
     schemas = _find_schemas(schema, keyword)
-    if schemas is not None and len(path) > 2 and isinstance(below := schemas[path[1]], dict):
+    if schemas is not None and len(path) > 2 and isinstance(below := schemas[_find_key(schemas, path[1])], dict):
         return below, path[2:]
     return None
+
+
+def _find_key(schemas: Any, key: str | int) -> str | int:
+    """Return a step of a path as a key of the map or list; the library has numbers for names such as "0"."""
+    return str(key) if isinstance(schemas, dict) else key
 
 
 def _find_schemas(schema: Node, keyword: str) -> Any:

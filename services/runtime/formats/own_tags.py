@@ -5,18 +5,24 @@ In text from outside, the `<` of such a tag is written `&lt;`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
-
-import re2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-_GAP = r"[\s\pZ\pC]*"
-"""Spaces, including invisible ones."""
+_GAP = (
+    r"[\s\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f"
+    r"\u205f-\u206f\u3000\ud800-\uf8ff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U000e0001-\U000e007f\U000f0000-\U0010ffff]*+"
+)
+"""Spaces, including invisible characters: Unicode's categories Z and C. Taken whole, so that no text is read twice."""
 
-_TAGS = {name: re2.compile(rf"(?i)<({_GAP}/?{_GAP}{name}\b)") for name in ("system_reminder", "speaker")}
+_TAGS = {
+    name: re.compile(rf"<(?={_GAP}/?{_GAP}{name}(?![A-Za-z0-9_]))", re.IGNORECASE)
+    for name in ("system_reminder", "speaker")
+}
 
 
 def format_reminder(texts: Iterable[str]) -> str:
@@ -31,7 +37,7 @@ def has_tag(text: str, name: str) -> bool:
 
 def neutralise_tag(text: str, name: str) -> str:
     """Escape our tag of that name in a text from outside."""
-    return _TAGS[name].sub(r"&lt;\1", text) if "<" in text else text
+    return _TAGS[name].sub("&lt;", text) if "<" in text else text
 
 
 def strip_fence(text: str) -> str:

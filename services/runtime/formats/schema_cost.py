@@ -6,15 +6,25 @@ times at each value, and one that also refers to itself grows with each level of
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote
+
+import re2
 
 PARTS_MAX = 10_000
 """Maximum parts of a schema with its references expanded; honest schemas have some hundreds."""
 
 PATTERNS_MAX = 200
-"""Maximum patterns of a schema: compiling one takes up to 0.4 ms."""
+
+PATTERN_SIZES_MAX = 30_000
+"""Maximum instructions of a schema's patterns together, 10 ms to compile; `^.{1,255}$` has 2,300. Further patterns are
+not checked."""
+
+PATTERN_MEMORY_BYTES_MAX = 256 * 1024
+"""Maximum memory of one pattern in RE2, some 10,000 instructions."""
 
 ENUM_VALUES = 10
 """Values of an `enum` that count as one more part."""
@@ -24,6 +34,9 @@ STRING_CHARS = 100
 
 EVALUATIONS_MAX = 5_000_000
 """Maximum evaluations of one part at one value: 50 ms."""
+
+SCANS_MAX = 10_000_000
+"""Maximum characters read by patterns, times the instructions of each: 70 ms if its states are too many to be kept."""
 
 STEPS_MAX = 500_000
 """Maximum steps of counting them if references are circular: 300 ms."""
@@ -35,8 +48,24 @@ _EACH_FIELD = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _EACH_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
 
 _Node: TypeAlias = dict[str, Any]
+_Path: TypeAlias = tuple[str | int, ...]
 _Counts: TypeAlias = "Counter[int]"
 """How often a part is evaluated at one value, by its id."""
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = PATTERN_MEMORY_BYTES_MAX
+
+_UNICODE = re.compile(r"\\u([0-9A-Fa-f]{4})")
+
+
+@lru_cache(PATTERNS_MAX)
+def measure_pattern(pattern: str) -> int:
+    """Return the number of a pattern's instructions; 0 if it has no linear form, or too many."""
+    try:
+        return re2.compile(_UNICODE.sub(r"\\x{\1}", pattern), _OPTIONS).programsize
+    except (re2.error, UnicodeEncodeError):
+        return 0
 
 
 class SchemaCost:
@@ -47,6 +76,13 @@ class SchemaCost:
         self._nodes: dict[int, _Node] = {}
         self._anchors: dict[str, _Node] = {}
         self.patterns = 0
+        self.unfit_patterns: list[_Path] = []
+        """Where patterns are that are not checked."""
+        self._scans: dict[int, int] = {}
+        """Instructions of each part's pattern."""
+        self._name_scans: dict[int, int] = {}
+        """Instructions of each part's patterns of names."""
+        self._pattern_size_max = self._pattern_sizes = 0
         self._items_listed = 0
         """Length of the longest list of items' schemas."""
         self._read(schema)
@@ -60,19 +96,25 @@ class SchemaCost:
             self.parts = PARTS_MAX + 1
 
     def is_affordable(self, value: Any, evaluations_max: int = EVALUATIONS_MAX) -> bool:
-        """Return whether checking a value takes at most so many evaluations."""
-        if not self.is_recursive and weigh_value(value, evaluations_max) * self.parts <= evaluations_max:
-            return True
-        evaluations = steps = 0
+        """Return whether checking a value takes at most so many evaluations, and SCANS_MAX."""
+        if not self.is_recursive:
+            evaluations = weigh_value(value, evaluations_max) * self.parts
+            if evaluations <= evaluations_max and evaluations * STRING_CHARS * self._pattern_size_max <= SCANS_MAX:
+                return True
+        evaluations = steps = scans = 0
         found: dict[tuple[int, int | str], _Counts] = {}
         waiting = [(value, self._find_here(id(self._root), frozenset()))]
-        totals = {id(waiting[0][1]): waiting[0][1].total()}
+        sums = {id(waiting[0][1]): self._sum(waiting[0][1])}
         while waiting:
             value, counts = waiting.pop()
-            weight = 1 + len(value) // STRING_CHARS if isinstance(value, str) else 1
-            evaluations += weight * totals[id(counts)]
+            total, scan_size, name_scan_size = sums[id(counts)]
+            if isinstance(value, str):
+                evaluations += (1 + len(value) // STRING_CHARS) * total
+                scans += len(value) * scan_size
+            else:
+                evaluations += total
             steps += 1
-            if evaluations > evaluations_max or steps > STEPS_MAX:
+            if evaluations > evaluations_max or steps > STEPS_MAX or scans > SCANS_MAX:
                 return False
             if not isinstance(value, dict | list):
                 continue
@@ -80,28 +122,54 @@ class SchemaCost:
                 key = id(counts), place if isinstance(place, str) else min(place, self._items_listed)
                 if (below := found.get(key)) is None:
                     below = found[key] = self._find_below(counts, place)
-                    totals[id(below)] = below.total()
+                    sums[id(below)] = self._sum(below)
                     steps += len(counts)
+                if isinstance(place, str):  # parts below may be those of propertyNames
+                    scans += len(place) * (name_scan_size + sums[id(below)][1])
                 if below:
                     waiting.append((one, below))
         return True
 
+    def _sum(self, counts: _Counts) -> tuple[int, int, int]:
+        """Return the evaluations at a value, and the instructions of patterns that read it and its fields' names."""
+        scans = sum(self._scans.get(key, 0) * count for key, count in counts.items()) if self._scans else 0
+        names = sum(self._name_scans.get(key, 0) * count for key, count in counts.items()) if self._name_scans else 0
+        return counts.total(), scans, names
+
     def _read(self, schema: _Node) -> None:
-        waiting: list[Any] = [schema]
+        waiting: list[tuple[Any, _Path]] = [(schema, ())]
         while waiting:
-            node = waiting.pop()
+            node, path = waiting.pop()
             if isinstance(node, dict):
                 self._nodes[id(node)] = node
                 for name in ("$id", "id", "$anchor", "$dynamicAnchor"):
                     if isinstance(node.get(name), str):
                         self._anchors[node[name].removeprefix("#")] = node
-                self.patterns += len(node.get("patternProperties") or ()) + ("pattern" in node)
+                self._read_patterns(node, path)
                 for name in ("items", "prefixItems"):
                     if isinstance(listed := node.get(name), list):
                         self._items_listed = max(self._items_listed, len(listed))
-                waiting += node.values()
+                waiting += [(below, (*path, name)) for name, below in node.items()]
             elif isinstance(node, list):
-                waiting += node
+                waiting += [(below, (*path, place)) for place, below in enumerate(node)]
+
+    def _read_patterns(self, node: _Node, path: _Path) -> None:
+        named = node.get("patternProperties")
+        found: list[tuple[str, dict[int, int], _Path]] = [
+            (name, self._name_scans, (*path, "patternProperties", name))
+            for name in (named if isinstance(named, dict) else ())
+        ]
+        if isinstance(pattern := node.get("pattern"), str):
+            found.append((pattern, self._scans, (*path, "pattern")))
+        self.patterns += len(found)
+        for pattern, scans, place in found[: PATTERNS_MAX + 1]:
+            size = measure_pattern(pattern) if self.patterns <= PATTERNS_MAX else 0
+            if not size or self._pattern_sizes + size > PATTERN_SIZES_MAX:
+                self.unfit_patterns.append(place)
+                continue
+            self._pattern_sizes += size
+            self._pattern_size_max = max(self._pattern_size_max, size)
+            scans[id(node)] = scans.get(id(node), 0) + size
 
     def _resolve(self, reference: str) -> _Node:
         document, _, fragment = reference.partition("#")
@@ -172,6 +240,7 @@ def weigh_value(value: Any, weight_max: int) -> int:
         weight += 1 + len(one) // STRING_CHARS if isinstance(one, str) else 1
         if isinstance(one, dict):
             waiting += one.values()
+            weight += sum(len(name) // STRING_CHARS for name in one)
         elif isinstance(one, list):
             waiting += one
     return weight

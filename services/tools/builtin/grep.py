@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterator
+import time
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import re2
@@ -29,6 +30,14 @@ LINE_CHARS_MAX = 300
 
 RE2_BYTES_MAX = 8 * 1024 * 1024
 
+STEPS_MAX = 200_000_000
+"""Maximum bytes searched at once, times the pattern's instructions: 1.5 s if RE2 cannot keep its states. Files with
+longer lines are not searched to the end."""
+
+SECONDS_MAX = 5.0
+"""Maximum processor time of a search, because its thread cannot be cancelled: an honest pattern reads 512 MB in 1 s, a
+hostile one 0.1 MB."""
+
 PARAMETERS = describe_parameters(
     {
         "pattern": {
@@ -51,21 +60,26 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     pattern = _compile_pattern(context.arguments["pattern"], context.arguments.get("ignoreCase", False))
     workspace = await run_in_thread(path, context.open_workspace)
     files = await run_in_thread(path, lambda: _list_candidates(workspace, path, context.arguments.get("glob")))
-    matches, room_bytes, left_out = list[str](), BYTES_MAX, 0
+    matches, room_bytes, room_s, left_out = list[str](), BYTES_MAX, SECONDS_MAX, 0
     for file in files[:FILES_MAX]:
-        if len(matches) >= MATCHES_MAX:
+        if len(matches) >= MATCHES_MAX or room_s <= 0:
             break
         if file.size_bytes > min(FILE_BYTES_MAX, room_bytes):
             left_out += 1
             continue
         room_bytes -= file.size_bytes
-        lines = await run_in_thread(path, lambda file=file: _search_file(workspace, file, pattern))
+        lines, spent_s, is_whole = await run_in_thread(
+            path, lambda file=file, room_s=room_s: _search_file(workspace, file, pattern, room_s)
+        )
+        room_s -= spent_s
+        left_out += not is_whole
         lines = [_printable(file.path)] if lines and files_only else lines[: MATCHES_MAX - len(matches)]
         if lines:
             matches += lines
             yield make_output("text", "".join(f"{line}\n" for line in lines))
     yield make_result(
-        "\n".join(matches or ["no matches"]) + _format_note(len(matches), left_out, len(files) > FILES_MAX)
+        "\n".join(matches or ["no matches"])
+        + _format_note(len(matches), left_out, len(files) > FILES_MAX, is_stopped=room_s <= 0)
     )
 
 
@@ -90,35 +104,54 @@ def _list_candidates(workspace: Workspace, path: str, glob: str | None) -> list[
             return [WorkspaceFile(path, os.fstat(fd).st_size)]
 
 
-def _search_file(workspace: Workspace, file: WorkspaceFile, pattern: Any) -> list[str]:
-    """Return the matching lines; none for a file that is not text or was deleted."""
+def _search_file(
+    workspace: Workspace, file: WorkspaceFile, pattern: Any, room_s: float
+) -> tuple[list[str], float, bool]:
+    """Return the matching lines, the processor time taken, and whether no line was too long for the pattern.
+
+    A file that is not text, or was deleted, has no lines.
+    """
+    began_s = time.thread_time()
     try:
         with workspace.open_file(file.path) as fd, open(fd, "rb", closefd=False) as opened:
             charset = detect_charset(fd)
             content = opened.read(FILE_BYTES_MAX)
     except (OSError, ValueError):
-        return []
+        return [], 0.0, True
     if charset is None:
-        return []
+        return [], 0.0, True
     content = content[len(charset.mark) :] if charset.is_utf8 else charset.decode(content).encode(errors="replace")
     # Or no pattern that ends with $ would match in a file of Windows.
     content = content.replace(b"\r\n", b"\n")
-    return list(_format_matches(_printable(file.path), content, pattern))
+    lines, is_whole = _find_lines(_printable(file.path), content, pattern, began_s + room_s)
+    return lines, time.thread_time() - began_s, is_whole
 
 
-def _format_matches(path: str, content: bytes, pattern: Any) -> Iterator[str]:
-    number, counted, end, count = 1, 0, -1, 0
-    # A line is shown once: the search continues after it, or a pattern such as x* would match at each of its bytes.
-    while end < len(content) and (match := pattern.search(content, end + 1)) is not None:
+def _find_lines(path: str, content: bytes, pattern: Any, until_s: float) -> tuple[list[str], bool]:
+    lines, number, counted, place, is_whole = list[str](), 1, 0, 0, True
+    piece_bytes = STEPS_MAX // pattern.programsize
+    while place <= len(content) and len(lines) < MATCHES_MAX and time.thread_time() < until_s:
+        stop = len(content)
+        if stop - place > piece_bytes:
+            stop = content.rfind(b"\n", place, place + piece_bytes)
+            if stop < 0:
+                is_whole = False
+                stop = content.find(b"\n", place)
+                place = stop + 1 if stop >= 0 else len(content) + 1
+                continue
+        match = pattern.search(content, place, stop)
+        if match is None:
+            place = stop + 1
+            continue
         start = content.rfind(b"\n", 0, match.start()) + 1
         end = content.find(b"\n", match.start())
         end = len(content) if end < 0 else end
         number += content.count(b"\n", counted, start)
         counted = start
-        yield f"{path}:{number}: {_cut_line(content, start, end, match.start())}"
-        count += 1
-        if count == MATCHES_MAX:
-            return
+        lines.append(f"{path}:{number}: {_cut_line(content, start, end, match.start())}")
+        # A line is shown once, or a pattern such as x* would match at each of its bytes.
+        place = end + 1
+    return lines, is_whole
 
 
 def _cut_line(content: bytes, start: int, end: int, match: int) -> str:
@@ -133,10 +166,12 @@ def _printable(path: str) -> str:
     return path.encode(errors="replace").decode()
 
 
-def _format_note(matches: int, left_out: int, has_more_files: bool) -> str:
+def _format_note(matches: int, left_out: int, has_more_files: bool, *, is_stopped: bool) -> str:
     notes = ["more matches are not shown; narrow the pattern, the path or the glob"] if matches >= MATCHES_MAX else []
     if left_out:
         notes.append(f"{left_out} large files were not searched; use a command")
+    if is_stopped:
+        notes.append(f"stopped after {SECONDS_MAX:g} s; use a simpler pattern, or a narrower path or glob")
     if has_more_files:
         notes.append(f"only the first {FILES_MAX} files were searched")
     return f"\n[… {'; '.join(notes)} …]" if notes else ""

@@ -297,6 +297,32 @@ async def test_a_hostile_pattern_and_huge_lines_stay_cheap(serve: Serve) -> None
     assert "needle" in found
 
 
+@pytest.mark.nightly  # it takes the five seconds that a search may
+async def test_a_pattern_with_too_many_states_is_stopped(serve: Serve) -> None:
+    letters = bytearray(random.Random(3).choices(b"ab", k=2_000_000))
+    letters[::10_000] = b"\n" * 200
+    async with serve() as suite:
+        put(suite, "a", b"c\n" + letters)
+        put(suite, "b", b"c\n" + letters)
+        began_s = time.process_time()
+        found = await call(suite, "grep", pattern="([ab]?){900}([ab]?){900}([ab]?){900}c")
+        spent_s = time.process_time() - began_s
+    assert spent_s < grep.SECONDS_MAX + 5
+    assert found == "a:1: c\n[… stopped after 5 s; use a simpler pattern, or a narrower path or glob …]"
+
+
+async def test_a_search_in_pieces_finds_what_a_whole_one_does(serve: Serve) -> None:
+    size = grep.STEPS_MAX // 1000
+    text = f"first\n{'x' * size}\nneedle\n" + ("y" * 99 + "\n") * 2000 + "last needle"
+    async with serve() as suite:
+        put(suite, "a", text)
+        pattern = "(?:[k-m]?){700}needle$|^first$"
+        found = await call(suite, "grep", pattern=pattern)
+    assert found == (
+        "a:1: first\na:3: needle\na:2004: last needle\n[… 1 large files were not searched; use a command …]"
+    )
+
+
 async def test_a_search_is_bounded_and_says_what_it_left_out(serve: Serve) -> None:
     async with serve() as suite:
         put(suite, "a", "needle\n" * 1000)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 from typing import Any
 
 import pytest
@@ -103,6 +105,7 @@ LOOK_AHEAD = {"pattern": "^(?=x)y"}
             {"a": 1, "b": 1},
             {"c": 1},
         ),
+        ({"properties": {"0": {"type": "any"}, "01": {"type": "string"}}}, {"0": 1}, {"01": 1}),
         ({"prefixItems": "text", "items": False, "minItems": 1}, [1], []),
         ({"properties": {"a": {"$ref": "https://example.org/a"}}, "required": ["a"]}, {"a": 1}, {}),
         ({"properties": {"a": {"$ref": "#/$defs/nowhere"}}, "required": ["a"]}, {"a": 1}, {}),
@@ -156,6 +159,62 @@ def nest(depth: int) -> Any:
 )
 def test_a_check_that_would_cost_too_much_is_not_made(schema: Any, value: Any, problem: str) -> None:
     assert re.search(problem, describe_violations(value, compile_schema(json.dumps(schema))))
+
+
+WIDE = "([ab]?){900}([ab]?){900}[^ab]"
+AB = "".join(random.Random(7).choices("ab", k=60_000))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"pattern": WIDE}, AB),
+        ({"properties": {"a": {"items": {"anyOf": [{"pattern": WIDE}]}}}}, {"a": [AB]}),
+        ({"additionalProperties": {"$ref": "#/$defs/a"}, "$defs": {"a": {"pattern": WIDE}}}, {"a": AB}),
+        ({"patternProperties": {WIDE: {}}}, {AB: 1}),
+        ({"propertyNames": {"pattern": WIDE}}, {AB: 1}),
+        ({"items": {"pattern": WIDE}}, [AB[:300]] * 200),
+    ],
+)
+def test_a_pattern_costs_its_own_size_at_each_character(schema: Any, value: Any) -> None:
+    compiled = compile_schema(json.dumps(schema))
+    began_s = time.process_time()
+    assert describe_violations(value, compiled) == "$: too large to be checked against its schema"
+    assert time.process_time() - began_s < 0.5
+    short: Any = [] if isinstance(value, list) else "" if isinstance(value, str) else {}
+    assert "too large" not in describe_violations(short, compiled)
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [rf"\p{{L}}{{1,{20 + n}}}" for n in range(90)],
+        [f"(([ab]?){{30}}){{30}}{n}" for n in range(90)] + ["(?=a)b"] * 10,
+        [f"(([ab]?){{50}}){{{60 + n % 30}}}{n}" for n in range(90)],
+    ],
+)
+def test_patterns_are_compiled_within_a_bound(patterns: list[str]) -> None:
+    began_s = time.process_time()
+    schema = {"properties": {str(n): {"pattern": pattern, "type": "string"} for n, pattern in enumerate(patterns)}}
+    compiled = compile_schema(json.dumps(schema))
+    assert time.process_time() - began_s < 1
+    assert compiled.problem == ""
+    assert describe_violations({"0": 1}, compiled) != "", "the rest is checked"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        (r"^[\u4e00-\u9fa5]+$", "\u6c34" * 20_000, "a"),
+        (r"^[A-Za-z0-9+/]*={0,2}$", "QUJD" * 100_000, "-"),
+        (r"\S", " " * 400_000 + "a", " "),
+        (r"^.{1,255}$", "a" * 255, ""),
+    ],
+)
+def test_honest_patterns_are_checked_on_long_texts(pattern: str, fits: str, does_not: str) -> None:
+    compiled = compile_schema(json.dumps({"pattern": pattern}))
+    assert describe_violations(fits, compiled) == ""
+    assert "(rule: pattern)" in describe_violations(does_not, compiled)
 
 
 def test_a_large_value_that_is_all_wrong_has_its_first_violation_told() -> None:
