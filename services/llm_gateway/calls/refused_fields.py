@@ -65,7 +65,7 @@ _SAYS_UNSUPPORTED = re.compile(
     r"|may only be|cannot (?:both|be disabled)|only works",
     re.IGNORECASE,
 )
-_ALLOWED_VALUES = re.compile(r"(\w{1,64})\W{1,3}must be one of", re.IGNORECASE)
+_ALLOWED_VALUES = re.compile(r"\b(\w{1,64})\W{1,3}must be one of", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]+")
 
 
