@@ -29,9 +29,9 @@ SUMS = 31 * 8 * 4
 LIVE = 3_000
 """Runs that live, of half of the chats."""
 
-READ_MAX = 4 * SCANNED_MAX
-"""Rows of a filtered page's statement: PostgreSQL reads more rows than it must, and sorts them, where that costs it
-less than to read by the index in order.
+READ_MAX = 8 * SCANNED_MAX
+"""Rows of a filtered page's statement: PostgreSQL reads more rows than it must, and sorts them, where these are in
+fewer pages than those that the index names in order. The bound of buffers stays.
 """
 
 BOUNDS: dict[str, tuple[int, int]] = {
@@ -39,7 +39,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "GetUsage": (SUMS, BUFFERS),
     **dict.fromkeys(("MeasureBudgets", "a run"), (SUMS + LIVE, BUFFERS)),
     **dict.fromkeys(("ListChats", "ListGates", "ListGrants", "ListDeliveries"), (READ_MAX, SCANNED_MAX + BUFFERS)),
-    "ListRuns": (READ_MAX, READ_MAX + BUFFERS),  # each with its gate, some three pages down in an index
+    "ListRuns": (READ_MAX, 4 * SCANNED_MAX + BUFFERS),  # each with its gate, some three pages down in an index
 }
 """Rows and buffers of the costliest statement, by the RPC that runs it."""
 
