@@ -14,7 +14,7 @@ import orjson
 
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, parse_input
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
@@ -194,7 +194,8 @@ class AnthropicReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
             return "stop" if self._saw_end_mark else None
-        return self._translate_finish(self._stop_reason)
+        reason = translate_finish(self._stop_reason)
+        return "tool_calls" if reason == "stop" and self._by_index else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

@@ -14,7 +14,7 @@ from headrace.v1 import common_pb2
 from services.llm_gateway.fitting.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.bedrock.event_stream import DOCUMENT, EVENT, EventStreamReader
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible
+from services.llm_gateway.protocols.common.reports import drop_impossible, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
@@ -168,7 +168,10 @@ class BedrockReader(AnswerReader):
         self._blocks = AnswerBlocks()
 
     def _map_finish_reason(self) -> str | None:
-        return None if self._stop_reason is None else self._translate_finish(self._stop_reason)
+        if self._stop_reason is None:
+            return None
+        reason = translate_finish(self._stop_reason)
+        return "tool_calls" if reason == "stop" and self._by_index else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

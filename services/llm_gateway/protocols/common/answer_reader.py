@@ -23,7 +23,7 @@ from services.llm_gateway.protocols.common.delta_encoding import (
     encode_reasoning,
 )
 from services.llm_gateway.protocols.common.lenient_decoding import HalfJoiner, decode_leniently, mark_lone_halves
-from services.llm_gateway.protocols.common.reports import FAILURES, is_known_finish, translate_finish
+from services.llm_gateway.protocols.common.reports import FAILURES, is_known_finish
 from services.llm_gateway.provider_errors.refusal import (
     UNREADABLE,
     ErrorObject,
@@ -88,7 +88,6 @@ class AnswerReader:
     __slots__ = (
         "_frames_passed_over",
         "_halves",
-        "_has_calls",
         "_model",
         "_passed_over",
         "_provider",
@@ -122,7 +121,6 @@ class AnswerReader:
         """Receives frames instead of `_read_frame`."""
         self._saw_end_mark = False
         self._halves: HalfJoiner | None = None
-        self._has_calls = False
         self._passed_over = b""
         """The first indecisive frame."""
         self.deltas = 0
@@ -237,7 +235,6 @@ class AnswerReader:
         self._send(CONTENT[len(data)] + data if len(data) < ONE_BYTE else encode_content(text))
 
     def _send_call(self, index: int, arguments: str, call_id: str = "", name: str = "") -> None:
-        self._has_calls = True
         self.deltas += 1
         self._send(encode_call(index, arguments, call_id, self._tool_names.get(name, name)))
 
@@ -272,13 +269,8 @@ class AnswerReader:
         self._send(LlmDelta(provider_state=state).SerializeToString())
 
     def _map_finish_reason(self) -> str | None:
-        """Return the finish reason, translated; None for an unfinished answer."""
+        """Return the finish reason translated by `translate_finish`; None for an unfinished answer."""
         raise NotImplementedError
-
-    def _translate_finish(self, reason: str) -> str:
-        """Like `translate_finish`; some servers send `stop`, or nothing, after calls."""
-        reason = translate_finish(reason)
-        return "tool_calls" if reason == "stop" and self._has_calls else reason
 
     def _decode_again(
         self, kind: type[Decoded], data: bytes, error: Exception, *, is_document: bool = False

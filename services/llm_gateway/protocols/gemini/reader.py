@@ -15,7 +15,7 @@ from headrace.v1 import common_pb2
 from services.llm_gateway.fitting.provider_state import CALL, CHARS
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports
+from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.common.tool_calls import CallIds, read_arguments
 from services.llm_gateway.provider_errors.refusal import UNREADABLE, ErrorObject
 
@@ -151,7 +151,10 @@ class GeminiReader(AnswerReader):
         self._parts = AnswerParts()
 
     def _map_finish_reason(self) -> str | None:
-        return None if self._finish_reason is None else self._translate_finish(self._finish_reason)
+        if self._finish_reason is None:
+            return None
+        reason = translate_finish(self._finish_reason)
+        return "tool_calls" if reason == "stop" and self._calls else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

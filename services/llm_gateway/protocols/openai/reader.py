@@ -9,7 +9,7 @@ import msgspec
 from headrace.v1 import common_pb2
 from services.llm_gateway.protocols.common.answer_media import AnswerMedia
 from services.llm_gateway.protocols.common.answer_reader import AnswerReader, AnswerSource, SendBytes
-from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports
+from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.openai.frames import (
     AudioPiece,
     ContentPiece,
@@ -217,7 +217,9 @@ class OpenAiReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._finish_reason is None and (self._passed_over or not self._saw_end_mark):
             return None
-        return self._translate_finish(self._finish_reason or "stop")
+        reason = translate_finish(self._finish_reason or "stop")
+        # Some servers send `stop`, or nothing, after calls.
+        return "tool_calls" if reason == "stop" and self._calls.count else reason
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

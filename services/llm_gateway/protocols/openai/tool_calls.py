@@ -49,6 +49,10 @@ class ToolCalls:
         self.current_index: int | None = None
         """Our index of the last fragment's call; None before the call has a name."""
 
+    @property
+    def count(self) -> int:
+        return len(self._given_ids)
+
     def convert_part(self, part: CallPart, position: int | None) -> CallPiece | None:
         """Normalize the fragment at `position` of several in a delta; None if it contains nothing new."""
         function = part.function

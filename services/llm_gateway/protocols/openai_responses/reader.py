@@ -240,7 +240,7 @@ class ResponsesReader(AnswerReader):
 
     def _map_finish_reason(self) -> str | None:
         if self._status == "completed":
-            return self._translate_finish("stop")
+            return "tool_calls" if self._calls else "stop"
         return None if self._status is None else translate_finish(self._status)
 
     def build_usage(self) -> common_pb2.Usage:
