@@ -194,8 +194,7 @@ class AnthropicReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
             return "stop" if self._saw_end_mark else None
-        reason = translate_finish(self._stop_reason)
-        return "tool_calls" if reason == "stop" and self._by_index else reason
+        return translate_finish(self._stop_reason, has_calls=bool(self._by_index))
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

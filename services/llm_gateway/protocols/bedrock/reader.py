@@ -170,8 +170,7 @@ class BedrockReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._stop_reason is None:
             return None
-        reason = translate_finish(self._stop_reason)
-        return "tool_calls" if reason == "stop" and self._by_index else reason
+        return translate_finish(self._stop_reason, has_calls=bool(self._by_index))
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

@@ -76,13 +76,15 @@ TOKENS_MAX = 1_000_000_000
 """Maximum tokens of a call."""
 
 
-def translate_finish(word: str) -> str:
+def translate_finish(word: str, *, has_calls: bool = False) -> str:
     """Return the contract's finish reason, or the provider's word if the contract has none.
 
-    Gemini writes details after a colon, as in `content_filter: SAFETY`.
+    Gemini writes details after a colon, as in `content_filter: SAFETY`. Some servers only say that an answer with calls
+    stopped.
     """
     name = word.partition(":")[0].strip().lower()
-    return _MEANINGS.get(name, name if name in FAILURES else word[:_WORD_CHARS_MAX])
+    reason = _MEANINGS.get(name, name if name in FAILURES else word[:_WORD_CHARS_MAX])
+    return "tool_calls" if reason == "stop" and has_calls else reason
 
 
 def is_known_finish(reason: str) -> bool:

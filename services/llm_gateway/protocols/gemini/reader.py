@@ -153,8 +153,7 @@ class GeminiReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._finish_reason is None:
             return None
-        reason = translate_finish(self._finish_reason)
-        return "tool_calls" if reason == "stop" and self._calls else reason
+        return translate_finish(self._finish_reason, has_calls=self._calls > 0)
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

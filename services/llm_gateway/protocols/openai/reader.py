@@ -217,9 +217,7 @@ class OpenAiReader(AnswerReader):
     def _map_finish_reason(self) -> str | None:
         if self._finish_reason is None and (self._passed_over or not self._saw_end_mark):
             return None
-        reason = translate_finish(self._finish_reason or "stop")
-        # Some servers send `stop`, or nothing, after calls.
-        return "tool_calls" if reason == "stop" and self._calls.count else reason
+        return translate_finish(self._finish_reason or "stop", has_calls=self._calls.count > 0)
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage
