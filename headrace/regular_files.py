@@ -48,6 +48,16 @@ def read_regular_file(path: str | Path, bytes_max: int) -> bytes:
         raise
 
 
+def read_regular_text(path: str | Path, bytes_max: int) -> str:
+    """Like `read_regular_file`, for UTF-8 text, without the byte order mark of some editors.
+
+    Raises:
+        OSError: As there.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    return read_regular_file(path, bytes_max).decode("utf-8-sig")
+
+
 def _read_file(path: str | Path, bytes_max: int) -> bytes:
     # Without O_NONBLOCK, opening a pipe would wait for its writer; it has no effect on a regular file.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_file, read_regular_text
 from headrace.yaml_loading import load_yaml
 
 PROMPT_BYTES_MAX = 1024 * 1024
@@ -19,7 +19,7 @@ PROMPT_BYTES_MAX = 1024 * 1024
 
 def read_prompt(path: Path) -> str:
     """Return a file's text, stripped; raise OSError or UnicodeDecodeError."""
-    return read_regular_file(path, PROMPT_BYTES_MAX).decode("utf-8-sig").strip()
+    return read_regular_text(path, PROMPT_BYTES_MAX).strip()
 
 
 def make_trial(model: str | None, prompt: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
 
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 
 EVERYONE = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|VIRTUAL_ENV|LC_.*|LD_.*|PYTHON.*|MALLOC_.*|GRPC_.*|OTEL_.*"
@@ -51,7 +51,7 @@ def read_env_file(config_dir: Path) -> dict[str, str]:
     from dotenv import dotenv_values
 
     try:
-        text = read_regular_file(config_dir / ENV_FILE, FILE_BYTES_MAX).decode("utf-8-sig")
+        text = read_regular_text(config_dir / ENV_FILE, FILE_BYTES_MAX)
     except FileNotFoundError:
         return {}
     # Keys may contain `$`, so nothing is interpolated.
@@ -70,7 +70,7 @@ def find_references(path: Path) -> list[str]:
     """Return the variables that a file refers to as `env:NAME`; an unreadable file, which its service reports, has
     none."""
     try:
-        return _REFERENCE.findall(read_regular_file(path, FILE_BYTES_MAX).decode("utf-8-sig"))
+        return _REFERENCE.findall(read_regular_text(path, FILE_BYTES_MAX))
     except (OSError, UnicodeDecodeError):
         return []
 

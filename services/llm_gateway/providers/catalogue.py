@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from headrace.errors import InvalidRequest, Overloaded
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
 from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, report_refusal, take_unique
 
@@ -33,7 +33,7 @@ class Catalogue:
     def reload(self) -> None:
         """Read the file again; an invalid one is logged and ignored."""
         try:
-            text = read_regular_file(self._path, FILE_BYTES_MAX).decode("utf-8-sig")
+            text = read_regular_text(self._path, FILE_BYTES_MAX)
             provider_file = Providers.model_validate(json.loads(text, object_pairs_hook=take_unique))
         except (OSError, ValueError, RecursionError) as error:
             problems = [str(error)] if isinstance(error, OSError) else [f"not valid JSON: {error}"]

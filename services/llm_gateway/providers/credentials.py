@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import structlog
 
 from headrace.errors import ProviderAuthentication, ProviderUnavailable
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 from headrace.tls import Tls
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.providers.route import Proxy, Route, find_environment_proxy, parse_proxy
@@ -144,7 +144,7 @@ class Credentials:
             return self._env.get(place, "").strip()
         try:
             # Reading some bytes of a mounted secret is not worth a thread.
-            return read_regular_file(place, KEY_BYTES_MAX).decode("utf-8-sig").strip()
+            return read_regular_text(place, KEY_BYTES_MAX).strip()
         except FileNotFoundError:
             return ""
         except OSError as error:

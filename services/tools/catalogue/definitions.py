@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
 from services.runtime.files.refused_files import describe_rule, take_unique
@@ -180,7 +180,7 @@ def parse_definitions(value: Any, kind: Kind) -> list[Definition]:
 def read_text(path: Path) -> str:
     """Return the text of a small file. Raises BadDefinition."""
     try:
-        return read_regular_file(path, FILE_BYTES_MAX).decode("utf-8-sig")
+        return read_regular_text(path, FILE_BYTES_MAX)
     except UnicodeDecodeError as error:
         raise BadDefinition(f"not UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic.alias_generators import to_camel
 from yarl import URL
 
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 from services.runtime.files.refused_files import describe_problems, take_unique
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
@@ -198,7 +198,7 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
 
 def _read_entries(path: Path) -> dict[str, Any]:
     try:
-        stated = json.loads(read_regular_file(path, FILE_BYTES_MAX).decode("utf-8-sig"), object_pairs_hook=take_unique)
+        stated = json.loads(read_regular_text(path, FILE_BYTES_MAX), object_pairs_hook=take_unique)
     except FileNotFoundError:
         return {}
     except RecursionError as error:

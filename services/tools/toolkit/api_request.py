@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from yarl import URL
 
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 from headrace.v1 import tools_pb2
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.targets import (
@@ -153,10 +153,7 @@ def _read_secret(kind: str, place: str, env: Mapping[str, str]) -> str:
         problem = f"{place} is not set in the environment of the tools service; `headrace up` reads it from .env, too"
     else:
         try:
-            secret, problem = (
-                read_regular_file(place, SECRET_BYTES_MAX).decode("utf-8-sig").strip(),
-                f"{place} is empty",
-            )
+            secret, problem = read_regular_text(place, SECRET_BYTES_MAX).strip(), f"{place} is empty"
         except (OSError, UnicodeDecodeError) as error:
             secret, problem = "", f"{place} cannot be read: {error}"
     if not secret:

@@ -19,7 +19,7 @@ from headrace.errors import (
     RemoteNotAllowed,
     RemoteUnavailable,
 )
-from headrace.regular_files import read_regular_file
+from headrace.regular_files import read_regular_text
 from services.orchestrator.agents.definition.sections import SECRET_PLACES, Remote
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.pinned_connection import pinned_session, read_bounded_body
@@ -95,7 +95,7 @@ class Credentials:
             return self.env.get(place, "").strip()
         try:
             # Reading some bytes of a mounted secret is not worth a thread.
-            return read_regular_file(place, SECRET_BYTES_MAX).decode("utf-8-sig").strip()
+            return read_regular_text(place, SECRET_BYTES_MAX).strip()
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:
