@@ -163,7 +163,7 @@ def test_a_file_that_is_refused_as_a_whole_is_named(tmp_path: Path, beginning: s
 
 @pytest.mark.parametrize("file", ["agents/writer.json", "providers.json", "mcp.json", "tools/units.backend"])
 def test_a_name_that_is_twice_in_an_object_is_refused(tmp_path: Path, file: str) -> None:
-    """Of which a parser would keep the last, such as the second of two servers."""
+    """A parser would keep only the last, such as the second of two servers."""
     folder = copy_examples(tmp_path / "config")
     text = (folder / file).read_text()
     first = text.index('"')

@@ -78,8 +78,10 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
 
 
 def take_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of a configuration file, as `object_pairs_hook` of json; raises ValueError for a name that is
-    there twice, of which a parser would drop the first."""
+    """Return an object of a configuration file, as json's `object_pairs_hook`.
+
+    Raises ValueError for a repeated name: a parser would silently drop the first value.
+    """
     named = dict(pairs)
     if len(named) < len(pairs):
         names = [name for name, _ in pairs]

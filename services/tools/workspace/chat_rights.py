@@ -1,7 +1,7 @@
 """Memory's knowledge of chats: their owners, participants and holds.
 
 Files belong to the chat's owner. Memory is asked if the record next to the files (owners.py) does not name the caller,
-and precedes it: whoever foresaw a chat's id may have made the record.
+and overrides it: someone who guessed the chat's id may have made the record.
 Without authentication all callers are one user, and memory is not asked.
 """
 

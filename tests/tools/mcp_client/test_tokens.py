@@ -125,7 +125,7 @@ class Office:
 
 @dataclass(slots=True)
 class User:
-    """Whoever authorizes Headrace at the server of an office."""
+    """The user who authorizes Headrace at an office's server."""
 
     port: int
     store: TokenStore

@@ -179,8 +179,11 @@ class TokenStore:
         self._write(self._find_client(server, issuer, redirect_url), client)
 
     def take_client(self, server: str, issuer: str, redirect_url: str) -> Client | None:
-        """Delete the registration and return it; who returns with tokens puts it back. So one that its authorization
-        server has forgotten, of which only the user's browser learns, is used once more at most."""
+        """Delete the registration and return it; a successful authorization stores it again.
+
+        If the authorization server has forgotten it, only the user's browser sees that. Deleting it first means that it
+        is tried only once more.
+        """
         path = self._find_client(server, issuer, redirect_url)
         client = self._read(path, Client)
         path.unlink(missing_ok=True)

@@ -30,8 +30,8 @@ LIVE = 3_000
 """Runs that live, of half of the chats."""
 
 READ_MAX = 8 * SCANNED_MAX
-"""Rows of a filtered page's statement: PostgreSQL reads more rows than it must, and sorts them, where these are in
-fewer pages than those that the index names in order. The bound of buffers stays.
+"""Rows that a filtered page's statement reads. PostgreSQL may read and sort more rows than the limit if that touches
+fewer pages than reading in index order; buffers are bounded separately.
 """
 
 BOUNDS: dict[str, tuple[int, int]] = {

@@ -13,7 +13,7 @@ function lexFormula(text, opens) {
   if (end < 0) return undefined;
   const tex = text.slice(begin, end);
   const raw = text.slice(0, end + MARKS[open].length);
-  // Two amounts of dollars are no formula, nor is one of which a part belongs to code or to a link's address.
+  // Two dollar amounts are not a formula, and neither is text that crosses into code or a link's address.
   const isAmount = open === "$" && (/^\s|\s$|`|\]\(/.test(tex) || /^[\d`]/.test(text.slice(end + 1)));
   if (!tex.trim() || BLANK.test(tex) || isAmount) return undefined;
   return { type: "formula", raw, text: raw, tex, isDisplayed: open === "$$" || open === "\\[" };
