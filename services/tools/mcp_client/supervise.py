@@ -11,23 +11,29 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from types import FrameType
 from typing import NoReturn
 
 from services.tools.sandbox.supervisor import kernel
-from services.tools.sandbox.supervisor.sweep import kill_children
+from services.tools.sandbox.supervisor.sweep import kill_children, reap_children
 
 GRACE_S = 1.0
 """Time between TERM and KILL; shorter than the 2 s after which the SDK kills us."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
+"""Signals that are blocked and waited for: the service's end or request, and a child's end.
+
+Both come at once when the service is killed, because the server then reads the end of its input. A handler that raised
+could interrupt the removal of the server's daemons.
+"""
 
 
 def main() -> None:
     """Arguments are the service's process id, variables to remove from the server's environment, and the command with
     its full path."""
     service, unwanted, *command = sys.argv[1:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _exit_on_signal)
     if os.getppid() != int(service):
         return
     try:
@@ -38,20 +44,14 @@ def main() -> None:
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 0)
         os.dup2(nowhere, 1)
-        while os.waitpid(-1, 0)[0] != child:
+        while signal.sigwait(_SIGNALS) == signal.SIGCHLD and reap_children(child) is None:
             pass
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _end_children()
 
 
-def _exit_on_signal(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise SystemExit(0)
-
-
 def _run_server(command: list[str], unwanted: list[str]) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for name in unwanted:
         os.unsetenv(name)
