@@ -24,6 +24,9 @@ _TAGS = {
     for name in ("system_reminder", "speaker")
 }
 
+_STEMS = {"system_reminder": "system_rem", "speaker": "speaker"}
+"""Start of each name, without letters that `casefold` and `re.IGNORECASE` treat differently, such as the dotless i."""
+
 
 def format_reminder(texts: Iterable[str]) -> str:
     """Return the texts in our tag; the tag's end is escaped in texts, because names in them may come from outside."""
@@ -32,12 +35,17 @@ def format_reminder(texts: Iterable[str]) -> str:
 
 
 def has_tag(text: str, name: str) -> bool:
-    return "<" in text and _TAGS[name].search(text) is not None
+    return _may_have_tag(text, name) and _TAGS[name].search(text) is not None
 
 
 def neutralise_tag(text: str, name: str) -> str:
     """Escape our tag of that name in a text from outside."""
-    return _TAGS[name].sub("&lt;", text) if "<" in text else text
+    return _TAGS[name].sub("&lt;", text) if _may_have_tag(text, name) else text
+
+
+def _may_have_tag(text: str, name: str) -> bool:
+    # The pattern reads a megabyte of `<` in 40 ms, during which no other thread runs; this takes 1 ms.
+    return "<" in text and _STEMS[name] in text.casefold()
 
 
 def strip_fence(text: str) -> str:
