@@ -1,5 +1,6 @@
 """`make nightly`, for which the check has no time: the nightly tests, and each nightly trial; two hours."""
 
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,20 +34,22 @@ def list_steps() -> list[Step]:
 def main(arguments: list[str]) -> int:
     """Run all steps, or those named, and write the row of each into the page."""
     started_at = time.monotonic()
+    names = [step.name for step in list_steps()]
+    if unknown := set(arguments) - set(names):
+        raise SystemExit(f"nightly: no step is named {', '.join(sorted(unknown))}; steps are {', '.join(names)}")
     steps = [step for step in list_steps() if not arguments or step.name in arguments]
     checkout = name_checkout()
-    prepare = [Step("prerequisites", ["tests/prerequisites"]), Step("clients", CLIENTS, after=["prerequisites"])]
+    builds = ["build/gateway", "small-clients"] if shutil.which("go") else ["small-clients"]
+    make = ["make", "--no-print-directory", *builds]
+    prepare = [Step("prerequisites", ["tests/prerequisites"]), Step("builds", make, after=["prerequisites"])]
     run_steps(prepare, BUILD / "nightly" / "before")
     results: list[Result] = []
-    names = [step.name for step in list_steps()]
     for step in steps:
         results += run_steps([step], BUILD / "nightly")
         # Written at once, so that an interrupted night keeps its results.
         write_region("nightly", describe(results[-1:], checkout, names, read_region("nightly")))
     return report(results, (time.monotonic() - started_at) / 60, BUILD / "nightly.json")
 
-
-CLIENTS = ["make", "--no-print-directory", "small-clients"]
 
 HEAD = "| step | result | minutes | commit | date | notes |\n| --- | --- | --: | --- | --- | --- |\n"
 
