@@ -206,8 +206,8 @@ class Client(Calls):
         async with AsyncExitStack() as calls:
 
             async def attach(run_id: str, last_seq: int) -> AsyncIterator[agent_pb2.AgentDelta]:
-                behind = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
-                return await calls.enter_async_context(self._open(_ATTACH, behind))
+                request = agent_pb2.AttachRequest(run_id=run_id, last_seq=last_seq)
+                return await calls.enter_async_context(self._open(_ATTACH, request))
 
             deltas = await calls.enter_async_context(self._open(rpc, request))
             yield RunStream(deltas, attach, self._reattach_s, run_id, last_seq, self._sleep)

@@ -43,8 +43,8 @@ def verify_lines(lines: Iterable[str]) -> ChainReport:
     """Verify the lines of an export; the first line must begin it, and the last one, `end`, must count its steps."""
     count, previous, last = 0, FIRST, dict[str, Any]()
     for count, line in enumerate(lines, 1):
-        is_behind_end = last.get("step") == "end"
-        problem, record = _check_link(line, None if is_behind_end else previous, is_behind_end=is_behind_end)
+        is_after_end = last.get("step") == "end"
+        problem, record = _check_link(line, None if is_after_end else previous, is_after_end=is_after_end)
         if not problem and (count == 1) != (record.get("step") == "begin"):
             problem = "is not where an export begins"
         if problem:
@@ -98,7 +98,7 @@ class LogVerifier:
         if report.lines and not self._is_part and report.first_seq > self._forgotten_before:
             return replace(report, problem=f"the lines before number {report.first_seq} are missing")
         if not self._has_head and self._head is not None:
-            missing = f"the lines behind number {report.last_seq} are missing: there were {self._head[0]}"
+            missing = f"the lines after number {report.last_seq} are missing: there were {self._head[0]}"
             other = f"line number {self._head[0]} is another one than was written"
             return replace(report, problem=missing if report.last_seq < self._head[0] else other)
         return report
@@ -113,7 +113,7 @@ class LogVerifier:
         if not problem and type(before) is not int:
             problem = "forgets up to no number"
         if problem:
-            place = f"line {report.lines + 1}, behind number {report.last_seq},"
+            place = f"line {report.lines + 1}, after number {report.last_seq},"
             self._report = replace(report, problem=f"{place} {problem}")
             return
         self._report = LogReport(report.lines + 1, report.first_seq or seq, seq, record["hash"])
@@ -121,7 +121,7 @@ class LogVerifier:
         self._forgotten_before = max(self._forgotten_before, before)
 
 
-def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False) -> tuple[str, dict[str, Any]]:
+def _check_link(line: str, previous: str | None, *, is_after_end: bool = False) -> tuple[str, dict[str, Any]]:
     """Return the problem of a line, empty if there is none, and its record.
 
     `previous` is the expected hash of the line before; None accepts any.
@@ -132,8 +132,8 @@ def _check_link(line: str, previous: str | None, *, is_behind_end: bool = False)
         own, before = record["hash"], record["previous"]
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return "is no line of an export", {}
-    if is_behind_end:
-        return "is behind the end", {}
+    if is_after_end:
+        return "comes after the end", {}
     if own != _hash(before, rest):
         return "was changed", {}
     if previous is not None and before != previous:

@@ -60,7 +60,7 @@ _CAUSES = tuple(
         ),
     )
 )
-"""What grpcio's text means, first match first; `{}` is the address."""
+"""Our message for grpcio's texts, first match first; `{}` is the address."""
 
 
 @contextmanager

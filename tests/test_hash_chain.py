@@ -45,7 +45,7 @@ DONE: dict[str, tuple[Callable[[list[str]], list[str]], int, str]] = {
     "the first removed": (lambda lines: lines[1:], 1, "does not follow"),
     "the last removed": (lambda lines: lines[:-1], 5, "is missing: the file is cut"),
     "all removed": (lambda lines: [], 1, "is missing"),
-    "added": (lambda lines: [*lines, lines[-1]], 6, "is behind the end"),
+    "added": (lambda lines: [*lines, lines[-1]], 6, "comes after the end"),
     "said twice": (
         lambda lines: [line.replace('"by"', '"by": "eve", "by"') for line in lines],
         3,
@@ -84,4 +84,4 @@ def test_only_the_canonical_form_counts() -> None:
 def test_a_line_of_the_log_that_forgets_up_to_no_number_is_none_that_was_written() -> None:
     verifier = LogVerifier()
     verifier.add_lines([chain_line(FIRST, {"seq": 1, "event": FORGOTTEN, "before": "x"})[0]])
-    assert verifier.finish().problem == "line 1, behind number 0, forgets up to no number"
+    assert verifier.finish().problem == "line 1, after number 0, forgets up to no number"

@@ -1,4 +1,4 @@
-"""Paste each block of the guides, of docs/start.md and of README.md, unchanged, into a shell beside a running suite.
+"""Paste each block of the guides, of docs/start.md and of README.md, unchanged, into a shell next to a running suite.
 
 Readers have a clone, the virtual environment's programs, and a suite in another window: the command of `make up`, or
 the block marked `window` of a page that this one names: of first-agent.md if it works in ~/mill. A page's own block
@@ -40,7 +40,7 @@ UP = "exec headrace up --simulate --config-dir examples --data-dir .data"
 NAMED_WINDOW = re.compile(r"start the suite as in\s+\[[^]]+\]\(([\w-]+\.md)")
 
 COMMANDS = {"sh": "", "python": "exec python -", "js": "exec node --input-type=module -"}
-"""What the shell runs with a block as its input; `sh` is the shell itself."""
+"""Commands that receive a block as their input; `sh` is the shell itself."""
 
 SHELL = 'touch ~/.exported; . ~/.exported; trap "export -p >~/.exported" EXIT'
 """Keeps what a block exports for the blocks after it, as one shell does."""

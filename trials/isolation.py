@@ -1,4 +1,4 @@
-"""Measure another tenant's first delta beside work that is not a run, on PostgreSQL: [CHATS, 8,000 or more].
+"""Measure another tenant's first delta during work that is not a run, on PostgreSQL: [CHATS, 8,000 or more].
 
 The quiet tenant asks one question after another, first alone and then while the loud one searches, exports, erases or
 opens 2,000 runs, and at last during retention, with budgets over a million rows of its spending. It must not be
@@ -42,7 +42,7 @@ LOAD_S = 20.0
 FACTOR, EXTRA_S = 1.5, 0.05
 RUNS = 2_000
 ERASED_USERS = 3
-"""Of CHATS_EACH chats."""
+"""Tenants, each with CHATS_EACH chats."""
 
 LOUD, QUIET = "t-0", "calm"
 KEYS = {tenant: f"a-key-of-tenant-{tenant}-in-this-trial" for tenant in (LOUD, QUIET)}

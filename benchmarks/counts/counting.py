@@ -50,7 +50,7 @@ CLOCK = f"{Path(file_watch.__file__)}:_follow_changes"
 """A suite calls this function regularly, run or not: it shows how much was done at rest, on a slow machine, too."""
 
 NAMES = ("C calls", "SQL statements", "fsyncs", "bytes written", "thread switches")
-"""What the hook counts apart from Python functions."""
+"""Counters of the hook other than Python functions."""
 
 Figures = dict[str, float]
 
@@ -97,7 +97,7 @@ class CountedProcess:
         self._pid, self._folder = pid, folder
         self._files = 0
         self._idle: dict[str, int] = {}
-        """What the process does in IDLE_S without a run."""
+        """Counts of IDLE_S without a run."""
 
     async def count(self, ask: Callable[[], Awaitable[object]]) -> Counts:
         """Return what one of RUNS questions costs, one after another, without what the process does at rest."""
@@ -163,7 +163,7 @@ def _shorten(name: str) -> str:
 
 
 Asks = Mapping[str, Callable[[], Awaitable[object]]]
-"""What to count, by name."""
+"""Functions that count, by name."""
 
 
 def _list_asks(ask: Callable[[str], Awaitable[object]]) -> Asks:

@@ -84,7 +84,7 @@ class Measuring:
         self.report(f"{what}: {seen.deltas / seen.elapsed_s:,.0f} deltas/s")
         runs = seen.deltas / DELTAS.get(load.key, 1)
         if seen.failures > max(runs * BREAKING_RATIO, 1):
-            self.notes.append(f"{what}: {seen.failures:,} answers broke, beside {runs:,.0f} that did not.")
+            self.notes.append(f"{what}: {seen.failures:,} answers broke, and {runs:,.0f} did not.")
         return seen
 
     async def _wait_until_idle(self) -> bool:

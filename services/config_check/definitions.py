@@ -33,7 +33,7 @@ RETENTION = "retention.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """What a folder defines and the services would put in force."""
+    """A folder's definitions that the services would put in force."""
 
     agents: Mapping[str, Definition]
     """Agents by the name of their file."""

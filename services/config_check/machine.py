@@ -39,7 +39,7 @@ class Finding:
     state: str
 
     cost: str = ""
-    """What does not work, and the remedy; empty if everything does."""
+    """Names what does not work, and the remedy; empty if everything works."""
 
     is_fatal: bool = False
     """Whether the suite, or a part that most agents use, cannot work."""

@@ -96,8 +96,8 @@ async def orchestrator(config: Config) -> AsyncGenerator[RunningServer]:
         await takeover.at_start()
         schedules = DueSchedules(runs, takeover, peers, registry.list_shared, config.schedule_look_s)
         stored_agents = registry.stored.follow(partial(read_changes, peers, may_lag=True), config.agents_poll_s)
-        for beside in (stored_agents, takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
-            stack.callback(guard_task(group.create_task(beside)).cancel)
+        for background in (stored_agents, takeover.watch(), parking.watch(), schedules.watch(), lanes.tidy()):
+            stack.callback(guard_task(group.create_task(background)).cancel)
         embeddings = Embeddings(peers, is_shared=not config.server.auth.is_none)
         relays = Forwarder(runs, takeover, lanes, owner.lease_s)
         erasing = Erasing(peers, relays, owner, config.erasures_look_s)

@@ -46,7 +46,7 @@ class Broken:
 @dataclass(slots=True)
 class ScriptedCalls:
     heard: Heard
-    beside: dict[str, Message | HeadraceError] = field(default_factory=dict[str, Message | HeadraceError])
+    others: dict[str, Message | HeadraceError] = field(default_factory=dict[str, Message | HeadraceError])
     """Answers to RPCs outside of the run, by method; others get an empty answer."""
     is_over: bool = False
     _queues: dict[int, asyncio.Queue[Any]] = field(default_factory=dict[int, "asyncio.Queue[Any]"])
@@ -85,7 +85,7 @@ class _Peer:
 def _make_unary(calls: ScriptedCalls, method: str, empty: Callable[[], Message]) -> Any:
     async def answer(request: Any, context: Any) -> Message:
         queue = calls.listen(method)
-        message: Any = calls.beside.get(method, END) if queue is None else await _take(queue, context)
+        message: Any = calls.others.get(method, END) if queue is None else await _take(queue, context)
         if isinstance(message, HeadraceError):
             raise message
         return empty() if message is END else message

@@ -168,9 +168,9 @@ async def test_the_log_is_shown_exported_and_verified(tmp_path: Path) -> None:
     assert b"2 lines are as they were written" in stored
     assert (await run("audit", "verify", str(path), "--hash", last["hash"], url=""))[0] == 0
     for changed, place in (
-        ([lines[0].replace("builds", "others"), lines[1]], b"line 1, behind number 0, was changed"),
+        ([lines[0].replace("builds", "others"), lines[1]], b"line 1, after number 0, was changed"),
         (lines[:1], b"line 2 is missing: the file is cut"),
-        (lines[::-1], b"line 2, behind number 2, does not follow"),
+        (lines[::-1], b"line 2, after number 2, does not follow"),
     ):
         path.write_text("".join(f"{line}\n" for line in changed))
         code, _, problem = await run("audit", "verify", str(path), url="")

@@ -155,7 +155,7 @@ def _ways(folder: Path, stack: AsyncExitStack) -> Ways:
     if namespaces.is_possible():
         replicas = [f"{service}-{name}" for service in SERVICES for name in NAMES]
         return stack.enter_context(namespaces.network(replicas))
-    log.warning("no network namespaces: links are sockets that the test stands behind")
+    log.warning("no network namespaces: links are sockets that the test controls")
     return Sockets(folder, stack)
 
 

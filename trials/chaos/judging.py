@@ -23,7 +23,7 @@ HONEST = {"run.complete", "PROVIDER_UNAVAILABLE", "STREAM_CUT", "OVERLOADED", "I
 async def find_problems(cluster: Cluster, asker: Asker, run: Asked, log_lines: list[dict[str, Any]]) -> list[str]:
     """Return all problems of the run."""
     if run.end is None:
-        return [run.wrong or f"no end behind {[event['type'] for event in run.events]}, {run.failures}"]
+        return [run.wrong or f"no end after {[event['type'] for event in run.events]}, {run.failures}"]
     times = count_times_done(cluster, run)
     results = [event["result"] for event in run.events if event["type"] == "tool.result" and event["ok"]]
     ran = [line["runId"] for line in log_lines if line["_type"] == "run"]

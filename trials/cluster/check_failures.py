@@ -29,7 +29,7 @@ def test_a_broken_configuration_stops_the_rollout_and_serving_goes_on(prod: Inst
             await_true("the alert's metric", lambda: refused_files(prod) == len(before), SYNC_S)
             prod.kubectl("rollout", "restart", "deployment/headrace-llm-gateway")
             await_true(
-                "the new pod stands at its check", lambda: any(map(is_stopped_by_its_check, prod.pods("llm-gateway")))
+                "the new pod stays at its check", lambda: any(map(is_stopped_by_its_check, prod.pods("llm-gateway")))
             )
             serving = {item["metadata"]["uid"] for item in prod.pods("llm-gateway") if is_ready(item)}
             assert serving == before

@@ -96,7 +96,7 @@ class Operator:
 
     def run(self, commands: str) -> str:
         """Run other commands in the same folder."""
-        return self._take(Step(commands), "beside the pages")
+        return self._take(Step(commands), "in addition to the pages")
 
     def _take(self, step: Step, place: str) -> str:
         commands, seen = self._replace(step.commands), self._replace(step.seen)

@@ -64,7 +64,7 @@ class Point:
         assert service in SERVICES, f"{service!r} is no service: {SERVICES}"
         assert phase in PHASES, f"{phase!r} is no phase: {PHASES}"
         assert fault in FAULTS[call], f"{call} fails with {FAULTS[call]}"
-        assert rest in ([], ["on"]), f"{rest} stands behind the fault"
+        assert rest in ([], ["on"]), f"{rest} follows the fault"
         return cls(service, phase, call, int(n), fault, bool(rest))
 
     @property

@@ -155,7 +155,7 @@ def judge_run(rig: Rig, run: Asked) -> list[str]:
     checks = {
         f"its log begins with {kinds[:1]}": kinds[:1] == ["query"],
         f"its log has {kinds.count('run')} ends": kinds.count("run") == 1,
-        f"its reader was told {ends}": len(ends) == 1,
+        f"its reader received {ends}": len(ends) == 1,
         f"it failed as {outcome(run)}": outcome(run) not in ("INTERNAL", "UNKNOWN", "none"),
     }
     return [f"run {run.run_id}: {problem}" for problem, is_well in checks.items() if not is_well]
@@ -168,10 +168,10 @@ async def judge_views(rig: Rig, work: Work) -> list[str]:
     if [line["_n"] for line in lines] != list(range(1, len(lines) + 1)):
         problems.append("the log has a gap")
     if await fold_again(rig, work.runs[0], work.told_again) != fold(work.runs[0].events):
-        problems.append("who attached while it failed was told something else")
+        problems.append("who attached while it failed received something else")
     for run in work.runs:
         if await fold_again(rig, run) != fold(run.events):
-            problems.append(f"who comes later is told something else of run {run.run_id}")
+            problems.append(f"a later reader receives something else of run {run.run_id}")
     status, answer = await get(rig, "/api/chat", chatId=work.chat_id)
     if status != 200:
         return [*problems, f"the chat is answered with {status}"]
@@ -195,7 +195,7 @@ def judge_effect(rig: Rig, work: Work) -> list[str]:
     results = [event.get("result", "") for event in work.runs[0].events if event["type"] == "tool.result"]
     problems = [f"the effect was done {times} times"] if times > 1 else []
     if not times and any(result.startswith("done") for result in results):
-        problems.append("the effect was told of and not done")
+        problems.append("the effect was reported and not done")
     return problems
 
 

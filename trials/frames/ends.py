@@ -75,7 +75,7 @@ def try_h2(pieces: list[bytes]) -> Verdict:
         if kind > wire.CONTINUATION and index and not is_in_headers:
             continue  # h2 parses ALTSVC, and refuses what it cannot read; a server ignores what it does not know
         if kind == wire.GOAWAY and not is_in_headers and len(piece) >= _GOAWAY_BYTES and piece[5:9] in _CONNECTION:
-            continue  # h2 refuses all that comes behind it; a client that leaves still ends its calls
+            continue  # h2 refuses all that follows; a client that leaves still ends its calls
         if kind == wire.CONTINUATION and not is_in_headers:
             verdict.refused_at, verdict.why = index, "h2 takes it for a late frame where it has reset the stream"
             break

@@ -98,7 +98,7 @@ async def _server(how: int, data: bytes) -> None:
     await _feed(connection, socket, data if how & BARE else PREFACE + SETTINGS + data, how)
     connection.connection_lost(None)
     await _turns()
-    assert not connection.calls, "a handler goes on"
+    assert not connection.calls, "a handler continues"
     _whole(bytes(socket.written))
 
 
@@ -116,7 +116,7 @@ async def _client(how: int, data: bytes) -> None:
     await _feed(connection, socket, data if how & BARE else SETTINGS + data, how)
     connection.connection_lost(None)
     await _turns()
-    assert all(call.done() for call in calls), "a call goes on"
+    assert all(call.done() for call in calls), "a call continues"
     _whole(bytes(socket.written)[PREFACE_BYTES:])
 
 

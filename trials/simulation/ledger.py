@@ -69,9 +69,9 @@ class Record:
             "failed": {str(seed): self.failed[seed] for seed in sorted(self.failed)},
         }
         path = folder / f"{self.commit}.json"
-        beside = path.with_suffix(".part")
-        beside.write_text(json.dumps(kept, indent=1) + "\n")
-        beside.replace(path)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(kept, indent=1) + "\n")
+        part.replace(path)
 
 
 def name_ranges(seeds: Collection[int]) -> str:

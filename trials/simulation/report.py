@@ -82,7 +82,7 @@ def _describe_hits(bites: Counter[tuple[str, str, str]], counts: Counter[str], w
     yield from wrap(_describe_coverage(bites, worlds), 120)
     yield ""
     others = (f"{kind} {count}" for kind, count in sorted(counts.items()))
-    yield from wrap(f"What came of them and beside them: {', '.join(others)}.", 120)
+    yield from wrap(f"What came of them, and what else happened: {', '.join(others)}.", 120)
 
 
 def _mark(kind: str, service: str, phase: str) -> str:

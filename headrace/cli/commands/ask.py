@@ -41,7 +41,7 @@ def ask(
     """Ask an agent one question and show its work.
 
     If QUESTION is -, it is read from standard input. At a terminal you answer approvals, forms and questions as in
-    headrace chat. Elsewhere the command prints how to answer and exits with 4 once the run waits; the run goes on.
+    headrace chat. Elsewhere the command prints how to answer and exits with 4 once the run waits; the run continues.
 
     Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 4 the run waits for an answer, 130 cancelled.
     Ctrl-C cancels the run.

@@ -13,7 +13,7 @@ from headrace.cli.run_view.tables import NANO_PER_USD, NONE, print_table
 from headrace.v1 import spend_pb2
 
 GROUPS = {"day": "day", "user": "user", "agent": "agent_key", "model": "model", "key": "key"}
-"""What rows can be grouped by, and the field that has it."""
+"""Field of a row by the word that groups by it."""
 
 
 @click.command(cls=FacadeCommand)

@@ -246,7 +246,7 @@ def check_replicas(plan: SuitePlan, env: Mapping[str, str]) -> None:
     addresses = Counter(address for process in plan.build_processes() for address in _list_metrics(process))
     if taken := [address for address, count in addresses.items() if count > 1]:
         raise CannotStart(
-            f"with --replicas {plan.replicas} each replica serves its metrics at the port behind the one before, and "
+            f"with --replicas {plan.replicas} each replica serves its metrics at the next port, and "
             f"{taken[0]} would be of two; leave {plan.replicas} ports for each HEADRACE_…_METRICS_LISTEN, or set one"
         )
 

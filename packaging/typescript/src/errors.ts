@@ -1,4 +1,4 @@
-// What calls and streams throw. Besides these there is the reason of an AbortSignal, as `fetch` throws it.
+// The errors that calls and streams throw, besides an AbortSignal's reason, as `fetch` throws it.
 
 interface FailureBody {
   msg?: string;
@@ -21,7 +21,7 @@ export class HeadraceError extends Error {
   /** Whether the same request may succeed later. */
   readonly isRetriable: boolean;
 
-  /** How long the server asks to be left alone; 0 where it does not say. */
+  /** How long the server asks callers to wait; 0 if it does not say. */
   readonly retryAfterMs: number;
 
   constructor(status: number, body?: FailureBody | null, retryAfterMs = 0) {

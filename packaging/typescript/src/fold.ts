@@ -88,7 +88,7 @@ export class Fold {
   readonly plans = new Map<string, PlanTask[]>();
   readonly tasks = new Map<string, TaskState>();
   readonly subagents = new Map<string, SubagentState>();
-  /** The current run's terminal event; null while it goes on. */
+  /** The current run's terminal event; null while it continues. */
   end: AgentDelta | null = null;
 
   #blocks = new Map<string, Block>();

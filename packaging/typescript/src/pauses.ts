@@ -25,11 +25,11 @@ export class Pauses {
    */
   async wait(limitMs: number, leastMs: number, signal: AbortSignal | undefined): Promise<boolean> {
     const nowMs = performance.now();
-    // A server on this machine is there without a network, so that attempts go on.
+    // A server on this machine is reachable without a network, so attempts continue.
     if (globalThis.navigator?.onLine === false) this.#cutAtMs = nowMs;
     this.#cutAtMs ??= nowMs;
     if (nowMs - this.#cutAtMs >= limitMs) return false;
-    // Half of the pause is chance, so that the readers of a server that restarts do not come back as one.
+    // Half of the pause is random, so that the readers of a restarted server do not all return at once.
     await sleep(Math.max(leastMs, this.#pauseMs * (0.5 + Math.random() / 2)), signal);
     this.#pauseMs = Math.min(2 * this.#pauseMs, PAUSE_MS_MAX);
     return true;

@@ -4,8 +4,8 @@
 //   for await (const text of run.text()) show(text);
 //   console.log(run.state.answer, run.state.end);
 //
-// A reader that falls far behind gets whole blocks (snapshots) in the place of deltas, so deltas alone are not the answer.
-// A stream that is cut, as by a server that restarts or a browser that is offline, is opened again behind its last event.
+// A reader that falls far behind gets whole blocks (snapshots) instead of deltas, so deltas alone are not the answer.
+// A stream that is cut, as by a server that restarts or a browser that is offline, is opened again after its last event.
 
 import type { AgentDelta } from "./contract.js";
 import { ConnectionLost } from "./errors.js";
@@ -14,13 +14,13 @@ import { parseJson } from "./json.js";
 import { readOn, REATTACH_MS, SILENCE_MS, type StreamOptions } from "./reading.js";
 import { readFrames } from "./sse.js";
 
-/** How long a request that has begun no run yet is sent again: who has a wrong address is to know it soon. */
+/** How long a request that has begun no run yet is sent again: with a wrong address, the caller must learn it soon. */
 const BEGIN_MS_MAX = 10_000;
 
 /** Opens a run's stream: behind `lastSeq` where it has begun, or else by its query. */
 export type Open = (runId: string, lastSeq: number, signal: AbortSignal) => Promise<Response>;
 
-/** Iterates the events; `state` is what they have come to so far. Iterated again, it reads on where it was left. */
+/** Iterates the events; `state` is their result so far. A second iteration continues where the first stopped. */
 export class RunStream implements AsyncIterable<AgentDelta> {
   readonly state = new Fold();
   readonly #open: Open;
@@ -55,7 +55,7 @@ export class RunStream implements AsyncIterable<AgentDelta> {
       open: (signal: AbortSignal) => this.#open(this.runId, Math.max(this.#lastSeq, this.state.lastSeq), signal),
       read: (response: Response) => this.#readConnection(response),
       isOver: () => this.#isOver,
-      // What is refused before there is a run is for the caller to see; a run that has begun is worth another attempt.
+      // A refusal before the run begins goes to the caller; a run that has begun is worth another attempt.
       canRetry: (error: Error & { isRetriable?: boolean }) =>
         error instanceof ConnectionLost || (error.isRetriable === true && this.runId !== ""),
       limitMs: () => (this.runId ? reattachMs : Math.min(reattachMs, BEGIN_MS_MAX)),
@@ -91,7 +91,7 @@ export class RunStream implements AsyncIterable<AgentDelta> {
     }
   }
 
-  /** Read to the run's end and return its state: `answer`, calls, `end`. A run that has failed is no exception. */
+  /** Read to the run's end and return its state: `answer`, calls, `end`. A failed run raises no exception. */
   async finish(): Promise<Fold> {
     for await (const _ of this);
     return this.state;

@@ -39,7 +39,7 @@ export class Transport {
     throw await readFailure(response, this.#url);
   }
 
-  /** Return the whole envelope of an answer: `data`, and what stands beside it. */
+  /** Return the whole envelope of an answer: `data` and the fields next to it. */
   async request(path: string, init?: RequestInit): Promise<any> {
     const response = await this.send(path, init);
     const text = await response.text().catch(throwNetworkError);

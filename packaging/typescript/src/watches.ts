@@ -23,7 +23,7 @@ export function followChat(
   return watch((signal) => open(cursor, signal), read, options);
 }
 
-/** Yield all gates that wait, in the order they were told, at first and whenever one has changed; `open` opens a stream. */
+/** Yield all gates that wait, in the server's order, first and after each change; `open` opens a stream. */
 export function watchGates(
   open: (signal: AbortSignal) => Promise<Response>,
   options: StreamOptions,
@@ -33,7 +33,7 @@ export function watchGates(
 
 async function* readGates(frames: AsyncIterable<string>): AsyncGenerator<Gate[], void, undefined> {
   let gates = new Map<string, Gate>();
-  let isListing = false; // a list is told at first, and again where the server has lost count
+  let isListing = false; // the server sends a list first, and again if it has lost track
   for await (const data of frames) {
     const { listBegin, gate, listEnd } = parseJson(data) as WatchGatesResponse;
     if (listBegin) {

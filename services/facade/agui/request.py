@@ -36,7 +36,7 @@ THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 NAME_CHARS_MAX = 256
 
 BINARY = "binary"
-"""A file's part before AG-UI 1.0; some programs send one beside each newer part."""
+"""A file's part before AG-UI 1.0; some programs send one with each newer part."""
 
 MEDIA_PARTS = ("image", "audio", "video", "document", BINARY)
 

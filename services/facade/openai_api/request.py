@@ -151,14 +151,14 @@ def find_results(entries: Sequence[EarlierMessage], name: str) -> list[ToolResul
     Raises:
         InvalidRequest: The results belong to several runs, or some calls of the same answer have no result.
     """
-    behind = _find_last_results(entries)
+    first = _find_last_results(entries)
     results = list_results(entries)
     if not results:
         return []
-    if len(results) < len(entries) - behind or len({result.call.run_id for result in results}) > 1:
+    if len(results) < len(entries) - first or len({result.call.run_id for result in results}) > 1:
         raise InvalidRequest.of(name, "must end with results of the calls of one answer")
-    answered = {entry.call_id for entry in entries[behind:]}
-    asked = entries[behind - 1].calls if behind else ()
+    answered = {entry.call_id for entry in entries[first:]}
+    asked = entries[first - 1].calls if first else ()
     if missing := [call.id for call in asked if call.id not in answered]:
         raise InvalidRequest.of(name, f"must have a result for each tool call; {len(missing)} of them have none")
     return results
@@ -189,14 +189,14 @@ def split_conversation(entries: Sequence[EarlierMessage], name: str) -> Conversa
     at = find_query(entries)
     if at < 0 or spoken[-1].role not in ("user", "tool"):
         raise InvalidRequest.of(name, "must end with a message of the user, or with tool results after one")
-    last, behind = entries[at], entries[at + 1 :]
+    last, later = entries[at], entries[at + 1 :]
     if not last.text:
         raise InvalidRequest.of(last.name, "must have text, as the last message of the user")
     return Conversation(
         message=last.text,
         attachments=last.attachments,
-        history=[*entries[:at], *(entry for entry in behind if entry.role in INSTRUCTING)],
-        progress=[entry for entry in behind if entry.role not in INSTRUCTING],
+        history=[*entries[:at], *(entry for entry in later if entry.role in INSTRUCTING)],
+        progress=[entry for entry in later if entry.role not in INSTRUCTING],
     )
 
 

@@ -70,7 +70,7 @@ class Sessions:
             return None
         self.check_origin(request)
         if not session.is_good:
-            raise CredentialEnded("the session is to be refreshed: POST /auth/refresh, or sign in again")
+            raise CredentialEnded("the session must be refreshed: POST /auth/refresh, or sign in again")
         return replace(session.identity, ends_at=int(session.good_until_s * 1000))
 
     def check_origin(self, request: web.Request) -> None:

@@ -48,7 +48,7 @@ SUMMARY_TOKENS_MAX = 16_000
 """Maximum answer to a request for everything, including reasoning; a longer one is requested again."""
 
 ROOM_TOKENS_MIN = 100
-"""Minimum tokens beside the instruction for a window to hold any conversation."""
+"""Minimum tokens in addition to the instruction for a window to hold any conversation."""
 
 MARGIN_RATIO = 0.95
 """Share of a window filled with chunks; texts are counted in pieces, and for some models estimated."""

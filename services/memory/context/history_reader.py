@@ -135,9 +135,9 @@ def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:
     if len(text) <= chars_max or at < 0:
         return cut_middle(text, chars_max)
     start = max(0, min(at - chars_max // 3, len(text) - chars_max))
-    behind = len(text) - start - chars_max
+    after = len(text) - start - chars_max
     before = CUT.format(start) if start else ""
-    return before + text[start : start + chars_max] + (CUT.format(behind) if behind else "")
+    return before + text[start : start + chars_max] + (CUT.format(after) if after else "")
 
 
 def cut_middle(text: str, chars_max: int) -> str:

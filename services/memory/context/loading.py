@@ -113,8 +113,8 @@ def _build_response(
     goal = "" if without_insight is None else _describe_goal(runs, source, view, request, counter)
     reminder = memory_pb2.Reminder(key=RECAP, text=goal or GOAL_OVER, is_over=not goal)
     texts = select_news(view, [*request.current, reminder], request.current_of_run)
-    aside = {str(number): text for number, text in enumerate(request.reminders) if text}
-    view = tell(view, texts | aside)
+    unkeyed = {str(number): text for number, text in enumerate(request.reminders) if text}
+    view = tell(view, texts | unkeyed)
     if request.HasField("limits"):
         response, count, shown = _fit_window(source, view, window, request, system, counter)
     else:

@@ -212,11 +212,11 @@ def describe_compaction(compaction: AppliedCompaction, counter: TokenCounter) ->
 
 
 def _list_sections(compaction: AppliedCompaction) -> Iterator[tuple[str, str]]:
-    before, summary, behind = split_content(compaction.changes.apply_to(compaction.summary.content))
+    before, summary, after = split_content(compaction.changes.apply_to(compaction.summary.content))
     first, *sections = split_sections(summary)
     beginning = "\n\n".join(filter(None, [before, first[1]]))
     if beginning:
         yield "", beginning
     yield from sections
-    if behind:
-        yield BEHIND, behind
+    if after:
+        yield BEHIND, after

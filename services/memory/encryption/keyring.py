@@ -91,7 +91,7 @@ class Keyring:
         for key in self._stored.list_all():
             self._add_key(key)
         for tenant in list(self._current):
-            with suppress(HeadraceError):  # it was told, and is tried again; until then the key before is used
+            with suppress(HeadraceError):  # it was logged, and is tried again; until then the previous key is used
                 self._adopt(tenant)
         self.is_strict = self.is_strict or (self.encrypts and self._stored.read_goal().startswith(AUTHENTICATED))
 

@@ -178,7 +178,7 @@ class KeyStore:
         Return the number granted, the milliseconds until one more is available, and those until all are. Raises
         NotFound.
         """
-        assert self._uses is not None, "whoever takes calls has somebody who counts them"
+        assert self._uses is not None, "a store that takes calls has a counter"
         key = await self._keys.find(key_id)
         if key is None or not key.requests_per_minute:
             raise _make_not_found(key_id)

@@ -56,7 +56,7 @@ NAME_CHARS = 60
 """Characters of the message used as the default name of a schedule."""
 
 DEFAULT_AGENT = "default"
-"""Key that stands for the deployment's default agent."""
+"""Key of the deployment's default agent."""
 
 KEYS_SHOWN_MAX = 20
 

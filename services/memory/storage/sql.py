@@ -25,7 +25,7 @@ NEVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What the polls of all services look for, read at once. Times are Unix milliseconds."""
+    """State that the polls of all services compare, read at once. Times are Unix milliseconds."""
 
     revisions: dict[str, int]
     """The last change's revision, by counter (see Kind)."""

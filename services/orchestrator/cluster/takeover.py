@@ -174,9 +174,9 @@ class Takeover:
         return entry.run_id == run_id or entry.run_id not in self._runs.unstored
 
     async def owner_of(self, run_id: str) -> str | None:
-        beside = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
+        unfinished = await stored_runs.list_unfinished_of_chat(self._peers, run_id)
         return next(
-            (entry.owner for entry in beside if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None
+            (entry.owner for entry in unfinished if entry.run_id == run_id and self._is_owned_elsewhere(entry)), None
         )
 
     async def _try_take_over(self, entry: memory_pb2.UnfinishedRun) -> bool:

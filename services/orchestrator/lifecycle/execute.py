@@ -65,7 +65,7 @@ def work_ahead(run: Run, peers: Peers, opening: Opening) -> asyncio.Task[str]:
 
 
 async def drop_work(work: asyncio.Task[str]) -> None:
-    """End the work, whatever becomes of it."""
+    """Cancel the work and ignore its outcome."""
     if not work.done():
         work.cancel()
         await asyncio.wait((work,))

@@ -80,7 +80,7 @@ class TaskScope:
         # The model's unfinished calls are closed in the same commit, so no later owner takes them for complete.
         cut = scope.close(INTERRUPTED_RESULT)
         self.has_ended = True
-        await scope.record_end(event, behind=cut)
+        await scope.record_end(event, preceding=cut)
         scope.run.scopes.remove(scope)
 
     async def mark(self, status: str) -> None:

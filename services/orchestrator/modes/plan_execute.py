@@ -83,7 +83,7 @@ class PlanRunner:
             raise
         except HeadraceError as error:
             if executor.has_ended:
-                raise  # its end was told, and the log did not take it
+                raise  # its end was published, and the log refused it
             return _TaskResult(await executor.end(to_failure(error)), error)
 
 

@@ -90,7 +90,7 @@ class OperatorService(operator_pb2_grpc.OperatorServiceServicer):
         response = operator_pb2.OperatorGetRunResponse(
             run=found.runs[0], without_content="read_content" not in operator.scopes
         )
-        # The chat must be read as its owner, whoever called.
+        # The chat must be read as its owner, not as the caller.
         owner = found.runs[0].chat_owner or found.runs[0].user
         with acting_as(Identity.from_stored(operator.tenant, owner)):
             try:

@@ -42,7 +42,7 @@ class Entry:
     """Unix milliseconds."""
     kind: Kind
     number: int = 0
-    """Of the call."""
+    """The call's number."""
     method: str = ""
     data: bytes = b""
     failed: Failed | None = None

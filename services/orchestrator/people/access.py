@@ -1,6 +1,6 @@
 """Who may answer a gate, and whether it is open in the log.
 
-The log may be behind: a step may not be committed yet, or another process may own the run.
+The log may lag: a step may not be committed yet, or another process may own the run.
 """
 
 from __future__ import annotations

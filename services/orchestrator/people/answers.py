@@ -148,9 +148,9 @@ async def _take(
             credential=caller.credential or None,
         )
         fulfil = partial(gate.fulfil, Submission(request.payload, caller.user, caller.credential))
-        beside = () if judgement.grant is None else (judgement.grant,)
-        with acting_as(run.identity):  # the chat belongs to the requester, whoever answers
-            gate.answer_commit = live_input.publish(run, event, tasks, fulfil, *beside)
+        others = () if judgement.grant is None else (judgement.grant,)
+        with acting_as(run.identity):  # the chat belongs to the requester, not to the person who answers
+            gate.answer_commit = live_input.publish(run, event, tasks, fulfil, *others)
     if gate.answer_commit is not None:  # an answer counts as second only if the log has the first
         await asyncio.shield(gate.answer_commit)
     if outcome == "duplicate":

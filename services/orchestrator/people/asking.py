@@ -27,9 +27,9 @@ async def ask(scope: Scope, call: Call, opening: agent_pb2.GateOpen) -> Submissi
 
 
 async def wait_at_gate(
-    scope: Scope, call: Call, opening: agent_pb2.GateOpen, *beside: Message
+    scope: Scope, call: Call, opening: agent_pb2.GateOpen, *others: Message
 ) -> tuple[Submission | None, list[Message]]:
-    """Open the gate of `call`, record `beside` with it, and wait until it is answered or expires.
+    """Open the gate of `call`, record `others` with it, and wait until it is answered or expires.
 
     `opening` holds the gate's specific fields; without `expires_at` the rules' timeout applies. A gate that an earlier
     owner opened keeps its fields and its deadline. The caller must record the returned events. There are none if the
@@ -50,8 +50,8 @@ async def wait_at_gate(
     gate.place = Place.HERE
     try:
         with run.waiting():
-            # A wait for people outlasts that memory takes nothing; and an opening that is stored later has no end.
-            await scope.record(*([gate.opened] if is_shown else ()), *beside, is_patient=True)
+            # A wait for people outlasts an unavailable memory, and an opening may be stored as late as needed.
+            await scope.record(*([gate.opened] if is_shown else ()), *others, is_patient=True)
             submission = await _wait_in_time(scope, gate)
             if submission is None:
                 await gate.flush()  # a vote that came in time is known before the expiry decides

@@ -167,6 +167,6 @@ async def commit_step(run: Run, gate: Gate, step: agent_pb2.GateStep, tasks: asy
         step.credential = caller.credential
     if step.HasField("note"):
         step.note = make_visible(step.note)
-    with acting_as(run.identity):  # the chat belongs to the requester, whoever answers
+    with acting_as(run.identity):  # the chat belongs to the requester, not to the person who answers
         gate.step_commit = live_input.publish(run, step, tasks, partial(run.gates.note, step))
     await gate.flush()

@@ -185,7 +185,7 @@ class Run:
         return self.scopes.main
 
     def _open_recorder(self) -> Recorder | None:
-        """Return a recorder if the run is to be recorded; it lacks an earlier owner's part."""
+        """Return a recorder if the run must be recorded; it lacks an earlier owner's part."""
         if not is_recorded(self.query, self.agent) and LISTENER.get() is None:
             return None
         recorder = Recorder()

@@ -158,15 +158,15 @@ class Scope:
         self._make_end = make_end
         await self.record(start)
 
-    async def record_end(self, end: Message, *, behind: Sequence[memory_pb2.LogLine] = ()) -> None:
+    async def record_end(self, end: Message, *, preceding: Sequence[memory_pb2.LogLine] = ()) -> None:
         """Commit the scope's last event, in place of the one from the run's end."""
         self._make_end = None
-        await self.record(end, behind=behind)
+        await self.record(end, preceding=preceding)
 
     async def record(
-        self, *payloads: Message, behind: Sequence[memory_pb2.LogLine] = (), is_patient: bool = False
+        self, *payloads: Message, preceding: Sequence[memory_pb2.LogLine] = (), is_patient: bool = False
     ) -> None:
-        """Commit events together, after the lines in `behind`, then release them to readers.
+        """Commit events together, after the `preceding` lines, then release them to readers.
 
         A patient commit is retried while memory is unavailable.
         """
@@ -176,7 +176,7 @@ class Scope:
         await self.run.state.wait_for_start()
         events = [self.publish(payload, held=True) for payload in missing]
         lines = [memory_pb2.EventLine(event=event, context_id=self.context_id) for event in events]
-        request = self.run.log.keep([*behind, *(memory_pb2.LogLine(event=line) for line in lines)])
+        request = self.run.log.keep([*preceding, *(memory_pb2.LogLine(event=line) for line in lines)])
         await (self.run.log.commit_patiently(request) if is_patient else self.run.log.commit(request))
 
     async def notice(self, code: str, message: str) -> None:

@@ -178,7 +178,7 @@ class Attention:
     """Paths of the files of skills in the workspace, by name."""
 
     in_use: dict[str, str] = field(default_factory=dict[str, str])
-    """Those skills that a call of the run has read or run; shared with the run's tasks."""
+    """Skills that a call of the run has read or run; shared with the run's tasks."""
 
     agents: list[str] = field(default_factory=list[str])
     files: list[str] = field(default_factory=list[str])

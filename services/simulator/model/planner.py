@@ -112,8 +112,8 @@ def _split_question(question: str) -> list[str]:
 
 def _is_summary_asked(request: ModelRequest) -> bool:
     # A later message of the user may follow the prompt.
-    behind = takewhile(lambda message: message.role == "user", reversed(request.dialogue))
-    return any(SUMMARY_ASKED in message.text for message in behind)
+    trailing = takewhile(lambda message: message.role == "user", reversed(request.dialogue))
+    return any(SUMMARY_ASKED in message.text for message in trailing)
 
 
 def _find_question(request: ModelRequest) -> str:

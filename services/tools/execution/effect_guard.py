@@ -7,7 +7,7 @@ Tools that only read, and calls without an effect key, leave no record.
 # |---|---|---|
 # | none: it has not begun | runs | runs |
 # | started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
-# | started, and waits for a person | goes on with the answers, or asks again | the same |
+# | started, and waits for a person | continues with the answers, or asks again | the same |
 # | ended | answered with the recorded result | the same |
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _read_marks(context: ToolContext) -> dict[str, FileMark]:
 def _make_artifacts(context: ToolContext, changed: dict[str, FileMark]) -> list[agent_pb2.ArtifactPublish]:
     try:
         workspace = context.open_workspace()
-    except OSError as error:  # the call's effect stands, and so does its result
+    except OSError as error:  # the call has had its effect, so its result is kept
         log.error("artifacts left out", tool=context.request.tool_name, problem=os.strerror(error.errno or 0))
         return []
     artifacts = (_make_artifact(workspace, context, path, mark) for path, mark in changed.items())

@@ -221,13 +221,13 @@ class MarkedOutput:
             # Something still prints: the next piece gets a trace of it.
             self._held[stream] = data[-len(self._mark) :]
             return b""
-        before, mark, behind = data.partition(self._mark)
+        before, mark, rest = data.partition(self._mark)
         if mark:
             self._missing.discard(stream)
         else:
             # The mark may begin in these bytes.
             start = data.find(b"\0", max(0, len(data) - len(self._mark) + 1))
-            before, behind = (data, b"") if start < 0 else (data[:start], data[start:])
-        if behind:
-            self._held[stream] = behind
+            before, rest = (data, b"") if start < 0 else (data[:start], data[start:])
+        if rest:
+            self._held[stream] = rest
         return before

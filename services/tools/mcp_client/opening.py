@@ -32,7 +32,7 @@ START = f"import sys; sys.path.insert(0, {SOURCE!r}); from {SUPERVISE} import ma
 CONNECT_S = 10.0
 
 PIPE_BYTES = 1 << 16
-"""What a pipe of Linux holds."""
+"""Capacity of a Linux pipe."""
 
 UNWANTED = (*DEFAULT_INHERITED_ENV_VARS, "GRPC_ENABLE_FORK_SUPPORT")
 """Variables that a server would inherit from the SDK and the supervisor (services/__init__.py)."""

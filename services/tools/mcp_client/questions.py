@@ -27,7 +27,7 @@ hide the host."""
 
 NO_PERSON = types.ErrorData(code=types.INVALID_REQUEST, message="nobody can be asked in this call")
 
-ELSEWHERE = types.ErrorData(code=types.INVALID_REQUEST, message="it is to be asked within a call")
+ELSEWHERE = types.ErrorData(code=types.INVALID_REQUEST, message="it must be asked within a call")
 
 MESSAGES_MAX, CHARS_MAX = 200, 400_000
 

@@ -321,5 +321,5 @@ class McpServer:
             self._offer_tools()
 
     def _offer_tools(self) -> None:
-        beside = [make_connect_tool(self)] if self._refusal is not None else []
-        self._offer([*self._tools, *beside])
+        extra = [make_connect_tool(self)] if self._refusal is not None else []
+        self._offer([*self._tools, *extra])

@@ -34,10 +34,10 @@ REQUIRED = {
     "resource_link": ("type", "name", "uri"),
     "resource": ("type", "resource"),
 }
-"""What a block cannot do without, by its type."""
+"""Required fields of a block, by its type."""
 
 BASE64 = str.maketrans({"\r": None, "\n": None, "-": "+", "_": "/"})
-"""From base64 as mails and URLs have it."""
+"""Translates the base64 of mails and URLs to the standard alphabet."""
 
 ABOUT_CHARS_MAX = 500
 """Longest description of a linked resource, and longest address of one that is kept as a file."""

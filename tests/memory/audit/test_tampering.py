@@ -37,11 +37,11 @@ def change_byte(lines: list[bytes]) -> list[bytes]:
 
 CASES: dict[str, tuple[Change, str]] = {
     "a byte is changed": (change_byte, "line 2, .* changed"),
-    "a line is removed": (lambda lines: [*lines[:2], *lines[3:]], "line 3, behind number 2, does not follow"),
-    "two are swapped": (swap, "line 2, behind number 2, does not follow"),
+    "a line is removed": (lambda lines: [*lines[:2], *lines[3:]], "line 3, after number 2, does not follow"),
+    "two are swapped": (swap, "line 2, after number 2, does not follow"),
     "the first is removed": (lambda lines: lines[1:], "before number 2 are missing"),
-    "the last is removed": (lambda lines: lines[:-1], "behind number 3 are missing: there were 4"),
-    "one is no line": (lambda lines: [*lines[:3], b"{}"], "line 4, behind number 3, is no line"),
+    "the last is removed": (lambda lines: lines[:-1], "after number 3 are missing: there were 4"),
+    "one is no line": (lambda lines: [*lines[:3], b"{}"], "line 4, after number 3, is no line"),
 }
 
 

@@ -112,16 +112,16 @@ def _judge_tries(tries: list[GateTry], lines: list[Line], world: World) -> list[
         is_denied = one.status == "PERMISSION_DENIED" and one.who in DENIED.get(rule, ())
         is_changed = one.status == CHANGED and rule == "two" and _as_object(one.payload)["decision"] == "approve"
         if one.status not in STATUSES and not is_denied and not is_changed:
-            problems.append(f"an answer of {one.who} was told {one.status}")
+            problems.append(f"an answer of {one.who} received {one.status}")
         if one.status == "voted" and one.request_id not in votes:
-            problems.append(f"{one.payload} was told that it is a vote, and the log has it not")
+            problems.append(f"{one.payload} was acknowledged as a vote, and the log lacks it")
         if one.status == "accepted" and stored.get(one.request_id) != json.loads(one.payload):
             problems.append(f"{one.payload} was accepted, and the log has {stored}")
         # A client that was refused because of another's claim may give the same answer after the claim is
         # released.
         is_given_again = one.status == CLAIMED and one.request_id in accepted
         if one.status != "accepted" and one.request_id in stored and not is_given_again:
-            problems.append(f"{one.payload} is in the log, and its sender was told {one.status}")
+            problems.append(f"{one.payload} is in the log, and its sender received {one.status}")
     return problems
 
 
@@ -157,7 +157,7 @@ def _judge_answerers(rule: str, steps: list[dict[str, Any]], taken: dict[str, An
         edits = [at for at, event in enumerate(votes) if event["decision"] == "edit"]
         counted = votes[edits[-1] :] if edits else votes
         if len({taken["by"], *(event["by"] for event in counted)}) < RULES[rule].count:
-            problems.append(f"{taken} has decided behind the votes {votes}")
+            problems.append(f"{taken} has decided after the votes {votes}")
     by += [event["by"] for event in votes]
     if len({*by[1:]}) != len(by[1:]) and not any(event["decision"] == "edit" for event in votes):
         problems.append(f"a person has voted twice: {votes}")
@@ -180,7 +180,7 @@ def _judge_claims(world: World, steps: list[dict[str, Any]], taken: dict[str, An
             is_other = (event.get("by"), event.get("holder", claim["holder"])) != (claim["by"], claim["holder"])
             is_reject = step == TAKEN and _as_object(event["payload"]).get("decision") == "reject"
             if is_other and step in ("claimed", VOTED, TAKEN) and not is_reject:
-                problems.append(f"{event} stands in the log while {claim} holds")
+                problems.append(f"{event} is in the log while {claim} holds")
         if step == "claimed":
             claim = event
         elif step == "released" and claim is not None and event.get("holder") == claim["holder"]:

@@ -37,11 +37,11 @@ async def judge_reader(user: User, asked: Asked, logs: Logs, taken_back: Contain
     problems: list[str] = []
     ends = [event["type"] for event in asked.events if event["type"] in TERMINAL]
     if len(ends) != 1:
-        problems.append(f"{name}: its reader was told {ends}")
+        problems.append(f"{name}: its reader received {ends}")
     if asked.tries == 1 and asked.events[-1]["seq"] < SEQ_PER_GENERATION:
         problems += _catch(name, lambda: check_order(asked.events))
     if asked.run_id not in {line.get("runId") for line in logs.get(asked.chat_id, ())}:
-        problems.append(f"{name} is not in the log, and its reader was told of it")
+        problems.append(f"{name} is not in the log, and its reader received it")
     if asked.outcome in ("INTERNAL", "UNKNOWN"):
         problems.append(f"{name} failed as {asked.outcome}")
     problems += await _compare_again(user, asked.run_id, asked.events, taken_back)
@@ -86,7 +86,7 @@ def _compare(name: str, events: list[Event], later: list[Event]) -> list[str]:
     except AssertionError as error:
         return [f"{name}: {error}"]
     if first != second:
-        return [f"{name}: who comes later is told something else: {_diff(first, second)}"]
+        return [f"{name}: a later reader receives something else: {_diff(first, second)}"]
     return []
 
 

@@ -82,7 +82,7 @@ def _judge_order(taken: Sequence[dict[str, Any]], logs: Logs, copies: Collection
         known = {*_list_all(logs, chat_id)}
         kinds = (ENDED, OPENED, *STEPS.values())
         problems += [
-            f"the webhook was told of {name}, which is not in the log"
+            f"the webhook received {name}, which is not in the log"
             for name in first
             if name.startswith(kinds) and name not in known
         ]

@@ -27,7 +27,7 @@ def name_answerers(gate: gates_pb2.Gate) -> str:
 
 
 def describe_gate(gate: gates_pb2.Gate) -> str:
-    """Return a gate on one line: run, gate, since when, kind, tool, why, who is to answer."""
+    """Return a gate on one line: run, gate, since when, kind, tool, why, who must answer."""
     about = f"{gate.tool_name} of {gate.agent_key} for {gate.requester}"
     why = f" ({gate.risk} risk: {gate.reason})" if gate.kind == "approval" else ""
     why = f" ({gate.reason})" if gate.kind in ("credential", "form") and gate.reason else why
@@ -42,7 +42,7 @@ def describe_gate(gate: gates_pb2.Gate) -> str:
 
 RETRY_S = 1.0
 RETRIES_MAX = 60
-"""Connections that fail one behind the other before the command gives up."""
+"""Consecutive failed connections after which the command gives up."""
 
 
 @click.command(cls=FacadeCommand)
@@ -76,7 +76,7 @@ async def _follow_gates(request: gates_pb2.WatchGatesRequest) -> None:
 
 
 class _ShownGates:
-    """What was printed, so that a list that is told again is not printed again."""
+    """Printed lines, so that a list sent again is not printed again."""
 
     def __init__(self) -> None:
         self.has_list = False

@@ -21,7 +21,7 @@ _PRELUDE = struct.Struct("!III")
 _CHECKSUM_BYTES: Final = 4
 _STRING: Final = 7
 _VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Of the types of headers with values of one length."""
+"""Length in bytes of a header's value, for types whose values all have one length."""
 
 
 class EventStreamReader:

@@ -141,7 +141,7 @@ class Choice(msgspec.Struct, gc=False):
     """Moonshot's position of the usage."""
 
     error: ErrorObject | str | None = None
-    """OpenRouter's, beside the finish reason `error`."""
+    """OpenRouter's, along with the finish reason `error`."""
 
 
 class GroqExtension(msgspec.Struct, gc=False):

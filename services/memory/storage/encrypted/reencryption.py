@@ -111,7 +111,7 @@ async def run_passes(rewriting: Rewriting) -> None:
             log.warning("encryption of what is stored begins", goal=goal)
             report = await run_pass(rewriting, SHARE)
         except (HeadraceError, OSError) as error:
-            log.warning("encryption of what is stored goes on later", error=str(error))
+            log.warning("encryption of stored data continues later", error=str(error))
             await asyncio.sleep(RETRY_S)
             continue
         log.warning("encryption of what is stored ends", rewritten=report.rewritten, left=report.failed, goal=goal)

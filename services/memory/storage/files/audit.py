@@ -1,8 +1,8 @@
 """A tenant's audit log in files: `<number of its first line>.jsonl`, each for some thousand lines, and `head.json` with
 the number and hash of the last line. Everything here blocks.
 
-A line is on disk before the head counts it, so a kill in between leaves a head behind the log. A line cut by a kill was
-never acknowledged, and is removed at the next start.
+A line is on disk before the head counts it, so a kill in between leaves an older head. A line cut by a kill was never
+acknowledged, and is removed at the next start.
 """
 
 from __future__ import annotations

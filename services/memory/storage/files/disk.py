@@ -179,10 +179,10 @@ class Disk:
 
     def set_aside(self, chat_id: str, whole_bytes: int, tail: bytes) -> None:
         """Move the damaged end of a log to a separate file."""
-        with open(self._get_sidecar(chat_id, _DAMAGED), "ab") as beside:
-            beside.write(tail)
-            beside.flush()
-            os.fsync(beside.fileno())
+        with open(self._get_sidecar(chat_id, _DAMAGED), "ab") as sidecar:
+            sidecar.write(tail)
+            sidecar.flush()
+            os.fsync(sidecar.fileno())
         os.fsync(self._lock)
         with open(_open_log(self.folder, chat_id, os.O_RDWR), "rb+") as log_file:
             log_file.truncate(whole_bytes)

@@ -96,8 +96,13 @@ async def open_files(
         parts = _Parts(
             disk, room, clock, stored_keys, keys, folders, index, gate_watch, chat_watch, chats, leases, audit
         )
-        beside = (keys.run_refreshes(), gate_watch.run_reads(index.find_gates), audit.run_retries(), room.run_probes())
-        async with guarding(*beside), _committing(commits, index, run_backlog):
+        background = (
+            keys.run_refreshes(),
+            gate_watch.run_reads(index.find_gates),
+            audit.run_retries(),
+            room.run_probes(),
+        )
+        async with guarding(*background), _committing(commits, index, run_backlog):
             yield parts.make_engine()
 
 

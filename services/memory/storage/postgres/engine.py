@@ -83,14 +83,14 @@ async def open_postgres(
         sources = (ChatRewriting(keys, database, index).list_pieces, *records.sources)
         gates = PostgresGates(database, keys)
         audit = AuditTrail(AuditTable(database, clock), clock, audit_tenant)
-        beside = (
+        background = (
             keys.run_refreshes(),
             peers.run_connection(),
             gate_watch.run_reads(gates.find_gates),
             audit.run_retries(),
         )
         with closing(keys):
-            async with guarding(*beside), _committing(appending):
+            async with guarding(*background), _committing(appending):
                 yield Engine(
                     chats=chats,
                     index=index,

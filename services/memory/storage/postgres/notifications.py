@@ -57,7 +57,7 @@ NEWS_CHARS_MAX = 1_000
 _TELL = "SELECT pg_notify($1, told) FROM unnest($2::text[]) AS told"
 
 _COUNTERS = (AGENTS.counter,)
-"""Of the records that are polled with `may_lag`."""
+"""Counters of the records that are polled with `may_lag`."""
 
 _STATE = f"""
 SELECT {", ".join(f"(SELECT last FROM {counter})" for counter in _COUNTERS)},

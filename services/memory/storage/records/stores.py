@@ -44,7 +44,7 @@ class RecordStores:
     erasures: Records[StoredErasure]
     holds: Records[StoredHold]
     claims: Records[StoredClaim]
-    """Of no tenant, and of no use after their time."""
+    """Claims belong to no tenant, and are worthless once they expire."""
 
     @property
     def kinds(self) -> tuple[Records[Any], ...]:

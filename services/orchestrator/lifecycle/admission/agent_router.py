@@ -104,17 +104,15 @@ async def _limit_cost(request: llm_pb2.ChatRequest, model: ModelConfig, peers: P
     return output_tokens > 0
 
 
-async def choose(
-    request: agent_pb2.QueryRequest, beside: Iterable[Run], registry: Registry, peers: Peers
-) -> AgentChoice:
-    """Select the agent; `beside` are the caller's live runs of the chat.
+async def choose(request: agent_pb2.QueryRequest, live: Iterable[Run], registry: Registry, peers: Peers) -> AgentChoice:
+    """Select the agent; `live` are the caller's live runs of the chat.
 
     Raises:
         NotFound, InvalidRequest, UnknownPlaceholder: No such agent exists, or it cannot do what the query asks.
     """
     if request.agent_key == ROUTER_KEY:
         # A repeated query is not routed again.
-        same = [run for run in beside if request.request_id and run.query.request_id == request.request_id]
+        same = [run for run in live if request.request_id and run.query.request_id == request.request_id]
         if same:
             routed = AgentChoice(same[0].agent)
         else:

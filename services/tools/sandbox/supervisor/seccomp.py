@@ -47,7 +47,7 @@ MAKES_FILE = 0o20000100
 """O_CREAT, and the bits of O_TMPFILE other than O_DIRECTORY."""
 
 READ_ONLY, ACCESS_MODE, NO_ACCESS, TRUNCATES = 0, 3, 3, 0o1000
-"""Of the flags of open: O_RDONLY, O_ACCMODE, the mode that neither reads nor writes, O_TRUNC."""
+"""Flags of open: O_RDONLY, O_ACCMODE, the mode that neither reads nor writes, O_TRUNC."""
 
 IPPROTO_TCP, AF_INET = 6, 2
 AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF

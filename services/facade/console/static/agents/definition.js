@@ -16,7 +16,7 @@ export const PATHS = {
 
 const SECTIONS = { ONESHOT: "plain", REACT: "react", CUSTOM: "custom" };
 
-/** Return the object that the text is; null where it is none, or has multi-line prompts, which are no plain JSON. */
+/** Return the object that the text is; null if it is not one, or has multi-line prompts, which are not plain JSON. */
 export function parseDefinition(text) {
   try {
     const value = JSON.parse(text);

@@ -72,7 +72,7 @@ export class Scratch {
   #addRun(message) {
     const run = new RunView({
       submit: (body) => api.submitPayload({ ...body, chatId: this.#chatId }),
-      isRecorded: true, // nothing of the chat is to be gone back to
+      isRecorded: true, // the chat has no earlier state to return to
     });
     run.showQuestion({ message });
     this.runs.append(run.element);

@@ -1,4 +1,4 @@
-// Shows one chat: its history, every later run, whoever started it, and the composer for the next question.
+// Shows one chat: its history, every later run of any user, and the composer for the next question.
 
 import * as api from "../server/api.js";
 import { openConfirmation } from "../elements/confirm.js";
@@ -171,7 +171,7 @@ export class Conversation {
     if (run.isLive && run.isOver) this.#endLive(run);
   }
 
-  /** Turn to the next run: its view is there where this page has asked. */
+  /** Show the next run; a run that this page asked for has a view already. */
   #takeView({ requestId }) {
     if (this.#run?.isLive) this.#endLive(this.#run);
     const asked = this.#asked.get(requestId);
@@ -236,7 +236,7 @@ export class Conversation {
     }
   }
 
-  /** Make the chat as it was before a run's question, and give the question to whoever wants to ask it in other words. */
+  /** Return the chat to the point before a run's question, and offer the question for editing. */
   async #goBack({ runId, message }) {
     const { chatId } = this;
     try {

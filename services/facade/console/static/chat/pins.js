@@ -35,7 +35,7 @@ export class Pins {
   }
 }
 
-/** Find the line of a run's question, or of the last that it said itself. */
+/** Find the line of a run's question, or of its own last message. */
 async function findLine(chatId, runId, role) {
   const places = await api.listCheckpoints(chatId, runId, KINDS[role]);
   return places.find(({ text, contextId }) => text && !contextId)?.n;

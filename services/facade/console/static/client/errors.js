@@ -1,4 +1,4 @@
-// What calls and streams throw. Besides these there is the reason of an AbortSignal, as `fetch` throws it.
+// The errors that calls and streams throw, besides an AbortSignal's reason, as `fetch` throws it.
 /** The server has refused a request, or has failed to do it. */
 export class HeadraceError extends Error {
     name = "HeadraceError";
@@ -10,7 +10,7 @@ export class HeadraceError extends Error {
     details;
     /** Whether the same request may succeed later. */
     isRetriable;
-    /** How long the server asks to be left alone; 0 where it does not say. */
+    /** How long the server asks callers to wait; 0 if it does not say. */
     retryAfterMs;
     constructor(status, body, retryAfterMs = 0) {
         super(body?.msg || `the server answered ${status}`);

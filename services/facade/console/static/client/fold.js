@@ -25,7 +25,7 @@ export class Fold {
     plans = new Map();
     tasks = new Map();
     subagents = new Map();
-    /** The current run's terminal event; null while it goes on. */
+    /** The current run's terminal event; null while it continues. */
     end = null;
     #blocks = new Map();
     /** Blocks of earlier runs, which no attempt.reset drops. */

@@ -23,7 +23,7 @@ export async function* readFrames(response, silenceMs = 0) {
                 throw new HeadraceError(0, { msg: "an event is too large to be read" });
             for (const frame of frames) {
                 if (frame.startsWith("event: error\n"))
-                    return; // the key has ended, as the next request is told
+                    return; // the key has ended; the next request receives the error
                 const data = parseData(frame);
                 if (data !== null)
                     yield data;

@@ -22,7 +22,7 @@ export class Transport {
             return response;
         throw await readFailure(response, this.#url);
     }
-    /** Return the whole envelope of an answer: `data`, and what stands beside it. */
+    /** Return the whole envelope of an answer: `data` and the fields next to it. */
     async request(path, init) {
         const response = await this.send(path, init);
         const text = await response.text().catch(throwNetworkError);

@@ -12,13 +12,13 @@ export function followChat(open, cursor, options) {
     }
     return watch((signal) => open(cursor, signal), read, options);
 }
-/** Yield all gates that wait, in the order they were told, at first and whenever one has changed; `open` opens a stream. */
+/** Yield all gates that wait, in the server's order, first and after each change; `open` opens a stream. */
 export function watchGates(open, options) {
     return watch(open, readGates, options);
 }
 async function* readGates(frames) {
     let gates = new Map();
-    let isListing = false; // a list is told at first, and again where the server has lost count
+    let isListing = false; // the server sends a list first, and again if it has lost track
     for await (const data of frames) {
         const { listBegin, gate, listEnd } = parseJson(data);
         if (listBegin) {

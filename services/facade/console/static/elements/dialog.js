@@ -4,7 +4,7 @@ import { createButton, createElement } from "./dom.js";
 
 /** Open a dialog below its heading `title`; `children` may be made by a function of the dialog. */
 export function openDialog({ id, title, className }, makeChildren) {
-  // The heading is focused, lest the dialog open where its first button is, with its beginning out of sight.
+  // The heading has the focus; otherwise a long dialog would open at its first button.
   const heading = createElement("h2", { id, tabindex: -1, autofocus: true }, title);
   const dialog = createElement("dialog", { class: className, "aria-labelledby": id }, heading);
   dialog.append(...makeChildren(dialog).filter(Boolean));

@@ -30,7 +30,7 @@ export function resolveSafeUrl(address) {
     if (!SAFE_LINK.test(url.protocol)) return null;
     if (SAFE_LINK.test(address) || isWorkspaceFile(address)) return url.href;
   } catch {
-    // This is no address at all.
+    // Not an address.
   }
   return null;
 }

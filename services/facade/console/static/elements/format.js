@@ -22,7 +22,7 @@ export const formatCompaction = ({ preTokens, postTokens, filesIncluded = [] }) 
   `${formatCount(preTokens, "token")} → ${formatCount(postTokens, "token")} (${percentFormat.format(postTokens / preTokens)})` +
   (filesIncluded.length ? ` · files kept: ${filesIncluded.join(", ")}` : "");
 export const formatTime = (ms) => timeFormat.format(ms);
-/** Format a day and time, with the year where it is another one; those of another place have its time zone. */
+/** Format a day and time, with the year if it differs; times of another place have its time zone. */
 export function formatDate(ms, timeZone) {
   if (!timeZone) return (new Date(ms).getFullYear() === new Date().getFullYear() ? dateFormat : longDateFormat).format(ms);
   const parts = { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };

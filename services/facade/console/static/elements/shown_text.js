@@ -13,7 +13,7 @@ const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10ff
 
 const escapeUnit = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 
-/** Return `text` with an escape, JSON's, for each character that shows nothing, or moves others, but for tab and newline. */
+/** Return `text` with a JSON escape for each character that is invisible or moves others, except tab and newline. */
 export const makeVisible = (text) => String(text).replace(HIDDEN, (char) => char.split("").map(escapeUnit).join(""));
 
 /** Return `text` made visible, with an isolate around each run of right-to-left letters: others keep their places. */

@@ -34,7 +34,7 @@ function parseLine(line, number) {
     const given = JSON.parse(line);
     if (given !== null && typeof given === "object" && !Array.isArray(given)) return given;
   } catch {
-    // It is told below, as is what is JSON and no object.
+    // Reported below, like JSON that is not an object.
   }
   throw new Error(`Line ${number}: not a JSON object.`);
 }

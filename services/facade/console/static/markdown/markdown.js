@@ -4,7 +4,7 @@ import { enrich } from "./enrich.js";
 import { lexBlocks } from "./lexer.js";
 import { findLanguage, renderBlock } from "./render.js";
 
-// The last line, while it is not known whether it opens a code block, or is of the paragraph before: it waits.
+// The last line, held back while it may open a code block or continue the paragraph.
 const OPENS_CODE = /^ {0,3}`{3}/;
 
 export class Markdown {

@@ -1,7 +1,7 @@
 // Finds formulas in Markdown: $…$, $$…$$ and \(…\) in a line, $$…$$ and \[…\] as a block. Everything else stays text.
 
 const CHARS_MAX = 2000;
-const BLANK = /\n[ \t]*\n/; // no formula goes on after it
+const BLANK = /\n[ \t]*\n/; // no formula continues after it
 
 const MARKS = { $$: "$$", "\\[": "\\]", "\\(": "\\)", $: "$" };
 

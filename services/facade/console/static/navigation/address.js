@@ -26,7 +26,7 @@ export const getChatsHash = () => formatHash(chatAddress);
 export function updateAddress({ chatId = null }, { isNew = false } = {}) {
   const { page } = readAddress();
   chatAddress = { chatId };
-  if (page && !isNew) return; // a run that goes on behind another page leaves the address to that page
+  if (page && !isNew) return; // a run that continues while another page is open leaves the address to that page
   history[isNew ? "pushState" : "replaceState"](null, "", chatId ? formatHash(chatAddress) : location.pathname);
 }
 
@@ -37,5 +37,5 @@ export function updatePageAddress(page, parameters) {
 
 /** Call back when the address has changed: by a link, by back or forward, or by hand. */
 export function watchAddress(callback) {
-  addEventListener("popstate", callback); // comes for changes behind # too
+  addEventListener("popstate", callback); // also fires when only the part after # changes
 }

@@ -61,7 +61,7 @@ export class Router {
     if (count) link.append(" ", createElement("span", { class: "count" }, count));
   }
 
-  /** Show the links of pages that need a scope to who has it. */
+  /** Show links to pages that need a scope only to users who have it. */
   setScopes(scopes) {
     for (const [page, { scope }] of Object.entries(this.catalogue)) {
       const item = this.navigation.querySelector(`[data-page="${page}"]`).parentElement;

@@ -20,7 +20,7 @@ async function complete() {
     outcome.textContent = error.message;
     if (error.status === 401) return; // signing in loads the address again
   }
-  history.replaceState(null, "", location.pathname); // the code counts once, and is nobody else's business
+  history.replaceState(null, "", location.pathname); // the code is valid once, and secret
 }
 
 document.getElementById("inbox").href = "/#page=inbox";

@@ -65,7 +65,7 @@ export class Claim {
       this.#isHeld = false;
       const { claimedBy: by, until } = error.details ?? {};
       if (error.reason === "CLAIMED") this.#setOthers({ by, until: Number(until) });
-      return; // anything else is told when the form is sent, which needs no claim
+      return; // any other problem shows when the form is sent, which needs no claim
     }
     this.#renewal = setTimeout(() => {
       if (document.hasFocus() && this.#form.contains(document.activeElement)) this.#renew();

@@ -19,7 +19,7 @@ const compareText = (a, b) => (a < b ? -1 : Number(a > b));
 export class GateWatch {
   #isOn = false;
   #open = null; // aborts the stream that is open, or waits to be opened again
-  #gates = new Map(); // by key, as they were told last
+  #gates = new Map(); // by key, as last received
   #telling;
 
   /**
@@ -75,7 +75,7 @@ export class GateWatch {
   }
 
   async #readStream(response, signal, onList) {
-    let listed = null; // while the list is being told
+    let listed = null; // while the list arrives
     for await (const data of readFrames(response)) {
       if (signal.aborted) return;
       const { listBegin, listEnd, gate } = parseJson(data);

@@ -6,7 +6,7 @@ import { formatPageHash } from "../navigation/address.js";
 import * as api from "../server/api.js";
 import { GateWatch, getGateKey } from "./gate_watch.js";
 
-const PERIOD_MS = 60_000; // for one's own that others answer; the rest is watched
+const PERIOD_MS = 60_000; // for the user's own gates that others answer; the rest is watched
 const HIDDEN_PERIOD_MS = 15_000; // nothing is watched in a hidden tab
 const COUNT_MAX = 200; // of a page; more are counted as 200+ in a hidden tab
 

@@ -91,7 +91,7 @@ export class Film {
   #tick() {
     const atMs = Math.min((performance.now() - this.#startedMs) * this.#speed, this.durationMs);
     let count = this.#countUntil(atMs);
-    // Who wants no motion sees whole texts and calls, and no letters that come in.
+    // People who want no motion see whole texts and calls, not single letters arriving.
     if (this.#calm.matches) while (count < this.events.length && isDelta(this.events[count])) count += 1;
     this.#show(atMs, Math.max(count, this.#count));
     if (this.isAtEnd) this.pause();

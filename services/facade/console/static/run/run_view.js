@@ -23,7 +23,7 @@ import { showViewport } from "../people/viewport.js";
 import * as api from "../server/api.js";
 import { getHolder } from "../server/holder.js";
 
-const PLANNER = "plan"; // the stage whose text is no part of an answer
+const PLANNER = "plan"; // the stage whose text is not part of an answer
 const TASK_STATUS = { start: "in_progress", complete: "completed", cancel: "canceled", fail: "failed" };
 
 /** Return whether an event is about a claim, which its form shows while it is in force. */
@@ -36,7 +36,7 @@ export class RunView {
   #approvals = new Map();
   #gates = new Map(); // events gate.open of approvals
   #claims = new Map();
-  #prompts = new Map(); // what calls want of a person, by their gates
+  #prompts = new Map(); // the forms of calls that wait for a person, by gate
   #compaction = null;
 
   /** `actions` are the reader's actions on the run: submit(body), fork(runId), isOwnChat(), isPinned(run, role), togglePin(run, role), goBack(run), askAgain(message). */

@@ -11,7 +11,7 @@ const transport = new Transport({ token: getCredential, fetch: fetchAndReport })
 async function fetchAndReport(path, init) {
   const response = await fetch(path, init);
   if (response.status !== 401) return response;
-  const answer = await response.clone().json().catch(() => null); // a proxy's page is no JSON
+  const answer = await response.clone().json().catch(() => null); // a proxy's page is not JSON
   if (await renewCredential(answer?.error?.code)) return fetch(path, init);
   reportUnauthenticated(answer?.msg ?? response.statusText);
   return response;
@@ -66,7 +66,7 @@ export async function getChat(chatId, parameters) {
 /** Return the messages of a run's log, with the usage and the times of each. */
 export const getRawMessages = async (chatId, runId) =>
   (await getEnvelope("/api/chat", { chatId, runId, includeRawMessages: true })).data.rawMessages ?? [];
-/** Say with whom a chat is shared: names that may read, and names that may take part. */
+/** Set with whom a chat is shared: names that may read, and names that may take part. */
 export const shareChat = (chatId, { sharedWith, participants }) =>
   fetchEnvelope("/api/chat/share", buildPost({ chatId, sharedWith, participants, requestId: createId() }));
 export const getRun = async (runId) => (await getEnvelope("/api/run", { runId })).data;
@@ -93,7 +93,7 @@ export const forkChat = async (chatId, runId) =>
 /** List the places before a run's question (kind query) or its steps (kind step), the latest first. */
 export const listCheckpoints = async (chatId, runId, kind) =>
   (await getEnvelope("/api/chat/checkpoints", { chatId, runId, kind })).data;
-/** Find the checkpoint before a run's question; undefined when the run is no part of the chat any more. */
+/** Find the checkpoint before a run's question; undefined when the run is no longer part of the chat. */
 export const findCheckpoint = async (chatId, runId) => (await listCheckpoints(chatId, runId, "query"))[0];
 export const revertChat = (chatId, { checkpointId, n }) =>
   fetchEnvelope("/api/chat/revert", buildPost({ chatId, checkpointId, n, requestId: createId() }));

@@ -41,7 +41,7 @@ export function setUpSignIn(form) {
   });
 }
 
-/** Show `button` to who has signed in, with their name; it signs out. */
+/** Show a signed-in user `button`, which signs out, with their name. */
 export async function setUpSignOut(button) {
   const { session } = hasCredential() ? {} : await loadSession();
   if (!session && !hasCredential()) return;
