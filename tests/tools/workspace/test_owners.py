@@ -79,6 +79,15 @@ def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / ".owners" / CHAT).iterdir()] == ["owner"]
 
 
+def test_what_somebody_left_before_a_chat_was_there_goes_when_its_owner_is_known(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
+    with acting_as(BOB):
+        workspaces.open_workspace(CHAT).write_file("planted.txt", b"boo")
+    workspaces.clear_for_owner(CHAT, ADA)
+    with acting_as(ADA):
+        assert workspaces.open_workspace(CHAT).list_files("", 10) == []
+
+
 ANN = Identity("mill", "ann")
 
 
