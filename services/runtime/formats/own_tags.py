@@ -12,17 +12,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-_GAP = (
-    r"[\s\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f"
-    r"\u205f-\u206f\u3000\ud800-\uf8ff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    r"\U0001d173-\U0001d17a\U000e0001-\U000e007f\U000f0000-\U0010ffff]*+"
+_INVISIBLE = (
+    r"\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\ud800-\uf8ff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001-\U000e007f\U000f0000-\U0010ffff"
 )
-"""Spaces, including invisible characters: Unicode's categories Z and C. Taken whole, so that no text is read twice."""
+"""Unicode's category C, without spaces."""
 
-_TAGS = {
-    name: re.compile(rf"<(?={_GAP}/?{_GAP}{name}(?![A-Za-z0-9_]))", re.IGNORECASE)
-    for name in ("system_reminder", "speaker")
-}
+_GAP, _HIDDEN = rf"[\s{_INVISIBLE}]*+", rf"[{_INVISIBLE}]*+"
+"""Taken whole, so that no text is read twice."""
+
+_OPENING = "<\uff1c\ufe64"
+
+_JOINT = rf"[_\-\u2010-\u2015\uff0d\uff3f\s{_INVISIBLE}]?"
+
+
+def _describe_tag(name: str) -> str:
+    """Return the pattern of the beginning of our tag and of what models take for it: full-width characters, invisible
+    ones within the name, another joint between its words."""
+    letters = (_JOINT if char == "_" else f"[{char}{chr(ord(char) + 0xFEE0)}]" for char in name)
+    return rf"[{_OPENING}](?={_GAP}[/\uff0f]?{_GAP}{_HIDDEN.join(letters)}(?![A-Za-z0-9_]))"
+
+
+_TAGS = {name: re.compile(_describe_tag(name), re.IGNORECASE) for name in ("system_reminder", "speaker")}
 
 
 def format_reminder(texts: Iterable[str]) -> str:
@@ -32,12 +44,16 @@ def format_reminder(texts: Iterable[str]) -> str:
 
 
 def has_tag(text: str, name: str) -> bool:
-    return "<" in text and _TAGS[name].search(text) is not None
+    return _has_opening(text) and _TAGS[name].search(text) is not None
 
 
 def neutralise_tag(text: str, name: str) -> str:
     """Escape our tag of that name in a text from outside."""
-    return _TAGS[name].sub("&lt;", text) if "<" in text else text
+    return _TAGS[name].sub("&lt;", text) if _has_opening(text) else text
+
+
+def _has_opening(text: str) -> bool:
+    return "<" in text or (not text.isascii() and any(char in text for char in _OPENING))
 
 
 def strip_fence(text: str) -> str:
