@@ -50,6 +50,9 @@ class ChatRights:
 
         Other callers are refused when they open files that are not theirs. With `shows_content` memory records that the
         caller reads another user's chat.
+
+        Raises:
+            NotFound: The caller may only read the chat.
         """
         caller = require_identity()
         if caller == DEFAULT:
@@ -69,7 +72,7 @@ class ChatRights:
         except NotFound:
             return False
         if chat.access not in PARTICIPATING and chat.access != RUN_ONLY:
-            return False
+            raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
         owner = Identity(caller.tenant, chat.owner)
         await asyncio.to_thread(self._workspaces.clear_for_owner, chat_id, owner)
         CHAT_OWNER.set((chat_id, owner))
