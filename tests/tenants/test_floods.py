@@ -12,9 +12,11 @@ import pytest
 from headrace.client import Client
 from headrace.errors import QueueFull
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc
+from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
 from services.facade.requests.body import LARGE_BODIES_MAX
+from services.runtime.auth.identity import Identity
 from services.runtime.capacity import RETRY_AFTER_S
+from tests.support.contract import RPCS
 from tests.support.orchestrator.steps import call, content, finish
 from tests.support.orchestrator.suite import REACT
 from tests.support.raw_http import sending
@@ -122,3 +124,23 @@ async def test_large_bodies_that_never_come_leave_room_for_another_tenants(tmp_p
             assert (answer.status, (await answer.json())["choices"][0]["message"]["content"]) == (200, "one two")
         for refusal in refusals:
             refusal.cancel()
+
+
+async def test_commands_of_a_tenant_leave_room_for_another_tenants(tmp_path: Path) -> None:
+    async with asyncio.timeout(300), serving_tenants(tmp_path, commands_max=2) as suite:
+        places = {who: await suite.ask(who, "hello") for who in (ADA, BOB)}
+
+        async def execute(who: Identity, call_id: str, command: str) -> str:
+            chat_id, run_id = places[who]
+            request = tools_pb2.ExecuteRequest(chat_id=chat_id, run_id=run_id, tool_call_id=call_id, tool_name="_bash_")
+            request.arguments = json.dumps({"command": command})
+            return (await suite.call(RPCS["ToolService.Execute"], who, [request])).code
+
+        workspace = tmp_path / "data" / "workspaces" / places[ADA][0]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(execute(ADA, "c_1", "touch up; while [ ! -e go ]; do sleep 0.01; done"))
+            while not (workspace / "up").exists():
+                await asyncio.sleep(0.01)
+            assert await execute(ADA, "c_2", "echo") == "UNAVAILABLE"
+            assert await execute(BOB, "c_1", "echo") == "OK"
+            (workspace / "go").touch()
