@@ -559,7 +559,8 @@ class Calls:
         gets a new text, returned only in this response; the old text becomes invalid, and its open streams end. Its
         makers then no longer know it, and no longer count as its user. The caller's own credential must not have
         been created by one of the key's makers. Idempotent for an admin. Its user gets a new text each time, also
-        for a key that is already confirmed.
+        for a key that is already confirmed; if nobody else knows that key's text, the caller's credential must have
+        all its scopes and roles.
         Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST
         for a revoked key.
         """

@@ -20,11 +20,12 @@ _ISOLATE, _END = "\u2068", "\u2069"
 _BLANK = frozenset(
     [
         *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+        *(0x1107F, 0x13441, 0x13442, 0x16FE4, 0x1D159),
         *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
     ]
 )
-"""Characters that count as printable but show nothing: Unicode's Default_Ignorable_Code_Point, and the Braille
-blank.
+"""Characters that count as printable but show nothing: Unicode's Default_Ignorable_Code_Point, the Braille blank, and
+joiners, fillers and blanks of Brahmi, Egyptian hieroglyphs, Khitan and music.
 """
 
 _RIGHT_TO_LEFT = (

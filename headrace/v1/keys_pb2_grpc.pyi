@@ -60,7 +60,8 @@ class KeyServiceStub:
     text, returned only in this response; the old text becomes invalid, and its open streams end. Its makers then no
     longer know it, and no longer count as its user. The caller's own credential must not have been created by one of
     the key's makers.
-    Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed.
+    Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed; if nobody else
+    knows that key's text, the caller's credential must have all its scopes and roles.
     Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a
     revoked key.
     """
@@ -157,7 +158,8 @@ class KeyServiceAsyncStub(KeyServiceStub):
     text, returned only in this response; the old text becomes invalid, and its open streams end. Its makers then no
     longer know it, and no longer count as its user. The caller's own credential must not have been created by one of
     the key's makers.
-    Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed.
+    Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed; if nobody else
+    knows that key's text, the caller's credential must have all its scopes and roles.
     Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a
     revoked key.
     """
@@ -263,7 +265,8 @@ class KeyServiceServicer(metaclass=_abc_1.ABCMeta):
         text, returned only in this response; the old text becomes invalid, and its open streams end. Its makers then no
         longer know it, and no longer count as its user. The caller's own credential must not have been created by one of
         the key's makers.
-        Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed.
+        Idempotent for an admin. Its user gets a new text each time, also for a key that is already confirmed; if nobody else
+        knows that key's text, the caller's credential must have all its scopes and roles.
         Errors: NOT_FOUND, also for another user's key without the scope admin; PERMISSION_DENIED; INVALID_REQUEST for a
         revoked key.
         """

@@ -1091,8 +1091,9 @@ class UploadStart(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     FOLDER_FIELD_NUMBER: _builtins.int
+    CHAT_KEY_FIELD_NUMBER: _builtins.int
     chat_id: _builtins.str
-    """The chat; absent: a new one."""
+    """The chat; absent: that of chat_key, or a new one."""
     name: _builtins.str
     """File name."""
     request_id: _builtins.str
@@ -1103,6 +1104,8 @@ class UploadStart(_message.Message):
     """
     folder: _builtins.str
     """uploads (default): a user's files; outputs: a model's files for the user, with images kept at full size."""
+    chat_key: _builtins.str
+    """The user's own key of the chat, as in a query. Required for files of a chat with a key before its first query."""
     def __init__(
         self,
         *,
@@ -1111,13 +1114,16 @@ class UploadStart(_message.Message):
         request_id: _builtins.str | None = ...,
         size_bytes: _builtins.int | None = ...,
         folder: _builtins.str | None = ...,
+        chat_key: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_folder", b"_folder", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "folder", b"folder", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_chat_key", b"_chat_key", "_folder", b"_folder", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "chat_key", b"chat_key", "folder", b"folder", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_folder", b"_folder", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "folder", b"folder", "name", b"name", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id", "_chat_key", b"_chat_key", "_folder", b"_folder", "_request_id", b"_request_id", "_size_bytes", b"_size_bytes", "chat_id", b"chat_id", "chat_key", b"chat_key", "folder", b"folder", "name", b"name", "request_id", b"request_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chat_id: _TypeAlias = _typing.Literal["chat_id"]  # noqa: Y015
     _WhichOneofArgType__chat_id: _TypeAlias = _typing.Literal["_chat_id", b"_chat_id"]  # noqa: Y015
+    _WhichOneofReturnType__chat_key: _TypeAlias = _typing.Literal["chat_key"]  # noqa: Y015
+    _WhichOneofArgType__chat_key: _TypeAlias = _typing.Literal["_chat_key", b"_chat_key"]  # noqa: Y015
     _WhichOneofReturnType__folder: _TypeAlias = _typing.Literal["folder"]  # noqa: Y015
     _WhichOneofArgType__folder: _TypeAlias = _typing.Literal["_folder", b"_folder"]  # noqa: Y015
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
@@ -1126,6 +1132,8 @@ class UploadStart(_message.Message):
     _WhichOneofArgType__size_bytes: _TypeAlias = _typing.Literal["_size_bytes", b"_size_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_id) -> _WhichOneofReturnType__chat_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chat_key) -> _WhichOneofReturnType__chat_key | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__folder) -> _WhichOneofReturnType__folder | None: ...
     @_typing.overload

@@ -89,11 +89,11 @@ class ToolServiceStub:
     Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
     images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-    Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
-    OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
+    Errors: INVALID_REQUEST (size over the type's limit, name, damaged image, chat_key); NOT_FOUND (the chat is another
+    user's, or is to be opened with its key); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+    Over HTTP: multipart/form-data with the parts file, chatId, chatKey, requestId and folder, in any order. The chat id
     precedes `data` in the reply, and is in the header X-Chat-Id.
     """
     ReadFile: _grpc.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]
@@ -212,11 +212,11 @@ class ToolServiceAsyncStub(ToolServiceStub):
     Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
     images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-    Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
-    OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
+    Errors: INVALID_REQUEST (size over the type's limit, name, damaged image, chat_key); NOT_FOUND (the chat is another
+    user's, or is to be opened with its key); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-    Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+    Over HTTP: multipart/form-data with the parts file, chatId, chatKey, requestId and folder, in any order. The chat id
     precedes `data` in the reply, and is in the header X-Chat-Id.
     """
     ReadFile: _aio.UnaryStreamMultiCallable[_tools_pb2.ReadFileRequest, _tools_pb2.ReadFileResponse]  # type: ignore[assignment]
@@ -380,11 +380,11 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         Effect: the file appears whole or not at all, under its name, or as `name (2).ext` if the name is taken. Uploaded
         images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
-        Errors: INVALID_REQUEST (size over the type's limit, name, damaged image); QUOTA_EXCEEDED (the workspace is full);
-        OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
+        Errors: INVALID_REQUEST (size over the type's limit, name, damaged image, chat_key); NOT_FOUND (the chat is another
+        user's, or is to be opened with its key); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
-        Over HTTP: multipart/form-data with the parts file, chatId, requestId and folder, in any order. The chat id
+        Over HTTP: multipart/form-data with the parts file, chatId, chatKey, requestId and folder, in any order. The chat id
         precedes `data` in the reply, and is in the header X-Chat-Id.
         """
 

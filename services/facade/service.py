@@ -159,7 +159,7 @@ def _build_application(
         application.router.add_route(route.verb, route.path, answer)
         if route.is_file:
             application.router.add_head(route.path, answer)
-    openai_api.add_routes(application, peers, timeouts, watches)
+    openai_api.add_routes(application, peers, timeouts, watches, is_shared=not config.process.auth.is_none)
     for adapter in (agui, mcp_server):
         adapter.add_routes(application, peers, timeouts, config.publishing_adapters, watches)
     console.add_routes(application)

@@ -45,11 +45,11 @@ class Config:
 
     commands_max: int = 64
     """Maximum concurrent commands; the next one is refused with OVERLOADED immediately. Each has a supervisor process
-    of 9 MB."""
+    of 9 MB. With authentication, a tenant may have as many as remain free."""
 
     interpreters_max: int = 16
-    """Maximum Python interpreters, one per run that uses the tool python; the one idle longest is ended for a new
-    one."""
+    """Maximum Python interpreters, one per run that uses the tool python; the one idle longest of the tenant with the
+    most is ended for a new one. With authentication, a tenant may use as many at a time as remain free."""
 
     bash_working_directory: Path | None = setting(None, aliases=("AGENT_BASH_WORKING_DIRECTORY",))
     """Folder that commands may read and write in addition to their workspace; empty: none."""

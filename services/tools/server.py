@@ -13,6 +13,7 @@ from headrace.v1 import llm_pb2_grpc, tools_pb2, tools_pb2_grpc
 from services.runtime.auth.audit_records import AuditRecords
 from services.runtime.auth.callers import TOOLS
 from services.runtime.auth.setup import following_memory_keys
+from services.runtime.capacity import Capacity
 from services.runtime.ending import guard_task
 from services.runtime.files.file_watch import watching_paths
 from services.runtime.net.allow_list import parse_allow_list
@@ -78,7 +79,8 @@ async def tool_server(
         )
         stack.callback(guard_task(group.create_task(sweep_leftovers(config.data_dir))).cancel)
         skills = SkillLinker(SkillFolder(config.config_dir / "skills"), environments, workspaces)
-        sessions = await stack.enter_async_context(run_pool(config.interpreters_max))
+        is_shared = not config.server.auth.is_none
+        sessions = await stack.enter_async_context(run_pool(config.interpreters_max, is_shared=is_shared))
 
         def make_context(request: tools_pb2.ExecuteRequest, arguments: dict[str, Any]) -> ToolContext:
             return ToolContext(
@@ -92,7 +94,8 @@ async def tool_server(
                 env=env or {},
             )
 
-        executor = Executor(catalogue, workspaces, effects, make_context, config.commands_max, mcp.find_own_tools)
+        commands = Capacity(config.commands_max, is_shared=is_shared)
+        executor = Executor(catalogue, workspaces, effects, make_context, commands, mcp.find_own_tools)
         memory = await stack.enter_async_context(
             open_channel(config.memory_address, build_caller_metadata(config.server.auth, TOOLS))
         )

@@ -189,8 +189,8 @@ def list_limits(config: Config, executor: Executor) -> limits_pb2.ListLimitsResp
                 kind="concurrency",
                 unit="commands",
                 per="all",
-                used=executor.count_commands(current_tenant()),
-                is_full=executor.is_full,
+                used=executor.commands.count_taken(current_tenant()),
+                is_full=not executor.commands.has_room_for(current_tenant()),
                 is_per_replica=True,
             ),
             make_configured(

@@ -16,6 +16,7 @@ SHAPES = {
     "half pairs": "\\ud800",
     "bidi": "\u202e\u2067",
     "digits": "9",
+    "marks out of order": "\u0301\u0316",
 }
 
 

@@ -1,7 +1,9 @@
 """Many queries of one tenant at one moment: another tenant's comes in among the first of them, not behind them all."""
 
 import asyncio
+import io
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -10,10 +12,14 @@ import pytest
 from headrace.client import Client
 from headrace.errors import QueueFull
 from headrace.streams import reading, rpc_errors
-from headrace.v1 import agent_pb2, agent_pb2_grpc
+from headrace.v1 import agent_pb2, agent_pb2_grpc, tools_pb2
+from services.facade.requests.body import LARGE_BODIES_MAX
+from services.runtime.auth.identity import Identity
 from services.runtime.capacity import RETRY_AFTER_S
+from tests.support.contract import RPCS
 from tests.support.orchestrator.steps import call, content, finish
 from tests.support.orchestrator.suite import REACT
+from tests.support.raw_http import sending
 from tests.support.tenants.suite import ADA, BOB, KEYS, TenantSuite, serving_tenants
 from tests.support.tiers import check_first
 
@@ -101,3 +107,40 @@ async def test_runs_that_wait_for_one_tenants_people_leave_room_for_another_tena
         ) as refused:
             assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
             assert (await refused.json())["error"]["code"] == "QUEUE_FULL"
+
+
+async def test_large_bodies_that_never_come_leave_room_for_another_tenants(tmp_path: Path) -> None:
+    size_bytes, place = 5 * 1024 * 1024, "/v1/chat/completions"
+    asked = json.dumps({"model": "plain", "messages": [{"role": "user", "content": "hi"}]}).ljust(size_bytes)
+    head = f"POST {place} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {KEYS[ADA]}\r\nContent-Type: application/json\r\n"
+    async with asyncio.timeout(300), serving_tenants(tmp_path) as suite, AsyncExitStack() as stack:
+        begun = f"{head}Content-Length: {size_bytes}\r\n\r\n".encode()
+        slow = [await stack.enter_async_context(sending(suite.url, begun)) for _ in range(LARGE_BODIES_MAX + 1)]
+        refusals = [asyncio.create_task(reader.readline()) for reader in slow]
+        # All places that Ada's tenant may have are taken when one more is refused.
+        await asyncio.wait(refusals, return_when=asyncio.FIRST_COMPLETED)
+        headers = {"X-API-Key": KEYS[BOB], "Content-Type": "application/json"}
+        async with suite.http.post(place, data=io.BytesIO(asked.encode()), headers=headers) as answer:
+            assert (answer.status, (await answer.json())["choices"][0]["message"]["content"]) == (200, "one two")
+        for refusal in refusals:
+            refusal.cancel()
+
+
+async def test_commands_of_a_tenant_leave_room_for_another_tenants(tmp_path: Path) -> None:
+    async with asyncio.timeout(300), serving_tenants(tmp_path, commands_max=2) as suite:
+        places = {who: await suite.ask(who, "hello") for who in (ADA, BOB)}
+
+        async def execute(who: Identity, call_id: str, command: str) -> str:
+            chat_id, run_id = places[who]
+            request = tools_pb2.ExecuteRequest(chat_id=chat_id, run_id=run_id, tool_call_id=call_id, tool_name="_bash_")
+            request.arguments = json.dumps({"command": command})
+            return (await suite.call(RPCS["ToolService.Execute"], who, [request])).code
+
+        workspace = tmp_path / "data" / "workspaces" / places[ADA][0]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(execute(ADA, "c_1", "touch up; while [ ! -e go ]; do sleep 0.01; done"))
+            while not (workspace / "up").exists():
+                await asyncio.sleep(0.01)
+            assert await execute(ADA, "c_2", "echo") == "UNAVAILABLE"
+            assert await execute(BOB, "c_1", "echo") == "OK"
+            (workspace / "go").touch()

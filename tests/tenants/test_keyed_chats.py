@@ -3,8 +3,9 @@
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
-from headrace.v1 import agent_pb2, memory_pb2
+from headrace.v1 import agent_pb2, memory_pb2, tools_pb2
 from services.facade.agui.request import find_older_chat_id
 from services.runtime.auth.access import find_keyed_chat
 from services.runtime.auth.identity import Identity, acting_as
@@ -58,14 +59,28 @@ async def test_a_key_is_of_one_chat(tmp_path: Path) -> None:
 
 async def test_who_foresees_a_chat_keeps_its_files_from_nobody(tmp_path: Path) -> None:
     upload, read, execute = (RPCS[f"ToolService.{name}"] for name in ("UploadFile", "ReadFile", "Execute"))
+
+    def attach(**fields: str) -> list[Any]:
+        start = tools_pb2.UploadStart(name="mine.txt", size_bytes=5, **fields)
+        return [tools_pb2.UploadFileRequest(start=start), tools_pb2.UploadFileRequest(data=b"hello")]
+
     async with serving_tenants(tmp_path) as suite:
         chat_id = find_keyed_chat(ADA, "a")
-        await suite.call(upload, BOB, make_request("ToolService.UploadFile", Ids(chat_id, "")))
-        query = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_key="a", chat_id=chat_id)
+        for who, fields, reason in (
+            (BOB, {"chat_id": chat_id}, "NOT_FOUND"),
+            (BOB, {"chat_id": chat_id, "chat_key": "a"}, "INVALID_REQUEST"),
+            (ADA, {"chat_id": chat_id}, "NOT_FOUND"),
+            (ADA, {"chat_id": chat_id, "chat_key": "b"}, "INVALID_REQUEST"),
+        ):
+            assert (await suite.call(upload, who, attach(**fields))).reason == reason
+        first = await suite.call(upload, ADA, attach(chat_key="a"))
+        assert (first.reply.chat_id, first.reply.reference.name) == (chat_id, "mine.txt")
+        reference = first.reply.reference
+        query = agent_pb2.QueryRequest(message="hi", agent_key="plain", chat_key="a", references=[reference])
         events = (await suite.call(QUERY, ADA, [query])).reply
         ids = Ids(chat_id, next(event.run_start.run_id for event in events if event.HasField("run_start")))
-        planted = await suite.call(read, ADA, make_request("ToolService.ReadFile", ids))
-        assert planted.code == "NOT_FOUND"
+        kept = await suite.call(read, ADA, [tools_pb2.ReadFileRequest(chat_id=chat_id, path="uploads/mine.txt")])
+        assert (kept.code, kept.reply[-1].data) == ("OK", b"hello")
         for who, code in ((ADA, "OK"), (BOB, "NOT_FOUND")):
             for rpc in (execute, upload, read):
                 done = await suite.call(rpc, who, make_request(f"ToolService.{rpc.name}", ids))

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2, common_pb2
+from headrace.v1 import agent_pb2
 from services.facade.a2a.protocol import BAD_PARAMS, NO_CONTENT_TYPE, NO_TASK, A2aError
 from services.facade.a2a.push_configs import PushConfig, parse_push_config
 from services.facade.adapters.attachments.attachment import Attachment, check_number, decode_base64, make_attachment
@@ -41,9 +41,6 @@ class SentMessage:
     push: PushConfig | None = None
     attachments: Sequence[Attachment] = ()
     """Files to upload; they are not in the chat yet."""
-
-    references: Sequence[common_pb2.Reference] = ()
-    """References to the same files after the upload."""
 
 
 def parse_message(params: dict[str, Any]) -> SentMessage:
@@ -147,7 +144,6 @@ def make_query(agent_key: str, sent: SentMessage) -> agent_pb2.QueryRequest:
         chat_key=name if is_named else None,
         request_id=sent.message_id,
         message=sent.text,
-        references=sent.references,
         from_program=True,
     )
 

@@ -53,11 +53,9 @@ class Tasks:
             return
         if sent.push is not None:
             await self._push.check(sent.push)
-        placed = replace(sent, context_id=find_context(agent_key, sent))
-        if placed.attachments:
-            chat_id, references = await self._uploads.store_attachments(placed.attachments, placed.context_id)
-            placed = replace(placed, context_id=chat_id, references=references)
-        query = make_query(agent_key, placed)
+        query = make_query(agent_key, replace(sent, context_id=find_context(agent_key, sent)))
+        _, references = await self._uploads.store_attachments(sent.attachments, query.chat_id, query.chat_key)
+        query.references.extend(references)
         await self._follow(lambda: self._runs.start_run(query), view, sent)
 
     async def _answer(self, agent_key: str, sent: SentMessage, view: TaskView) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2, common_pb2
+from headrace.v1 import agent_pb2
 from services.facade.adapters.attachments.attachment import Attachment, decode_base64, decode_url, make_attachment
 from services.facade.adapters.gate_answers import Answer, make_answer, parse_gate_ref
 from services.facade.agui.frames import OURS
@@ -132,11 +132,11 @@ class RunRequest:
         conversation = self.conversation if is_new else replace(self.conversation, history=[])
         return conversation.list_attachments()
 
-    def make_query(self, references: Sequence[common_pb2.Reference], *, is_new: bool) -> agent_pb2.QueryRequest:
+    def make_query(self, *, is_new: bool) -> agent_pb2.QueryRequest:
         """Return the query; unless the chat `is_new`, without the earlier messages, which its log already has."""
         assert self.query is not None, "there is one, or the request has answers"
-        query = agent_pb2.QueryRequest(references=references)
-        query.MergeFrom(self.query)
+        query = agent_pb2.QueryRequest()
+        query.CopyFrom(self.query)
         if not is_new:
             del query.history[: len(query.history) - self.has_context]
         return query

@@ -133,8 +133,10 @@ class _AguiHandlers:
         history = run_request.conversation.history
         is_new = not history or await self._states.load_state(run_request.chat_id) is None
         attachments = [] if is_known else run_request.list_attachments(is_new=is_new)
-        _, references = await self._uploads.store_attachments(attachments, run_request.chat_id)
-        return run_request.make_query(references, is_new=is_new)
+        query = run_request.make_query(is_new=is_new)
+        _, references = await self._uploads.store_attachments(attachments, run_request.chat_id, query.chat_key)
+        query.references.extend(references)
+        return query
 
 
 def encode_failure(failure: common_pb2.Failure) -> bytes:

@@ -55,14 +55,26 @@ BODY_BYTES_MAX = 36 * 1024 * 1024
 
 
 def add_routes(
-    application: web.Application, peers: Mapping[str, grpc.aio.Channel], timeouts: StreamTimeouts, watches: Watches
+    application: web.Application,
+    peers: Mapping[str, grpc.aio.Channel],
+    timeouts: StreamTimeouts,
+    watches: Watches,
+    *,
+    is_shared: bool,
 ) -> None:
+    """Add the routes; with `is_shared` several tenants call."""
     orchestrator = peers["orchestrator"]
     states = ChatStates(peers["memory"])
     adapter_runs = AdapterRuns(orchestrator)
     followed = FollowedChats(orchestrator, adapter_runs, watches)
     handlers = _OpenAIHandlers(
-        Runs(orchestrator, adapter_runs), Uploads(peers["tools"]), states, timeouts, adapter_runs, followed
+        Runs(orchestrator, adapter_runs),
+        Uploads(peers["tools"]),
+        states,
+        timeouts,
+        adapter_runs,
+        followed,
+        LargeBodies(BODY_BYTES_MAX, is_shared=is_shared),
     )
     stored = StoredResponses(orchestrator, peers["memory"])
     files = Files(peers["tools"])
@@ -89,13 +101,14 @@ class _OpenAIHandlers:
         timeouts: StreamTimeouts,
         adapter_runs: AdapterRuns,
         followed: FollowedChats,
+        bodies: LargeBodies,
     ) -> None:
         self._runs = runs
         self._uploads = uploads
         self._states = states
         self._adapter_runs = adapter_runs
         self._followed = followed
-        self._bodies = LargeBodies(BODY_BYTES_MAX)
+        self._bodies = bodies
         self._timeouts = timeouts
 
     async def list_models(self, _: web.Request) -> web.StreamResponse:

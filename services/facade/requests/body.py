@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from headrace.errors import InvalidRequest, Overloaded
+from services.runtime.auth.identity import current_tenant
+from services.runtime.capacity import Capacity
 
 BODY_TIMEOUT_S = 60.0
 """Timeout of reading a whole body, enough for 4 MiB at 70 kB/s; aiohttp itself waits forever."""
@@ -22,9 +24,10 @@ LARGE_BODIES_MAX = 4
 class LargeBodies:
     """Reads bodies of up to `bytes_max`, at most LARGE_BODIES_MAX above the usual limit at a time."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, *, is_shared: bool) -> None:
+        """With `is_shared` several tenants call, and each must leave places for others."""
         self._bytes_max = bytes_max
-        self._places = LARGE_BODIES_MAX
+        self._places = Capacity(LARGE_BODIES_MAX, is_shared=is_shared)
 
     @asynccontextmanager
     async def reading_body(self, request: web.Request) -> AsyncGenerator[bytes]:
@@ -32,18 +35,19 @@ class LargeBodies:
 
         Raises:
             InvalidRequest: Its Content-Type is not JSON.
-            Overloaded: Too many large bodies are being read.
+            Overloaded: Too many large bodies are being read, or the tenant has its share of them.
         """
         if (request.content_length or 0) <= request.client_max_size:
             yield await read_body(request)
             return
-        if not self._places:
-            raise Overloaded(f"{LARGE_BODIES_MAX} large bodies are being read; try again later")
-        self._places -= 1
+        tenant = current_tenant()
+        if not self._places.has_room_for(tenant):
+            raise Overloaded(f"{self._places.used} large bodies are being read; try again later")
+        self._places.acquire(tenant)
         try:
             yield await read_body(request.clone(client_max_size=self._bytes_max))
         finally:
-            self._places += 1
+            self._places.release(tenant)
 
 
 async def read_body(

@@ -21,7 +21,7 @@ from headrace.errors import (
     StreamStalled,
 )
 from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
-from services.llm_gateway.calls.refused_fields import Path, find_optional_fields, find_refused_field
+from services.llm_gateway.calls.refused_fields import Path, RefusedFields, find_optional_fields, find_refused_field
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request
 from services.llm_gateway.fitting.provider_state import is_state_refused
@@ -96,7 +96,15 @@ class DeltaSink:
 
 
 class Attempt:
-    def __init__(self, models: ModelCaller, request: ChatRequest, planned: PlannedAttempt, caller: MessageSink) -> None:
+    def __init__(
+        self,
+        models: ModelCaller,
+        request: ChatRequest,
+        planned: PlannedAttempt,
+        caller: MessageSink,
+        refused: RefusedFields,
+    ) -> None:
+        """`refused` are the fields that this call leaves out; a field that the model refuses is added."""
         target = planned.target
         self._models = models
         self._target = target
@@ -107,8 +115,7 @@ class Attempt:
         self._request = fitted.request
         self._planned = planned
         self._account = models.accounts.get_account(target.provider)
-        self._refused: tuple[Path, Any] | None = None
-        """A field of the body that the model has refused, and its value."""
+        self._refused = refused
         self.call = CallRecord(request.stage, target.provider.key, target.model, planned.number)
         self._secrets = (planned.key, *target.endpoint.secrets)
         send = models.interaction_log.wrap_send(caller.send, self._secrets)
@@ -155,7 +162,8 @@ class Attempt:
             await self._models.pictures.fit(self._request)
             provider, entry, endpoint = target.provider, target.entry, target.endpoint
             fields = self._protocol.build_body(self._request, provider, entry)
-            self._models.refused_fields.leave_out(provider, entry, fields)
+            for refused in (self._models.refused_fields, self._refused):
+                refused.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields)
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
             del fields  # the texts of all messages
@@ -190,8 +198,8 @@ class Attempt:
                 await self._stream.read_end()
         except HeadraceError as given:
             if (path := find_refused_field(optional, given)) is not None:
-                self._refused = path, optional[path]
-            is_mended = self._refused or is_state_refused(self._request.messages, given)
+                self._refused.add(target.provider, target.entry, path, optional[path], given.message)
+            is_mended = path is not None or is_state_refused(self._request.messages, given)
             error = given if is_mended else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:
@@ -201,13 +209,6 @@ class Attempt:
             raise
         finally:
             self._report_end()
-
-    def remember_refused_field(self, error: HeadraceError) -> bool:
-        """Return whether the model refused a field that the next attempt omits."""
-        if self._refused is None:
-            return False
-        provider, entry = self._target.provider, self._target.entry
-        return self._models.refused_fields.remember(provider, entry, *self._refused, error.message)
 
     def _take_chunk(self, chunk: bytes) -> bool:
         """Read a chunk in the socket's callback; return False to stop reading."""

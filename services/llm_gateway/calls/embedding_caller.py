@@ -13,7 +13,7 @@ from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
 from headrace.v1 import llm_pb2
 from services.llm_gateway.calls.attempt import TOKEN_BYTES, tell_success
 from services.llm_gateway.calls.model_caller import ModelCaller
-from services.llm_gateway.calls.refused_fields import STATUSES
+from services.llm_gateway.calls.refused_fields import STATUSES, RefusedFields
 from services.llm_gateway.calls.retry_plan import PlannedAttempt, RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.http.client import ProviderRequest, opening_stream
 from services.llm_gateway.protocols.openai import embeddings
@@ -53,15 +53,19 @@ class EmbeddingCaller:
             raise InvalidRequest.of("dimensions", "must be 1 or more")
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
+        refused = RefusedFields()
         while True:
             planned = plan.start_attempt()
-            target = planned.target
+            target, known = planned.target, len(refused)
             call = CallRecord(EMBEDDINGS, target.provider.key, target.model, planned.number, operation=names.EMBEDDINGS)
             try:
                 with tracing_attempt(call, target.provider.protocol, target.endpoint.url, request):
-                    return await self._attempt(request, planned, call, due_s)
+                    response = await self._attempt(request, planned, call, due_s, refused)
+                refused.share_with(self.models.refused_fields)
+                return response
             except HeadraceError as error:
-                wait_s = 0.0 if self._remember_refused_encoding(target, error) else plan.plan_retry(error)
+                self._note_refused_encoding(target, error, refused)
+                wait_s = 0.0 if len(refused) > known else plan.plan_retry(error)
             await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: llm_pb2.EmbedRequest) -> Iterator[Target]:
@@ -93,7 +97,12 @@ class EmbeddingCaller:
         )
 
     async def _attempt(
-        self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, call: CallRecord, due_s: float
+        self,
+        request: llm_pb2.EmbedRequest,
+        planned: PlannedAttempt,
+        call: CallRecord,
+        due_s: float,
+        refused: RefusedFields,
     ) -> llm_pb2.EmbedResponse:
         target, succeeded = planned.target, None
         account = self.models.accounts.get_account(target.provider)
@@ -104,7 +113,7 @@ class EmbeddingCaller:
 
         try:
             async with account.admitting(expected_tokens, due_s, count_spent, tenant=planned.breaker_call.tenant):
-                body = await self._post(request, planned)
+                body = await self._post(request, planned, refused)
                 read = embeddings.read_answer
                 if len(body) > INLINE_BYTES_MAX:
                     vectors, usage = await asyncio.to_thread(read, body, len(request.inputs))
@@ -128,21 +137,21 @@ class EmbeddingCaller:
             self.models.interaction_log.log_call(call)
             metrics.count_attempt(call, target.entry.name)
 
-    def _remember_refused_encoding(self, target: Target, error: HeadraceError) -> bool:
-        """Return whether the next attempt omits the encoding, with which the provider gave no vectors."""
+    def _note_refused_encoding(self, target: Target, error: HeadraceError, refused: RefusedFields) -> None:
+        """Have the next attempt omit the encoding, with which the provider gave no vectors."""
         is_refused = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in STATUSES
         is_unreadable = isinstance(error, BadFrame) and "frameSizeBytes" not in error.metadata
-        if not (is_refused or is_unreadable) or embeddings.ENCODING in target.entry.extra_body:
-            return False
-        path = (embeddings.ENCODING,)
-        return self.models.refused_fields.remember(target.provider, target.entry, path, "base64", error.message)
+        known = self.models.refused_fields.list_fields(target.provider, target.entry)
+        if (is_refused or is_unreadable) and embeddings.ENCODING not in (*target.entry.extra_body, *known):
+            refused.add(target.provider, target.entry, (embeddings.ENCODING,), "base64", error.message)
 
-    async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt) -> bytes:
+    async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, refused: RefusedFields) -> bytes:
         target = planned.target
         protocol = PROTOCOLS[target.provider.protocol]
         endpoint = target.endpoint
         fields = embeddings.build_body(request, target.entry)
-        self.models.refused_fields.leave_out(target.provider, target.entry, fields)
+        for known in (self.models.refused_fields, refused):
+            known.leave_out(target.provider, target.entry, fields)
         body = orjson.dumps(fields)
         cloud = await self.models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
         headers = {**protocol.build_headers(target.provider, planned.key), **endpoint.headers, **cloud.headers}

@@ -56,24 +56,26 @@ class ModelCaller:
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
-        sent = 0
+        sent, refused = 0, RefusedFields()
         OPEN_STREAMS.count += 1
         try:
             while True:
                 planned = plan.start_attempt()
-                attempt = Attempt(self, request, planned, caller)
+                attempt, known = Attempt(self, request, planned, caller, refused), len(refused)
                 try:
                     with attempt.tracing():
                         await attempt.run_attempt(due_s)
+                    refused.share_with(self.refused_fields)
                     return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:
+                        refused.share_with(self.refused_fields)
                         raise
                     sent += attempt.sent
                     if is_state_refused(request.messages, error):
                         request, wait_s = _leave_out_states(request), 0.0
                     else:
-                        wait_s = 0.0 if attempt.remember_refused_field(error) else plan.plan_retry(error)
+                        wait_s = 0.0 if len(refused) > known else plan.plan_retry(error)
                     release_frames(error)
                 await asyncio.sleep(wait_s)
         finally:

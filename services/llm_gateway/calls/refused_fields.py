@@ -72,11 +72,16 @@ _WORD = re.compile(r"[A-Za-z_]+")
 class RefusedFields:
     """Refused fields of all models, by provider and entry.
 
-    The value is stored with its field: one caller's refused value must not remove the field for all others.
+    The value is stored with its field: one caller's refused value must not remove the field for all others. Nor must an
+    error that repeats a caller's words: a call keeps what it leaves out to itself until a model accepts the rest.
     """
 
     def __init__(self) -> None:
-        self._by_model: dict[tuple[str, str], NewestDict[tuple[Path, bytes], None]] = {}
+        self._by_model: dict[tuple[str, str], NewestDict[tuple[Path, bytes], str]] = {}
+        """The errors that refused them, by model, path and value."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_model.values()))
 
     def list_fields(self, provider: Provider, entry: Model) -> list[str]:
         remembered = self._by_model.get((provider.key, entry.name), {})
@@ -95,15 +100,21 @@ class RefusedFields:
             elif orjson.dumps(parent[path[-1]]) == value:
                 del parent[path[-1]]
 
-    def remember(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> bool:
-        """Omit the field with this value from now on; return False if it is omitted already."""
-        remembered = self._by_model.setdefault((provider.key, entry.name), NewestDict(REMEMBERED_MAX))
-        key = (path, b"" if path[-1] in _OTHER_NAMES else orjson.dumps(value))
-        if key in remembered:
-            return False
-        remembered[key] = None
-        log.warning("field left out", provider=provider.key, model=entry.name, field=".".join(path), said=said)
-        return True
+    def add(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> None:
+        """Omit the field with this value from now on."""
+        encoded = b"" if path[-1] in _OTHER_NAMES else orjson.dumps(value)
+        self.add_encoded((provider.key, entry.name), path, encoded, said)
+
+    def add_encoded(self, model: tuple[str, str], path: Path, value: bytes, said: str) -> None:
+        """Like `add`, with the value as JSON."""
+        self._by_model.setdefault(model, NewestDict(REMEMBERED_MAX))[path, value] = said
+
+    def share_with(self, all_calls: RefusedFields) -> None:
+        """Omit for all calls what this one has left out before its model accepted the rest."""
+        for model, fields in self._by_model.items():
+            for (path, value), said in fields.items():
+                all_calls.add_encoded(model, path, value, said)
+                log.warning("field left out", provider=model[0], model=model[1], field=".".join(path), said=said)
 
 
 def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> dict[Path, Any]:

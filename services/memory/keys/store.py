@@ -133,7 +133,8 @@ class KeyStore:
 
         Raises:
             NotFound: The caller may not see the key.
-            PermissionDenied: The caller made the key, or authenticates with a key that one of its makers made.
+            PermissionDenied: The caller made the key, or authenticates with a key that one of its makers made; or only
+                its user knows it, and the caller's credential lacks one of its scopes or roles.
         """
         caller, key, text = identity.require_identity(), await self.get(key_id), make_key_text()
         is_own = caller.user == key.user
@@ -148,6 +149,8 @@ class KeyStore:
         def change(key: StoredKey) -> StoredKey:
             _check_not_revoked(key)
             confirmed = replace(key, is_unconfirmed=False, confirmed_by=caller.user)
+            if is_own and not (key.is_unconfirmed or key.list_makers()):
+                _check_covers(caller, key)
             if is_own:
                 sha256 = hashlib.sha256(text.encode()).hexdigest()
                 return replace(confirmed, sha256=sha256, makers=tuple(sorted(caller.makers)))
@@ -249,6 +252,15 @@ def _check_scopes(scopes: Sequence[str], caller: Identity) -> None:
     if lacking:
         scope = min(lacking)
         raise PermissionDenied(f"this credential has no scope {scope!r}, so no key of it can have it", scope=scope)
+
+
+def _check_covers(caller: Identity, key: StoredKey) -> None:
+    """Raise PermissionDenied if the key's new text would give the caller more than the credential they have."""
+    lacking = sorted({*key.scopes} - caller.scopes) + sorted({*key.roles} - caller.roles)
+    if lacking:
+        raise PermissionDenied(
+            f"this credential lacks {lacking[0]!r}, which the key has: use the key itself, or a new one from an admin"
+        )
 
 
 def _check_same(stored: StoredKey, key: StoredKey) -> StoredKey:

@@ -6,11 +6,11 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import ChatBusy, HeadraceError, InvalidRequest
+from headrace.errors import ChatBusy, HeadraceError
 from headrace.v1 import agent_pb2, memory_pb2
 from services.orchestrator.lifecycle.live_runs import OwnedElsewhere, RepeatedQuery, stopping
 from services.orchestrator.peers.stubs import Peers
-from services.runtime.auth.access import find_keyed_chat
+from services.runtime.auth.access import resolve_chat
 from services.runtime.auth.identity import require_identity
 
 if TYPE_CHECKING:
@@ -52,12 +52,9 @@ def find_chat(query: agent_pb2.QueryRequest) -> agent_pb2.QueryRequest:
     """
     if not query.HasField("chat_key"):
         return query
-    keyed = find_keyed_chat(require_identity(), query.chat_key)
-    if query.chat_id not in ("", keyed):
-        raise InvalidRequest.of("chatKey", "is the key of another chat than chatId")
     copy = agent_pb2.QueryRequest()
     copy.CopyFrom(query)
-    copy.chat_id = keyed
+    copy.chat_id = resolve_chat(require_identity(), query.chat_id, query.chat_key)
     return copy
 
 

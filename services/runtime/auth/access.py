@@ -5,15 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from headrace.errors import InvalidRequest
 from services.runtime.auth.identity import Identity
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from services.runtime.auth.identity import Identity
-
 
 Access: TypeAlias = Literal["", "read", "take_part", "own"]
 """Empty: nothing, and the chat is reported as missing."""
@@ -67,6 +62,20 @@ def find_keyed_chat(who: Identity, key: str) -> str:
     bits = int.from_bytes(sha256(b"headrace chat" + source).digest()[:16])
     bits = bits & ~(0xF << 76) | _VERSION << 76
     return str(uuid.UUID(int=bits & ~(0x3 << 62) | 0x2 << 62))
+
+
+def resolve_chat(who: Identity, chat_id: str, chat_key: str) -> str:
+    """Return the id of the user's chat with this key; `chat_id` without a key.
+
+    Raises:
+        InvalidRequest: The key belongs to another chat than `chat_id`.
+    """
+    if not chat_key:
+        return chat_id
+    keyed = find_keyed_chat(who, chat_key)
+    if chat_id not in ("", keyed):
+        raise InvalidRequest.of("chatKey", "is the key of another chat than chatId")
+    return keyed
 
 
 def is_keyed_chat(chat_id: str) -> bool:

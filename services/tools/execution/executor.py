@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from prometheus_client import Histogram
 from headrace.errors import NotFound, Overloaded
 from headrace.v1 import tools_pb2
 from services.runtime.auth.identity import current_tenant
-from services.runtime.capacity import decrement_count
+from services.runtime.capacity import Capacity
 from services.tools.catalogue.catalogue import Catalogue, CatalogueEntry
 from services.tools.errors import CredentialNeeded, ToolFailed
 from services.tools.execution.effect_guard import run_guarded
@@ -43,21 +42,13 @@ class Executor:
     workspaces: Workspaces
     effects: EffectRecords
     make_context: ContextFactory
-    commands_max: int
+    commands: Capacity
+    """Running commands."""
     find_own_tools: Callable[[str], Awaitable[Iterable[Tool]]]
     """Returns the tools, listed by MCP servers only for the user, that a name may mean."""
 
     def __post_init__(self) -> None:
         self._outputs = ArtifactPublisher()
-        self._commands: Counter[str] = Counter()
-        """Running commands by tenant."""
-
-    @property
-    def is_full(self) -> bool:
-        return self._commands.total() >= self.commands_max
-
-    def count_commands(self, tenant: str) -> int:
-        return self._commands[tenant]
 
     async def execute(self, request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
         """Stream the tool's output; exactly one result comes, last.
@@ -113,11 +104,11 @@ class Executor:
         if "sandbox" not in tool.needs:
             yield
             return
-        if self.is_full:
-            raise Overloaded(f"{self.commands_max} commands are running already; try again later")
         tenant = current_tenant()
-        self._commands[tenant] += 1
+        if not self.commands.has_room_for(tenant):
+            raise Overloaded(f"{self.commands.used} commands are running already; try again later")
+        self.commands.acquire(tenant)
         try:
             yield
         finally:
-            decrement_count(self._commands, tenant)
+            self.commands.release(tenant)

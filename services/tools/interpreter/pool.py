@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from headrace.errors import Overloaded
+from services.runtime.auth.identity import current_tenant
 from services.runtime.ending import guard_task
 from services.runtime.newest import NewestDict
 from services.tools.interpreter.session import InterpreterSession
@@ -26,6 +28,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _PoolEntry:
+    tenant: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     callers: int = 0
 
@@ -43,8 +46,10 @@ class BorrowedInterpreter:
 
 
 class InterpreterPool:
-    def __init__(self, count_max: int, idle_s: float = IDLE_S) -> None:
+    def __init__(self, count_max: int, idle_s: float = IDLE_S, *, is_shared: bool = False) -> None:
+        """With `is_shared` several tenants call: of those in use, each may have as many as it leaves free."""
         self._count_max = count_max
+        self._is_shared = is_shared
         self._idle_s = idle_s
         self._entries: dict[Key, _PoolEntry] = {}
         self._ended_keys: NewestDict[Key, None] = NewestDict(REMEMBERED_MAX)
@@ -56,9 +61,10 @@ class InterpreterPool:
         """Lend the key's interpreter, starting one if necessary; other calls of the key wait until the block ends.
 
         Raises:
-            Overloaded: The maximum number of interpreters is in use.
+            Overloaded: The maximum number of interpreters is in use, or the tenant has its share.
             OSError: It could not be started.
         """
+        self._check_room(key)
         place = self._entries.get(key) or await self._add_entry(key)
         place.callers += 1
         try:
@@ -96,13 +102,22 @@ class InterpreterPool:
             if key in self._entries:
                 await self._end_session(key)
 
+    def _check_room(self, key: Key) -> None:
+        """Raise Overloaded if the key's interpreter is not in use, and the tenant has its share of those that are."""
+        used = [place.tenant for known, place in self._entries.items() if place.callers and known != key]
+        if self._is_shared and self._count_max - len(used) <= used.count(current_tenant()):
+            raise Overloaded(f"{len(used)} interpreters are in use already; try again later")
+
     async def _add_entry(self, key: Key) -> _PoolEntry:
+        tenant = current_tenant()
         while len(self._entries) >= self._count_max:
-            idle = min(self._list_idle(), key=lambda item: item[1].used_at, default=None)
-            if idle is None:
+            counts = Counter([tenant, *(place.tenant for place in self._entries.values())])
+            # Nobody ends one of a tenant that has fewer.
+            idle = [one for one in self._list_idle() if counts[one[1].tenant] >= counts[tenant]]
+            if not idle:
                 raise Overloaded(f"{self._count_max} interpreters are in use already; try again later")
-            await self._end_session(idle[0])
-        return self._entries.setdefault(key, _PoolEntry())
+            await self._end_session(min(idle, key=lambda one: (-counts[one[1].tenant], one[1].used_at))[0])
+        return self._entries.setdefault(key, _PoolEntry(tenant))
 
     def _list_idle(self) -> list[tuple[Key, _PoolEntry]]:
         return [(key, place) for key, place in self._entries.items() if place.callers == 0]
@@ -119,8 +134,10 @@ class InterpreterPool:
 
 
 @asynccontextmanager
-async def run_pool(count_max: int, idle_s: float = IDLE_S) -> AsyncGenerator[InterpreterPool]:
-    pool = InterpreterPool(count_max, idle_s)
+async def run_pool(
+    count_max: int, idle_s: float = IDLE_S, *, is_shared: bool = False
+) -> AsyncGenerator[InterpreterPool]:
+    pool = InterpreterPool(count_max, idle_s, is_shared=is_shared)
     async with asyncio.TaskGroup() as group:
         sweeper = guard_task(group.create_task(pool.end_idle()))
         try:

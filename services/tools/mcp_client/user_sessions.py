@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from services.runtime.auth.identity import Identity
+from services.runtime.auth.identity import Identity, current_tenant
 from services.tools.mcp_client.sdk_errors import ServerFailed
 from services.tools.mcp_client.session import McpSession
 from services.tools.toolkit.tool import Tool
 
 log = structlog.get_logger()
 
-SESSIONS_MAX = 32
-"""Maximum sessions of one server; the least recently used is dropped."""
+SESSIONS_MAX = 64
+"""Maximum sessions of one server; the least recently used is dropped. Of those in use, a tenant may have as many as it
+leaves free."""
 
 IDLE_S = 600.0
 """How long an unused session is kept, with its credential."""
@@ -43,6 +44,8 @@ class _UserSession:
 
     calls: int = 0
     """Number of calls that have the session or wait for it."""
+    tenant: str = ""
+    """Tenant of the first of these calls."""
     used_at: float = 0.0
     task: asyncio.Task[None] | None = None
 
@@ -59,8 +62,13 @@ class UserSessions:
     async def borrow_session(self, authorization: str) -> AsyncGenerator[McpSession]:
         """Lend the credential's session, opening one if necessary. Raises ServerFailed."""
         entry = self._sessions.get(authorization)
-        if entry is None or (isinstance(entry.outcome, McpSession) and entry.outcome.ended):
+        is_over = entry is None or (isinstance(entry.outcome, McpSession) and entry.outcome.ended)
+        if entry is None or is_over or not entry.calls:
+            self._check_room(current_tenant())
+        if entry is None or is_over:
             entry = self._add_session(authorization)
+        if not entry.calls:
+            entry.tenant = current_tenant()
         self._sessions.move_to_end(authorization)
         entry.calls += 1
         try:
@@ -79,11 +87,15 @@ class UserSessions:
         if entry is not None and entry.task is not None and not entry.calls:
             entry.task.cancel()
 
+    def _check_room(self, tenant: str) -> None:
+        """Raise ServerFailed if the tenant has its share of the sessions in use."""
+        used = [entry for entry in self._sessions.values() if entry.calls]
+        if SESSIONS_MAX - len(used) <= sum(entry.tenant == tenant for entry in used):
+            raise ServerFailed(f"{len(used)} users are using it already; try again later")
+
     def _add_session(self, authorization: str) -> _UserSession:
         if len(self._sessions) >= SESSIONS_MAX:
-            idle = next((key for key, entry in self._sessions.items() if not entry.calls), None)
-            if idle is None:
-                raise ServerFailed(f"{SESSIONS_MAX} users are using it already; try again later")
+            idle = next(key for key, entry in self._sessions.items() if not entry.calls)
             task = self._sessions.pop(idle).task
             assert task is not None
             task.cancel()

@@ -11,9 +11,10 @@ from functools import partial
 import orjson
 import structlog
 
-from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StreamStalled
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StreamStalled
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth import identity
+from services.runtime.auth.access import is_keyed_chat, resolve_chat
 from services.runtime.capacity import Capacity
 from services.tools.transfer import incoming
 from services.tools.transfer.incoming import IncomingFile
@@ -86,6 +87,7 @@ class Uploads:
 
         Raises:
             InvalidRequest: The name, the size or the content violates a rule.
+            NotFound: The chat is another user's, or is opened only with its key.
             QuotaExceeded: The chat's workspace is full.
             Erasing: The caller's data is being erased.
             Overloaded: The tenant has its share of UPLOADS_MAX in progress, or the disk is full.
@@ -116,8 +118,8 @@ class Uploads:
             if self._rights is not None:
                 # After the last piece, which may come long after the first one.
                 await self._rights.check_new_work()
-                if start.chat_id:
-                    await self._rights.enter_chat(start.chat_id)
+                if start.chat_id and not await self._rights.enter_chat(start.chat_id, chat_key=start.chat_key):
+                    _check_is_new(start.chat_id)
             return await run_to_end(partial(_store_file, self._workspaces, file, start, content))
 
     @contextmanager
@@ -144,6 +146,7 @@ async def _write_pieces(
             case "start" if start is None:
                 start = piece.start
                 incoming.check_name(start.name)
+                start.chat_id = resolve_chat(identity.require_identity(), start.chat_id, start.chat_key)
             case "start":
                 raise InvalidRequest.of("start", "must be given once")
             case "data" if len(piece.data) <= PIECE_BYTES_MAX:
@@ -155,6 +158,12 @@ async def _write_pieces(
     if start is None:
         raise InvalidRequest.of("start", "is required")
     return start, is_last
+
+
+def _check_is_new(chat_id: str) -> None:
+    """Raise NotFound for an id that others can compute: the first to use it need not be its user."""
+    if is_keyed_chat(chat_id):
+        raise NotFound(f"chat {chat_id} does not exist; with chatKey it is opened", chatId=chat_id)
 
 
 async def _drain_pieces(pieces: AsyncIterator[tools_pb2.UploadFileRequest]) -> None:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from headrace.v1 import agent_pb2, tools_pb2
+from services.runtime.auth.identity import current_tenant
 from services.tools.errors import ToolFailed
 from services.tools.web.fetcher import FetchedResponse, Fetcher
 from services.tools.web.search import Search
@@ -43,8 +45,8 @@ NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", 
 EXTRACT_S = 15.0
 """Time for one document: pages take 0.2 to 6 s; a PDF file may be crafted to take forever."""
 
-EXTRACTS_MAX = 4
-"""Maximum concurrent processes, each of up to 768 MB; the next ones wait."""
+EXTRACTS_MAX, TENANT_EXTRACTS_MAX = 4, 3
+"""Maximum concurrent processes, and those of a tenant, each of up to 768 MB; the next ones wait."""
 
 SOURCE = str(Path(__file__).parents[3])
 START = f"import sys; sys.path.insert(0, {SOURCE!r}); from services.tools.web.extract import main; main()"
@@ -126,12 +128,15 @@ class ExtractedText(msgspec.Struct, frozen=True):
 class Extractor:
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(EXTRACTS_MAX)
+        self._tenant_places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """Those that wait or work: in turn within their tenant, so that only a few of a tenant are ahead of others."""
 
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
         """Extract the text. Raises ToolFailed if the document cannot be read, or not in time."""
         if kind == "pdf" and find_spec("pypdf") is None:
             raise ToolFailed("EXTRA_MISSING: pypdf is not installed: pip install 'headrace[documents]' for PDF files")
-        async with self._places:
+        own = self._tenant_places.setdefault(current_tenant(), asyncio.Semaphore(TENANT_EXTRACTS_MAX))
+        async with own, self._places:
             # Leaving early kills the process.
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-X", "utf8", "-c", START, kind),

@@ -1,7 +1,8 @@
 """Memory's knowledge of chats: their owners, participants and holds.
 
 Files belong to the chat's owner. Memory is asked if the record next to the files (owners.py) does not name the caller,
-and overrides it: someone who guessed the chat's id may have made the record.
+and overrides it: someone who guessed the chat's id may have made the record. Before a chat exists, its key proves whose
+it is.
 Without authentication all callers are one user, and memory is not asked.
 """
 
@@ -17,7 +18,7 @@ from headrace.errors import NotFound
 from headrace.v1 import data_pb2, memory_pb2
 from headrace.v1.data_pb2_grpc import DataStoreServiceStub
 from headrace.v1.memory_pb2_grpc import MemoryServiceStub
-from services.runtime.auth.access import PARTICIPATING, RUN_ONLY
+from services.runtime.auth.access import PARTICIPATING, RUN_ONLY, find_keyed_chat
 from services.runtime.auth.identity import DEFAULT, Identity, acting_as, require_identity
 from services.runtime.rpc.call_ids import forward_metadata
 from services.runtime.rpc.peer_calls import repeat_until_answered, translating_peer_errors
@@ -41,19 +42,27 @@ class ChatRights:
                 request = data_pb2.CheckErasureRequest()
                 await self._check_erasure(request, timeout=TIMEOUT_S, metadata=forward_metadata())
 
-    async def enter_chat(self, chat_id: str, run_id: str | None = None, *, shows_content: bool = False) -> None:
+    async def enter_chat(
+        self, chat_id: str, run_id: str | None = None, *, chat_key: str = "", shows_content: bool = False
+    ) -> bool:
         """Let the rest of this call use the chat's files if the caller participates in the chat, or `run_id` is an
-        active run of the caller in it.
+        active run of the caller in it, or `chat_key` is the caller's key of it; return whether that is known.
 
-        Other callers are refused when they open files. With `shows_content` memory records that the caller reads
-        another user's chat.
+        Other callers are refused when they open files that are not theirs. With `shows_content` memory records that the
+        caller reads another user's chat.
+
+        Raises:
+            NotFound: The caller may only read the chat.
         """
         caller = require_identity()
         if caller == DEFAULT:
-            return
+            return True
+        if chat_key and find_keyed_chat(caller, chat_key) == chat_id:
+            await asyncio.to_thread(self._workspaces.clear_for_owner, chat_id, caller)
+            return True
         is_own = await asyncio.to_thread(self._workspaces.read_owner, chat_id) == caller
         if is_own and not (shows_content and caller.makers):
-            return
+            return True
         request = memory_pb2.GetChatRequest(
             chat_id=chat_id, run_id=run_id, without_events=True, shows_content=shows_content
         )
@@ -61,11 +70,13 @@ class ChatRights:
             with translating_peer_errors():
                 chat = await self._get_chat(request, timeout=TIMEOUT_S, metadata=forward_metadata())
         except NotFound:
-            return
-        if chat.access in PARTICIPATING or chat.access == RUN_ONLY:
-            owner = Identity(caller.tenant, chat.owner)
-            await asyncio.to_thread(self._workspaces.clear_for_owner, chat_id, owner)
-            CHAT_OWNER.set((chat_id, owner))
+            return False
+        if chat.access not in PARTICIPATING and chat.access != RUN_ONLY:
+            raise NotFound(f"chat {chat_id} does not exist", chatId=chat_id)
+        owner = Identity(caller.tenant, chat.owner)
+        await asyncio.to_thread(self._workspaces.clear_for_owner, chat_id, owner)
+        CHAT_OWNER.set((chat_id, owner))
+        return True
 
 
 class HeldChats:

@@ -149,6 +149,15 @@ async def test_a_provider_that_gives_nothing_in_base64_is_asked_for_decimals_fro
     assert [[*model.left_out] for model in provider.models] == [[], ["encoding_format"]]
 
 
+async def test_inputs_that_are_refused_take_the_encoding_from_nobody_else(asking: Asking) -> None:
+    refusal = http_answer(400, json.dumps(REFUSED).encode())
+    async with asking(answers=[refusal, refusal], models=MODELS) as gateway:
+        with pytest.raises(InvalidRequest):
+            await embed(gateway, *text("a"))
+        [provider] = (await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())).providers
+    assert [[*model.left_out] for model in provider.models] == [[], []]
+
+
 async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_try(asking: Asking) -> None:
     refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), answer([1.0])
     keys = {"apiKeys": ["env:KEY_A", "env:KEY_B"], "retry": {"maxAttempts": 2}}

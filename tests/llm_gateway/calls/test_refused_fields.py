@@ -209,6 +209,15 @@ async def test_what_names_nothing_optional_is_final(asking: Asking, error: dict[
         assert await list_left_out(gateway) == []
 
 
+async def test_a_field_whose_absence_helps_nothing_is_left_out_for_nobody_else(asking: Asking) -> None:
+    error = openai_error("tools[0].description: 'temperature is not supported' must be shorter")
+    async with asking([refuse("tools", error), HELLO]) as gateway:
+        heard = await gateway.hear(temperature=0.2, tools=[TOOL])
+        assert (heard.reason, await list_left_out(gateway)) == ("INVALID_REQUEST", [])
+        assert (await gateway.hear(temperature=0.2)).content == ["hello"]
+    assert [body.get("temperature") for body in bodies(gateway)] == [0.2, None, 0.2]
+
+
 async def test_a_model_that_refuses_everything_ends_in_its_last_error(asking: Asking) -> None:
     script = [refuse(field, openai_error("no", field)) for field in ("temperature", "tool_choice", "model")]
     async with asking(script) as gateway:

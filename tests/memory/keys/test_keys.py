@@ -153,6 +153,10 @@ async def test_who_confirms_their_own_key_gets_a_text_that_nobody_else_has(memor
     with acting_as(ADA):
         widened = await memory.call("UpdateKey", key_id=made.key.key_id, scopes=["answer", "ask", "operate"])
     assert widened.key.state == "active", "nobody but Bob has it"
+    with acting_as(BOB), pytest.raises(PermissionDenied, match="operate"):
+        await memory.call("ConfirmKey", key_id=made.key.key_id)
+    with acting_as(replace(BOB, scopes=ALL_SCOPES)):
+        assert (await memory.call("ConfirmKey", key_id=made.key.key_id)).secret not in ("", own.secret)
 
 
 async def test_a_key_that_a_made_key_makes_is_known_to_all_before(memory: Memory) -> None:

@@ -198,7 +198,9 @@ def reply(request: llm_pb2.ChatRequest) -> list[Any]:
 
 
 @asynccontextmanager
-async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating: Any) -> AsyncGenerator[TenantSuite]:
+async def serving_tenants(
+    folder: Path, *, runs_max: int = 100, commands_max: int = 64, **orchestrating: Any
+) -> AsyncGenerator[TenantSuite]:
     """The suite over real sockets and a real folder."""
     for key, agent in AGENTS.items():
         (folder / "agents").mkdir(exist_ok=True)
@@ -236,7 +238,12 @@ async def serving_tenants(folder: Path, *, runs_max: int = 100, **orchestrating:
             await stack.enter_async_context(serving_grpc(server, stores, keys=keys, check_call=refusals.check_call))
         ).addresses[0]
         tools_config = ToolsConfig(
-            server=server, config_dir=folder, data_dir=folder / "data", memory_address=memory, secrets_key=SECRETS_KEY
+            server=server,
+            config_dir=folder,
+            data_dir=folder / "data",
+            memory_address=memory,
+            secrets_key=SECRETS_KEY,
+            commands_max=commands_max,
         )
         tools = await stack.enter_async_context(
             tool_server(tools_config, Sandbox("process"), Catalogue(folder / "tools"))

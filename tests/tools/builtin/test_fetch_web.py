@@ -10,10 +10,11 @@ import pytest
 from aiohttp import web
 
 from headrace.streams import reading
+from services.runtime.auth.identity import Identity, acting_as
 from services.tools.documents.file_types import render_file
 from services.tools.errors import ToolFailed
 from services.tools.web.fetcher import FetchedResponse
-from services.tools.web.web import Extractor, read_page
+from services.tools.web.web import EXTRACTS_MAX, Extractor, read_page
 from tests.support.tools.calls import deltas_of, request, sources
 from tests.support.tools.processes import nothing_running
 from tests.support.tools.suite import Serve, Suite
@@ -178,3 +179,16 @@ async def test_a_document_that_holds_itself_is_told() -> None:
     async with asyncio.timeout(200):
         with pytest.raises(ToolFailed, match="PDF document c"):
             await Extractor().extract("pdf", pdf.getvalue())
+
+
+async def test_a_tenants_documents_leave_room_for_anothers() -> None:
+    extractor, body = Extractor(), b"<html><body><p>A page with some words in it.</p></body></html>"
+
+    async def extract(tenant: str) -> str:
+        with acting_as(Identity(tenant, "user")):
+            return (await extractor.extract("html", body)).text
+
+    async with asyncio.timeout(200), asyncio.TaskGroup() as group:
+        of_one = [group.create_task(extract("mill")) for _ in range(EXTRACTS_MAX)]
+        await group.create_task(extract("farm"))
+        assert not of_one[-1].done()

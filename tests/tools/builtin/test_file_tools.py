@@ -131,6 +131,15 @@ async def test_the_name_itself_comes_first_and_nothing_is_guessed(serve: Serve) 
         assert len([each for each in suite.workspace.iterdir() if each.is_file()]) == 3
 
 
+async def test_a_letter_with_very_many_marks_is_compared_as_it_is(serve: Serve) -> None:
+    # Python would sort the marks for minutes, and no other call would go on.
+    arguments = {"path": "a", "oldText": "a" + "\u0301\u0316" * 240_000, "newText": "b"}
+    async with asyncio.timeout(30), serve() as suite:
+        put(suite, "a", "text")
+        _, outcome = await suite.execute("edit_file", json.dumps(arguments, ensure_ascii=False))
+    assert "occurs 0 times" in outcome.result
+
+
 async def test_a_passage_is_found_whether_its_characters_are_composed_or_split(serve: Serve) -> None:
     async with serve() as suite:
         file = put(suite, "a", "na\u0308ive cafe\u0301\r\nend\r\n")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Overloaded
+from services.runtime.auth.identity import Identity, acting_as
 from services.tools.interpreter.pool import InterpreterPool, run_pool
 from services.tools.interpreter.session import CodeEnded, InterpreterSession, MarkedOutput, start_session
 from services.tools.sandbox.command import CommandOutput, Stream
@@ -71,6 +72,28 @@ async def test_those_in_use_do_not_give_way(tmp_path: Path) -> None:
             with pytest.raises(Overloaded, match="1 interpreters are in use"):
                 await using(found, tmp_path, "second", "1")
         assert await using(found, tmp_path, "second", "1") == "1\n"
+
+
+async def test_a_tenant_ends_no_interpreter_of_another_that_has_fewer(tmp_path: Path) -> None:
+    farm, mill = Identity("farm", "bob"), Identity("mill", "ann")
+    async with asyncio.timeout(100), run_pool(2) as found:
+        with acting_as(farm):
+            await using(found, tmp_path, "farm", "x = 7")
+        with acting_as(mill):
+            for run in ("one", "two", "three"):
+                await using(found, tmp_path, run, "1")
+        with acting_as(farm):
+            assert await using(found, tmp_path, "farm", "x") == "7\n"
+
+
+async def test_a_tenant_leaves_interpreters_for_others(tmp_path: Path) -> None:
+    async with asyncio.timeout(100), run_pool(2, is_shared=True) as found:
+        with acting_as(Identity("mill", "ann")):
+            async with found.borrow_session(("chat", "one"), lambda: start_session(policy(tmp_path))):
+                with pytest.raises(Overloaded, match="1 interpreters are in use"):
+                    await using(found, tmp_path, "two", "1")
+                with acting_as(Identity("farm", "bob")):
+                    assert await using(found, tmp_path, "farm", "1") == "1\n"
 
 
 async def test_one_that_cannot_be_started_leaves_no_place_taken(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import structlog
 from mcp_types import ToolAnnotations
 
+from services.runtime.auth.identity import Identity, acting_as
 from services.tools.mcp_client import user_sessions
 from services.tools.mcp_client.offered_tools import map_tools
 from services.tools.mcp_client.sdk_errors import ServerFailed
@@ -188,7 +189,8 @@ async def test_the_session_used_least_recently_makes_room_and_one_in_use_never_d
     opening = Opening()
     async with sessions(opening) as users, AsyncExitStack() as stack:
         for number in range(user_sessions.SESSIONS_MAX):
-            await stack.enter_async_context(users.borrow_session(f"user {number}"))
+            with acting_as(Identity(f"tenant{number}", "user")):
+                await stack.enter_async_context(users.borrow_session(f"user {number}"))
         with pytest.raises(ServerFailed, match="try again later"):
             await stack.enter_async_context(users.borrow_session("one more"))
         await stack.aclose()
@@ -196,6 +198,21 @@ async def test_the_session_used_least_recently_makes_room_and_one_in_use_never_d
             await asyncio.sleep(0)
             assert "user 0" not in opening.open
             assert len(opening.open) == user_sessions.SESSIONS_MAX
+
+
+async def test_a_tenant_leaves_sessions_for_others() -> None:
+    opening = Opening()
+    async with sessions(opening) as users, AsyncExitStack() as stack:
+        with acting_as(Identity("mill", "ann")):
+            for number in range(user_sessions.SESSIONS_MAX):  # one after the other, so that all are kept
+                async with users.borrow_session(f"user {number}"):
+                    pass
+            for number in range(user_sessions.SESSIONS_MAX // 2):
+                await stack.enter_async_context(users.borrow_session(f"user {number}"))
+            with pytest.raises(ServerFailed, match="try again later"):
+                await stack.enter_async_context(users.borrow_session("user 63"))
+        with acting_as(Identity("farm", "bob")):
+            await stack.enter_async_context(users.borrow_session("bob"))
 
 
 async def test_a_session_that_cannot_be_opened_or_has_ended_is_opened_anew() -> None:

@@ -13,11 +13,11 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from services.runtime.auth.identity import DEFAULT
+from services.runtime.auth.identity import DEFAULT, Identity
 from services.runtime.net.allow_list import parse_allow_list
 from services.tools.errors import ToolFailed
 from services.tools.mcp_client.oauth.authorizer import Authorizer
-from services.tools.mcp_client.oauth.token_store import Client, Issuer, Pending, Token, TokenStore
+from services.tools.mcp_client.oauth.token_store import USER_PENDING_MAX, Client, Issuer, Pending, Token, TokenStore
 from services.tools.mcp_client.oauth.tokens import LASTS_S_MAX, AuthorizationFailed, exchange_code, renew, send
 from services.tools.mcp_client.sdk_errors import Challenge
 from services.tools.mcp_client.settings import Http, OAuth
@@ -45,6 +45,21 @@ async def exchange(issuer: Issuer) -> Token:
     made_at = time.time()
     pending = Pending("s", "acme", "ann", issuer, "verifier", REDIRECT, says_issuer=False, made_at=made_at)
     return await exchange_code(pending, "code", HERE)
+
+
+def test_authorizations_that_one_user_begins_drop_nobody_elses(tmp_path: Path) -> None:
+    store, issuer = TokenStore(tmp_path, "key"), Issuer("https://a.example", "", "", Client("headrace"))
+
+    def begin(user: str, state: str) -> None:
+        pending = Pending("s", "acme", user, issuer, "verifier", REDIRECT, says_issuer=False, made_at=time.time())
+        store.put_pending(state, pending)
+
+    begin("ann", "hers")
+    for number in range(USER_PENDING_MAX + 5):
+        begin("ben", str(number))
+    assert len([*tmp_path.glob("*/*.pending")]) == 1 + USER_PENDING_MAX
+    assert store.take_pending("hers", Identity("acme", "ben")) is None
+    assert store.take_pending("hers", Identity("acme", "ann")) is not None
 
 
 @pytest.mark.parametrize(

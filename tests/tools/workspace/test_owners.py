@@ -79,17 +79,44 @@ def test_of_two_who_come_at_once_one_has_it(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / ".owners" / CHAT).iterdir()] == ["owner"]
 
 
+def test_what_somebody_left_before_a_chat_was_there_goes_when_its_owner_is_known(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
+    with acting_as(BOB):
+        workspaces.open_workspace(CHAT).write_file("planted.txt", b"boo")
+    workspaces.clear_for_owner(CHAT, ADA)
+    with acting_as(ADA):
+        assert workspaces.open_workspace(CHAT).list_files("", 10) == []
+
+
 ANN = Identity("mill", "ann")
 
 
 class Memory(memory_pb2_grpc.MemoryServiceServicer):
+    access = "own"
+
     async def GetChat(self, request: memory_pb2.GetChatRequest, context: Any) -> memory_pb2.GetChatResponse:
-        return memory_pb2.GetChatResponse(owner="ann", access="own")
+        return memory_pb2.GetChatResponse(owner="ann", access=self.access)
+
+
+def serve_memory(access: str) -> GrpcService:
+    memory = Memory()  # pyright: ignore[reportAbstractUsage] - one RPC is asked
+    memory.access = access
+    return GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
+
+
+async def test_who_may_only_read_a_chat_is_not_the_first_with_files_in_it(tmp_path: Path) -> None:
+    settings = ServerSettings(listen=f"unix:{tmp_path}/m.sock", drain_s=0.0)
+    async with (
+        serving_grpc(settings, [serve_memory("read")]),
+        open_channel(settings.listen) as channel,
+    ):
+        rights = ChatRights(channel, Workspaces(tmp_path / "workspaces"))
+        with acting_as(Identity("mill", "ben")), pytest.raises(NotFound, match=f"^chat {CHAT} does not exist$"):
+            await rights.enter_chat(CHAT)
 
 
 async def test_memory_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
-    memory = Memory()  # pyright: ignore[reportAbstractUsage] - one RPC is asked
-    served = GrpcService("headrace.v1.MemoryService", memory, memory_pb2_grpc.add_MemoryServiceServicer_to_server)
+    served = serve_memory("own")
     address = f"unix:{tmp_path}/m.sock"
     async with asyncio.timeout(100), open_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError):

@@ -28,11 +28,11 @@ class Uploads:
         self._tools: Any = tools_pb2_grpc.ToolServiceStub(tools)
 
     async def store_attachments(
-        self, attachments: Sequence[Attachment], chat_id: str
+        self, attachments: Sequence[Attachment], chat_id: str, chat_key: str = ""
     ) -> tuple[str, list[common_pb2.Reference]]:
         """Upload the attachments to a chat and return the chat's id and a reference to each.
 
-        An empty `chat_id` creates a chat.
+        An empty `chat_id` creates a chat. A chat with a key that does not exist yet needs the key.
 
         Raises:
             InvalidRequest: Names the part of the request that cannot be stored.
@@ -40,7 +40,7 @@ class Uploads:
         """
         references: list[common_pb2.Reference] = []
         for attachment in attachments:
-            reply = await self._upload(attachment, chat_id)
+            reply = await self._upload(attachment, chat_id, chat_key)
             chat_id, reference = reply.chat_id, reply.reference
             if attachment.detail:
                 meta = orjson.loads(reference.meta or "{}") | {"detail": attachment.detail}
@@ -53,7 +53,7 @@ class Uploads:
         async with aclosing(self._read_stored(file, length=1)) as pieces:
             return (await anext(pieces)).info
 
-    async def _upload(self, attachment: Attachment, chat_id: str) -> tools_pb2.UploadFileResponse:
+    async def _upload(self, attachment: Attachment, chat_id: str, chat_key: str) -> tools_pb2.UploadFileResponse:
         call: Any = self._tools.UploadFile(metadata=call_ids.forward_metadata(), timeout=TIMEOUT_S)
         size_bytes = 0
         try:
@@ -66,7 +66,11 @@ class Uploads:
                         await call.write(tools_pb2.UploadFileRequest(data=piece))
                 # The request id keeps a file that is sent again in the same chat from being stored twice.
                 start = tools_pb2.UploadStart(
-                    chat_id=chat_id or None, name=attachment.name, request_id="attachment", size_bytes=size_bytes
+                    chat_id=chat_id or None,
+                    chat_key=chat_key or None,
+                    name=attachment.name,
+                    request_id="attachment",
+                    size_bytes=size_bytes,
                 )
                 if not call.done():
                     await call.write(tools_pb2.UploadFileRequest(start=start))

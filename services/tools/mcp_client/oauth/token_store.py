@@ -1,7 +1,7 @@
 """Stores users' tokens and pending authorizations as encrypted files.
 
-data_dir/mcp_tokens/<server>/: <user>.token, <state>.pending and <authorization server>.client, Headrace's registration
-there; each name is a hash. Replicas may share the files. These functions block.
+data_dir/mcp_tokens/<server>/: <user>.token, <user>-<state>.pending and <authorization server>.client, Headrace's
+registration there; each name is a hash. Replicas may share the files. These functions block.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ WHAT = "a user's token"
 PENDING_S = 3600.0
 """Time for a user to consent."""
 
-PENDING_MAX = 10_000
-"""Maximum pending authorizations of a server; the oldest are dropped."""
+PENDING_MAX, USER_PENDING_MAX = 10_000, 16
+"""Maximum pending authorizations of a server, and of one of its users; the oldest are dropped."""
 
 T = TypeVar("T")
 
@@ -154,19 +154,23 @@ class TokenStore:
         return removed
 
     def put_pending(self, state: str, pending: Pending) -> None:
-        folder = self._find_folder(pending.server)
-        paths = sorted(folder.glob("*.pending"), key=_get_time)
-        surplus = len(paths) - PENDING_MAX + 1
-        for number, path in enumerate(paths):
-            if number < surplus or _get_time(path) < time.time() - PENDING_S:
-                path.unlink(missing_ok=True)
-        self._write(folder / f"{_hash(state)}.pending", pending)
+        folder, user = self._find_folder(pending.server), _hash(pending.tenant, pending.user)
+        for paths, most in (
+            (folder.glob(f"{user}-*.pending"), USER_PENDING_MAX),
+            (folder.glob("*.pending"), PENDING_MAX),
+        ):
+            oldest_first = sorted(paths, key=_get_time)
+            surplus = len(oldest_first) - most + 1
+            for number, path in enumerate(oldest_first):
+                if number < surplus or _get_time(path) < time.time() - PENDING_S:
+                    path.unlink(missing_ok=True)
+        self._write(folder / f"{user}-{_hash(state)}.pending", pending)
 
     def take_pending(self, state: str, caller: Identity) -> Pending | None:
         """Return the state's pending authorization and delete it; None, without deletion, if it is not the caller's."""
-        for path in self._root.glob(f"*/{_hash(state)}.pending"):
+        for path in self._root.glob(f"*/{_hash(caller.tenant, caller.user)}-{_hash(state)}.pending"):
             pending = self._read(path, Pending)
-            if pending is None or (pending.tenant, pending.user) != (caller.tenant, caller.user):
+            if pending is None:
                 return None
             try:
                 path.unlink()

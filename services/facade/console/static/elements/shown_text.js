@@ -8,7 +8,7 @@ export const SHOWN_CHARS_MAX = 100_000; // about 2,000 lines; more take a browse
 const ISOLATE = "\u2068";
 const END = "\u2069";
 
-const HIDDEN = /(?![ \t\n])[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
+const HIDDEN = /(?![ \t\n])[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800\u{1107f}\u{13441}\u{13442}\u{16fe4}\u{1d159}]/gu;
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]+/gu;
 
 const escapeUnit = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
