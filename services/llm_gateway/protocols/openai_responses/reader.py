@@ -239,9 +239,7 @@ class ResponsesReader(AnswerReader):
         self._items = AnswerItems()
 
     def _map_finish_reason(self) -> str | None:
-        if self._status == "completed":
-            return "tool_calls" if self._calls else "stop"
-        return None if self._status is None else translate_finish(self._status)
+        return None if self._status is None else translate_finish(self._status, has_calls=bool(self._calls))
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage
