@@ -74,6 +74,10 @@ class Delta(msgspec.Struct, gc=False):
     """The text of a refusal by the model."""
 
     tool_calls: list[CallPart] | None = None
+    function_call: Function | None = None
+    """A single call in OpenAI's older form, which some servers and relays still send, a few beside `tool_calls`
+    (https://github.com/QwenLM/qwen-code/pull/6240, 2026-07)."""
+
     extra_content: msgspec.Raw = msgspec.Raw()
     images: list[ImagePart] | None = None
     audio: AudioPiece | None = None

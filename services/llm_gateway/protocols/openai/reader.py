@@ -12,6 +12,7 @@ from services.llm_gateway.protocols.common.answer_reader import AnswerReader, An
 from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.openai.frames import (
     AudioPiece,
+    CallPart,
     ContentPiece,
     Delta,
     Frame,
@@ -117,6 +118,8 @@ class OpenAiReader(AnswerReader):
         if delta.images or delta.audio:
             self._add_media(delta.images or (), delta.audio)
         parts = delta.tool_calls or ()
+        if delta.function_call is not None and not parts:
+            parts = (CallPart(0, function=delta.function_call),)
         for position, part in enumerate(parts):
             piece = self._calls.convert_part(part, position if len(parts) > 1 else None)
             if part.extra_content or part.provider_specific_fields:
@@ -204,7 +207,7 @@ class OpenAiReader(AnswerReader):
         if self._inline is not None:
             self._send_pieces(self._inline.take_rest())
         for piece in self._calls.take_rest():
-            self._send_call(piece.index, piece.arguments)
+            self._send_call(piece.index, piece.arguments, piece.id)
         if self._media is not None and (sound := self._media.take_sound()) is not None:
             self._send_media(sound)
         state = {} if self._opaque is None else self._opaque.build_state()
