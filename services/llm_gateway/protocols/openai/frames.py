@@ -45,21 +45,31 @@ class AudioPiece(msgspec.Struct, gc=False):
 
 
 class ContentPiece(ImagePart, gc=False):
-    """Content in parts: with Mistral's reasoning, or with pictures."""
+    """Content in parts: with reasoning, or with pictures."""
 
+    type: str | None = None
     text: str | None = None
     thinking: str | list[ContentPiece] | None = None
+    """Mistral's reasoning."""
+
+    summary: list[ContentPiece] | None = None
+    """Databricks' reasoning (https://github.com/databricks/appkit/pull/559, 2026-09)."""
 
     @property
     def thought(self) -> str:
-        if isinstance(self.thinking, list):
-            return "".join(piece.text or "" for piece in self.thinking)
-        return self.thinking or ""
+        pieces = self.summary or self.thinking or (self.text if self.type == "reasoning" else "") or ""
+        return pieces if isinstance(pieces, str) else "".join(piece.text or "" for piece in pieces)
+
+
+class Thought(msgspec.Struct, gc=False):
+    text: str | None = None
 
 
 class Delta(msgspec.Struct, gc=False):
     content: str | list[ContentPiece] | None = None
-    reasoning_content: str | None = None
+    reasoning_content: str | Thought | None = None
+    """An object in Envoy's gateway (https://github.com/envoyproxy/ai-gateway/pull/1222, 2025-09)."""
+
     reasoning: str | None = None
     reasoning_text: str | None = None
     """GitHub Copilot's name, like the next."""

@@ -17,6 +17,7 @@ from services.llm_gateway.protocols.openai.frames import (
     Delta,
     Frame,
     ImagePart,
+    Thought,
     UsageReport,
     decode_frame,
     decode_top_level_error,
@@ -94,6 +95,8 @@ class OpenAiReader(AnswerReader):
 
     def _read_delta(self, delta: Delta) -> None:
         reasoning = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+        if isinstance(reasoning, Thought):
+            reasoning = reasoning.text
         if delta.reasoning_details or delta.thinking_blocks:
             # OpenRouter and LiteLLM send the same text in both fields.
             texts = (
@@ -109,7 +112,12 @@ class OpenAiReader(AnswerReader):
         if content := delta.content or delta.refusal:
             if isinstance(content, list):
                 self._add_pieces(content)
-            elif (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
+            elif (
+                (inline := self._inline) is None
+                or self._halves is not None
+                or not (inline.before and inline.is_idle)
+                or "<" in content
+            ):
                 self._add_content(content)
             else:
                 # Nearly every frame is text that cannot be a marker.
@@ -154,9 +162,9 @@ class OpenAiReader(AnswerReader):
 
     def _add_pieces(self, pieces: list[ContentPiece]) -> None:
         for piece in pieces:
-            if piece.thought:
-                self._add_reasoning(piece.thought)
-            if piece.text:
+            if thought := piece.thought:
+                self._add_reasoning(thought)
+            if piece.text and piece.type != "reasoning":
                 self._add_content(piece.text)
             if piece.url:
                 self._add_picture(piece.url)
