@@ -234,15 +234,11 @@ class OpenAiReader(AnswerReader):
         report = self._usage
         if report is None:
             return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
-        usage = common_pb2.Usage(
-            input_tokens=report.prompt_tokens or 0, output_tokens=report.output_tokens, model_calls=1
-        )
-        details = report.completion_tokens_details
-        if details is not None and details.reasoning_tokens is not None:
-            usage.reasoning_tokens = details.reasoning_tokens
-        prompt = report.prompt_tokens_details
+        usage = common_pb2.Usage(input_tokens=report.input_tokens, output_tokens=report.output_tokens, model_calls=1)
+        if (reasoning := report.reasoning) is not None:
+            usage.reasoning_tokens = reasoning
         if (cached := report.cached) is not None:
             usage.cached_tokens = cached
-        if prompt is not None and prompt.cache_write_tokens:
-            usage.cache_write_tokens = prompt.cache_write_tokens
+        if written := report.cache_written:
+            usage.cache_write_tokens = written
         return usage
