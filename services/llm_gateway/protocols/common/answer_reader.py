@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ PASSED_OVER_BYTES_MAX = 64 * 1024
 """Bytes kept of an indecisive frame, for the error of a stream without a decisive one."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
+
+_BETWEEN_FRAMES = re.compile(rb"(?<=\})\n(?=\{|\[DONE\])")
+"""Matches a line end that no JSON has: some servers leave out the blank line between frames, or `data:`
+(https://github.com/rexxars/eventsource-parser/pull/31, 2026-05)."""
 
 Channel: TypeAlias = Literal["content", "reasoning"]
 
@@ -275,7 +280,11 @@ class AnswerReader:
     def _decode_again(
         self, kind: type[Decoded], data: bytes, error: Exception, *, is_document: bool = False
     ) -> Decoded | None:
-        """Decode a frame that deviates from its protocol; None for a frame that is ignored."""
+        """Decode a frame that deviates from its protocol; None for a frame that is ignored, or read in its parts."""
+        if len(frames := _BETWEEN_FRAMES.split(data)) > 1:
+            for part in frames:
+                self._read_frame(part, None, None)
+            return None
         marked = mark_lone_halves(data)
         try:
             frame = decode_leniently(marked, kind)
