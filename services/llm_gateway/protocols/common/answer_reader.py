@@ -173,7 +173,7 @@ class AnswerReader:
         """Return how the answer ended; called once, at its end.
 
         Raises:
-            ProviderUnavailable: The stream ended too early, or with a reason that means a failure.
+            ProviderUnavailable: The stream ended too early, without a token, or with a reason that means a failure.
             ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
@@ -198,6 +198,13 @@ class AnswerReader:
         if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
+            )
+        # Relays end so if the provider behind them has failed; a model's own empty answer has at least its end's token.
+        if reason in ("stop", "tool_calls") and not (self.deltas or self.build_usage().output_tokens):
+            raise ProviderUnavailable(
+                f"provider {self._provider!r} ended the answer without a token",
+                provider=self._provider,
+                model=self._model,
             )
         if not is_known_finish(reason):
             log.warning("unknown finish reason", provider=self._provider, model=self._model, finish_reason=reason)
