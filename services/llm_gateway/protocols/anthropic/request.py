@@ -158,8 +158,8 @@ def _build_result(message: llm_pb2.Message) -> Block:
     result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
     if any(map(is_media, message.content)):
         result["content"] = [block for part in message.content if (block := _build_part(part)) is not None]
-    elif text := join_parts(message.content):
-        result["content"] = text
+    else:
+        result["content"] = join_parts(message.content)
     return result
 
 

@@ -96,10 +96,6 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
         schema = orjson.Fragment(tool.parameters) if tool.parameters else NO_PARAMETERS
         specs.append({"name": tool.name} | description | {"inputSchema": {"json": schema}})
     if not specs:
-        # Calls in the conversation are refused without the tools.
-        called = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
-        specs = [{"name": name, "inputSchema": {"json": NO_PARAMETERS}} for name in called]
-    if not specs:
         return {}
     config: dict[str, Any] = {"tools": [{"toolSpec": spec} for spec in specs]}
     match request.tool_choice:
@@ -139,8 +135,7 @@ def lacks_thoughts(turns: list[Turn]) -> bool:
 
 def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     if message.role == "tool":
-        content = _build_parts(message) or [{"text": "(empty)"}]
-        return [{"toolResult": {"toolUseId": message.tool_call_id, "content": content}}]
+        return [{"toolResult": {"toolUseId": message.tool_call_id, "content": _build_parts(message)}}]
     if message.role != "assistant":
         return _build_parts(message)
     calls: list[Block] = [

@@ -149,7 +149,7 @@ def _fill_part(part: Part, text: str) -> Part | None:
 
 def _build_parts(message: llm_pb2.Message) -> list[Part]:
     if not any(map(is_media, message.content)):
-        return [{"text": text}] if (text := join_parts(message.content)) else []
+        return [{"text": text}] if (text := join_parts(message.content)).strip() else []
     return [_build_part(part) for part in message.content]
 
 

@@ -64,7 +64,9 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
 
 def _build_message(message: llm_pb2.Message, provider: Provider, model: str) -> dict[str, Any]:
     # A string, which every provider accepts; omitted for calls without text, for which some gateways send "".
-    content: Any = join_parts(message.content) or (None if message.tool_calls else "")
+    content: Any = join_parts(message.content)
+    if message.tool_calls and not content.strip():
+        content = None
     if any(map(is_media, message.content)):
         content = [_build_part(part) for part in message.content]
     fields: dict[str, Any] = {"role": message.role, "content": content}

@@ -142,7 +142,7 @@ def _build_answer(message: llm_pb2.Message, provider: str) -> list[Item]:
         return ordered
     # An answer that was cut, or one of another provider.
     text = join_parts(message.content)
-    return [*([{"role": "assistant", "content": text}] if text else []), *calls]
+    return [*([{"role": "assistant", "content": text}] if text.strip() else []), *calls]
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[Item]:
