@@ -51,9 +51,12 @@ NO_PARAMETERS = {"type": "object", "properties": {}}
 _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 """Characters that a document's name may not contain, or not twice in a row."""
 
+NAME_LENGTH_MAX = 200
+
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
+    _make_names_unique(turns)
     # The ends of the instructions, which come after the tools, and of the conversation are marked.
     is_cached = provider.prompt_cache and any(name in request.model for name in CACHING)
     config = build_limits(request, "temperature", "topP", "maxTokens")
@@ -124,6 +127,22 @@ def _build_reasoning(
 
 def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn]:
     return join_turns(messages, lambda message: _build_blocks(message, provider))
+
+
+def _make_names_unique(turns: Iterable[Turn]) -> None:
+    """Number the documents of a request that have the same name, in any case
+    (https://github.com/BerriAI/litellm/pull/30093, 2026-06)."""
+    taken: set[str] = set()
+    for block in (block for turn in turns for block in turn["content"]):
+        for inner in (block, *block.get("toolResult", {}).get("content", ())):
+            if (document := inner.get("document")) is None:
+                continue
+            name, number = document["name"][: NAME_LENGTH_MAX - len(" (100)")].rstrip(), 1
+            document["name"] = name
+            while document["name"].lower() in taken:
+                number += 1
+                document["name"] = f"{name} ({number})"
+            taken.add(document["name"].lower())
 
 
 def lacks_thoughts(turns: list[Turn]) -> bool:
