@@ -26,7 +26,7 @@ from services.llm_gateway.protocols.common.request_rules import (
     build_thinking,
     check_tool_choice,
     describe_form,
-    has_form_in_words,
+    find_closed_schema,
     join_turns,
 )
 from services.llm_gateway.protocols.common.tool_calls import parse_input
@@ -62,14 +62,14 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     config = build_limits(request, "temperature", "topP", "maxTokens")
     body: dict[str, Any] = {"messages": turns}
     instructions = [join_system_text(request.messages)]
-    if has_form_in_words(request, model):
-        instructions.append(describe_form(request.output_format))
-    elif request.HasField("output_format"):
-        wanted = request.output_format
-        schema = {"schema": wanted.schema, "name": wanted.name or DEFAULT_NAME}
+    wanted, schema = request.output_format, find_closed_schema(request, model)
+    if schema is not None:
+        form = {"schema": schema, "name": wanted.name or DEFAULT_NAME}
         if wanted.description:
-            schema["description"] = wanted.description
-        body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
+            form["description"] = wanted.description
+        body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": form}}}
+    elif request.HasField("output_format"):
+        instructions.append(describe_form(wanted))
     if request.tools and request.tool_choice == "none":
         instructions.append(NO_CALL)
     if text := BLANK_LINE.join(filter(None, instructions)):
