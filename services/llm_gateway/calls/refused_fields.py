@@ -62,7 +62,7 @@ _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": 
 _SAYS_UNSUPPORTED = re.compile(
     r"unsupported|(?:not?|n't) (?:be )?support|not (?:permitted|allowed|compatible|available|enabled)|unrecognized"
     r"|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed"
-    r"|may only be|cannot (?:both|be disabled)|only works",
+    r"|may only be|cannot (?:specify )?both|cannot be disabled|only works",
     re.IGNORECASE,
 )
 _ALLOWED_VALUES = re.compile(r"\b(\w{1,64})\W{1,3}must be one of", re.IGNORECASE)

@@ -37,6 +37,11 @@ async def list_left_out(gateway: Gateway) -> list[str]:
     ("field", "error", "fields"),
     [
         (
+            "reasoning_effort",
+            openai_error("cannot specify both 'thinking' and 'reasoning_effort'"),
+            {"reasoning": "thinking"},
+        ),
+        (
             "temperature",
             openai_error(
                 "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is "
