@@ -383,6 +383,7 @@ async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: A
         (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
         (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
         (400, "Corrupted thought signature."),
+        (400, "web_search tool use with id srvtoolu_1 was found without a corresponding web_search_tool_result block"),
     ],
 )
 async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, status: int, said: str) -> None:

@@ -22,6 +22,9 @@ KIND: Final = "thinking_blocks"
 
 THINKING = ("thinking", "redacted_thinking")
 
+PAUSED: Final = "pause_turn"
+"""Stop reason of an answer whose own tools run too long; the same request with the answer would continue it."""
+
 
 class OutputDetails(msgspec.Struct):
     thinking_tokens: int | None = None
@@ -183,6 +186,8 @@ class AnthropicReader(AnswerReader):
         self._count_text(-1)
         if not (self._saw_end_mark or self.has_finish):
             self._blocks.drop_open_thoughts()
+        if self._stop_reason == PAUSED:
+            self._blocks.drop_open_calls()
         if items := self._blocks.build_items():
             self._send_state({KIND: items})
         self._blocks = AnswerBlocks()
@@ -248,6 +253,14 @@ class AnswerBlocks:
         for index in self._open:
             if self._blocks[index].get("type") in THINKING:
                 del self._blocks[index], self._texts[index]
+
+    def drop_open_calls(self) -> None:
+        """Leave out calls of the provider's own tools without a result, which are refused in every later request
+        (https://github.com/gsd-build/gsd-2/pull/2870, 2026-03)."""
+        answered = {block.get("tool_use_id") for block in self._blocks.values()}
+        for index, block in [*self._blocks.items()]:
+            if block.get("type") == "server_tool_use" and block.get("id") not in answered:
+                del self._blocks[index]
 
     def count_text(self, index: int, chars: int) -> None:
         """Count the characters of a text block; text outside of such a block has no position in the order."""

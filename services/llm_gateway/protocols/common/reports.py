@@ -42,7 +42,6 @@ _MEANINGS: Final = {
     "eos": "stop",
     "eos_token": "stop",
     "stop_sequence": "stop",
-    "pause_turn": "stop",
     "length": "length",
     "max_tokens": "length",
     "max_output_tokens": "length",
