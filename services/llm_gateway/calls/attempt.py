@@ -153,7 +153,8 @@ class Attempt:
         optional: dict[Path, Any] = {}  # fields of the body that the model may refuse
         try:
             await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
-            provider, entry, endpoint = target.provider, target.entry, target.endpoint
+            provider, endpoint = target.provider, target.endpoint
+            entry = self._models.refused_fields.choose_entry(provider, target.entry)
             fields = self._protocol.build_body(self._request, provider, entry)
             self._models.refused_fields.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields)
