@@ -57,9 +57,10 @@ class LlmServiceStub:
     Embed: _grpc.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]
     """Compute embedding vectors for texts.
 
-    Effect: one call to a provider, which bills it; nothing is stored. Uses a model with the capability embeddings. A
-    failure is retried and another key tried as in StreamChat, but never another model, because vectors of two models
-    cannot be compared. Without provider_key, the providers that have the model are tried in the file's order.
+    Effect: one call to a provider, which bills it, or several if it takes fewer inputs at once; nothing is stored. Uses
+    a model with the capability embeddings. A failure is retried and another key tried as in StreamChat, but never
+    another model, because vectors of two models cannot be compared. Without provider_key, the providers that have the
+    model are tried in the file's order.
     Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED if no valid
     provider file has been read since the start; those of providers, as in StreamChat; BAD_FRAME for a response that
     does not match the inputs.
@@ -112,9 +113,10 @@ class LlmServiceAsyncStub(LlmServiceStub):
     Embed: _aio.UnaryUnaryMultiCallable[_llm_pb2.EmbedRequest, _llm_pb2.EmbedResponse]  # type: ignore[assignment]
     """Compute embedding vectors for texts.
 
-    Effect: one call to a provider, which bills it; nothing is stored. Uses a model with the capability embeddings. A
-    failure is retried and another key tried as in StreamChat, but never another model, because vectors of two models
-    cannot be compared. Without provider_key, the providers that have the model are tried in the file's order.
+    Effect: one call to a provider, which bills it, or several if it takes fewer inputs at once; nothing is stored. Uses
+    a model with the capability embeddings. A failure is retried and another key tried as in StreamChat, but never
+    another model, because vectors of two models cannot be compared. Without provider_key, the providers that have the
+    model are tried in the file's order.
     Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED if no valid
     provider file has been read since the start; those of providers, as in StreamChat; BAD_FRAME for a response that
     does not match the inputs.
@@ -182,9 +184,10 @@ class LlmServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_llm_pb2.EmbedResponse, _abc.Awaitable[_llm_pb2.EmbedResponse]]:
         """Compute embedding vectors for texts.
 
-        Effect: one call to a provider, which bills it; nothing is stored. Uses a model with the capability embeddings. A
-        failure is retried and another key tried as in StreamChat, but never another model, because vectors of two models
-        cannot be compared. Without provider_key, the providers that have the model are tried in the file's order.
+        Effect: one call to a provider, which bills it, or several if it takes fewer inputs at once; nothing is stored. Uses
+        a model with the capability embeddings. A failure is retried and another key tried as in StreamChat, but never
+        another model, because vectors of two models cannot be compared. Without provider_key, the providers that have the
+        model are tried in the file's order.
         Errors: NOT_FOUND (no such model for embeddings); INVALID_REQUEST; CONTEXT_LENGTH_EXCEEDED; OVERLOADED if no valid
         provider file has been read since the start; those of providers, as in StreamChat; BAD_FRAME for a response that
         does not match the inputs.

@@ -23,7 +23,7 @@ from headrace.errors import (
 from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
 from services.llm_gateway.calls.refused_fields import Path, RefusedFields, find_optional_fields, find_refused_field
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
-from services.llm_gateway.fitting.fitted_request import fit_request
+from services.llm_gateway.fitting.fitted_request import fit_request, list_refused_pictures
 from services.llm_gateway.fitting.provider_state import is_state_refused
 from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
@@ -159,8 +159,9 @@ class Attempt:
         call, target = self.call, self._target
         optional: dict[Path, Any] = {}  # fields of the body that the model may refuse
         try:
-            await self._models.pictures.fit(self._request)
-            provider, entry, endpoint = target.provider, target.entry, target.endpoint
+            await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
+            provider, endpoint = target.provider, target.endpoint
+            entry = self._models.refused_fields.choose_entry(provider, target.entry)
             fields = self._protocol.build_body(self._request, provider, entry)
             for refused in (self._models.refused_fields, self._refused):
                 refused.leave_out(provider, entry, fields)

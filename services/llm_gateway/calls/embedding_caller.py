@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 
 import orjson
+import structlog
 
 from headrace.errors import BadFrame, HeadraceError, InvalidRequest, NotFound
-from headrace.v1 import llm_pb2
+from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.calls.attempt import TOKEN_BYTES, tell_success
 from services.llm_gateway.calls.model_caller import ModelCaller
 from services.llm_gateway.calls.refused_fields import STATUSES, RefusedFields
@@ -23,13 +25,26 @@ from services.llm_gateway.telemetry import metrics
 from services.llm_gateway.telemetry.attempt_span import tracing_attempt
 from services.llm_gateway.telemetry.interaction_log import CallRecord
 from services.runtime.auth.identity import current_tenant
+from services.runtime.newest import NewestDict
 from services.runtime.telemetry import names
+
+log = structlog.get_logger()
 
 EMBEDDINGS = "embeddings"
 """Capability that a model must list, because most do not have it; also the stage of its calls in logs."""
 
 ANSWER_BYTES_MAX = 40 * 1024 * 1024
 """The largest batch, 2,048 vectors of 3,072 numbers in base64, has 32 MiB."""
+
+BATCH_SIZES_MAX = 256
+
+_BATCH_SIZE = re.compile(
+    r"batch size.{0,80}?(?:larger than|maximum allowed batch size)\D{0,8}(?P<size>\d{1,4})"
+    r"|at most (?P<most>\d{1,4}) requests can be in one batch",
+    re.IGNORECASE,
+)
+"""Matches what Bailian, SiliconFlow, Hugging Face's servers and Gemini say of too many inputs
+(https://github.com/MemMachine/MemMachine/issues/864, https://github.com/n4ze3m/page-assist/issues/371, 2025)."""
 
 INLINE_BYTES_MAX = 64 * 1024
 """Answers up to this size are read on the event loop, in well under 1 ms."""
@@ -39,6 +54,9 @@ INLINE_BYTES_MAX = 64 * 1024
 class EmbeddingCaller:
     models: ModelCaller
     """Shares catalogue, credentials, quotas, breakers and connections with calls of chat models."""
+
+    batch_sizes: NewestDict[tuple[str, str], int] = field(default_factory=lambda: NewestDict(BATCH_SIZES_MAX))
+    """Maximum inputs of a request, by provider and entry, where a provider has named it."""
 
     async def embed(self, request: llm_pb2.EmbedRequest, remaining_s: float | None) -> llm_pb2.EmbedResponse:
         """Return the vectors; cancellation closes the provider's connection.
@@ -56,7 +74,7 @@ class EmbeddingCaller:
         refused = RefusedFields()
         while True:
             planned = plan.start_attempt()
-            target, known = planned.target, len(refused)
+            target = planned.target
             call = CallRecord(EMBEDDINGS, target.provider.key, target.model, planned.number, operation=names.EMBEDDINGS)
             try:
                 with tracing_attempt(call, target.provider.protocol, target.endpoint.url, request):
@@ -64,8 +82,9 @@ class EmbeddingCaller:
                 refused.share_with(self.models.refused_fields)
                 return response
             except HeadraceError as error:
-                self._note_refused_encoding(target, error, refused)
-                wait_s = 0.0 if len(refused) > known else plan.plan_retry(error)
+                is_mended = self._remember_batch_size(target, error, len(request.inputs))
+                is_mended = is_mended or self._note_refused_encoding(target, error, refused)
+                wait_s = 0.0 if is_mended else plan.plan_retry(error)
             await asyncio.sleep(wait_s)
 
     def _iterate_targets(self, request: llm_pb2.EmbedRequest) -> Iterator[Target]:
@@ -113,12 +132,7 @@ class EmbeddingCaller:
 
         try:
             async with account.admitting(expected_tokens, due_s, count_spent, tenant=planned.breaker_call.tenant):
-                body = await self._post(request, planned, refused)
-                read = embeddings.read_answer
-                if len(body) > INLINE_BYTES_MAX:
-                    vectors, usage = await asyncio.to_thread(read, body, len(request.inputs))
-                else:
-                    vectors, usage = read(body, len(request.inputs))
+                vectors, usage = await self._embed_batches(request, planned, refused)
                 if not usage.input_tokens:
                     usage.input_tokens, usage.estimated = expected_tokens, True
                 if target.entry.price is not None:
@@ -137,19 +151,60 @@ class EmbeddingCaller:
             self.models.interaction_log.log_call(call)
             metrics.count_attempt(call, target.entry.name)
 
-    def _note_refused_encoding(self, target: Target, error: HeadraceError, refused: RefusedFields) -> None:
-        """Have the next attempt omit the encoding, with which the provider gave no vectors."""
+    async def _embed_batches(
+        self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, refused: RefusedFields
+    ) -> tuple[list[llm_pb2.Embedding], common_pb2.Usage]:
+        """Send the inputs in as few requests as the provider permits; return all vectors and the sum of usage."""
+        vectors, usage = list[llm_pb2.Embedding](), common_pb2.Usage()
+        size = self._find_batch_size(planned.target, len(request.inputs))
+        for start in range(0, len(request.inputs), size):
+            inputs = request.inputs[start : start + size]
+            body = await self._post(request, inputs, planned, refused)
+            read = embeddings.read_answer
+            if len(body) > INLINE_BYTES_MAX:
+                found, spent = await asyncio.to_thread(read, body, len(inputs))
+            else:
+                found, spent = read(body, len(inputs))
+            vectors += found
+            usage.input_tokens += spent.input_tokens
+            usage.model_calls += spent.model_calls
+        return vectors, usage
+
+    def _find_batch_size(self, target: Target, inputs: int) -> int:
+        return min(inputs, self.batch_sizes.get((target.provider.key, target.entry.name), inputs))
+
+    def _remember_batch_size(self, target: Target, error: HeadraceError, inputs: int) -> bool:
+        """Return whether the provider takes fewer inputs at once, as its error says."""
+        match = _BATCH_SIZE.search(error.message) if isinstance(error, InvalidRequest) else None
+        size = 0 if match is None else int(match["size"] or match["most"])
+        if not 0 < size < self._find_batch_size(target, inputs):
+            return False
+        self.batch_sizes[target.provider.key, target.entry.name] = size
+        log.warning("embeddings in batches", provider=target.provider.key, model=target.entry.name, size=size)
+        return True
+
+    def _note_refused_encoding(self, target: Target, error: HeadraceError, refused: RefusedFields) -> bool:
+        """Return whether the next attempt omits the encoding, with which the provider gave no vectors."""
         is_refused = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in STATUSES
         is_unreadable = isinstance(error, BadFrame) and "frameSizeBytes" not in error.metadata
         known = self.models.refused_fields.list_fields(target.provider, target.entry)
-        if (is_refused or is_unreadable) and embeddings.ENCODING not in (*target.entry.extra_body, *known):
-            refused.add(target.provider, target.entry, (embeddings.ENCODING,), "base64", error.message)
+        if not (is_refused or is_unreadable) or embeddings.ENCODING in (*target.entry.extra_body, *known):
+            return False
+        before = len(refused)
+        refused.add(target.provider, target.entry, (embeddings.ENCODING,), "base64", error.message)
+        return len(refused) > before
 
-    async def _post(self, request: llm_pb2.EmbedRequest, planned: PlannedAttempt, refused: RefusedFields) -> bytes:
+    async def _post(
+        self,
+        request: llm_pb2.EmbedRequest,
+        inputs: Iterable[llm_pb2.EmbeddingInput],
+        planned: PlannedAttempt,
+        refused: RefusedFields,
+    ) -> bytes:
         target = planned.target
         protocol = PROTOCOLS[target.provider.protocol]
         endpoint = target.endpoint
-        fields = embeddings.build_body(request, target.entry)
+        fields = embeddings.build_body(request, inputs, target.entry)
         for known in (self.models.refused_fields, refused):
             known.leave_out(target.provider, target.entry, fields)
         body = orjson.dumps(fields)

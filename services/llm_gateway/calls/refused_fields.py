@@ -57,12 +57,23 @@ _REASONING = ("reasoning", "reasoningeffort", "enablethinking", "thinking", "thi
 _DEPTH_MAX = 3
 """Levels at which optional fields are looked for, as in Gemini's generationConfig.thinkingConfig.thinkingLevel."""
 
+FORM: Path = ("response_format",)
+"""The field of an answer's form; without it, the form is described in words."""
+
+_REFUSES_FORM = re.compile(
+    r"response.?format\b.{0,80}\b(?:unavailable|unsupported|not support|must be|not (?:be )?(?:available|allowed))"
+    r"|(?:not support|unsupported).{0,80}\bresponse.?format\b",
+    re.IGNORECASE,
+)
+"""Matches what DeepSeek says of `json_schema` (https://github.com/BerriAI/litellm/pull/31466, 2026-06), but not what is
+said of a bad schema."""
+
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 _SAYS_UNSUPPORTED = re.compile(
     r"unsupported|(?:not?|n't) (?:be )?support|not (?:permitted|allowed|compatible|available|enabled)|unrecognized"
     r"|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed"
-    r"|may only be|cannot (?:both|be disabled)|only works",
+    r"|may only be|cannot (?:specify )?both|cannot be disabled|only works",
     re.IGNORECASE,
 )
 _ALLOWED_VALUES = re.compile(r"\b(\w{1,64})\W{1,3}must be one of", re.IGNORECASE)
@@ -86,6 +97,13 @@ class RefusedFields:
     def list_fields(self, provider: Provider, entry: Model) -> list[str]:
         remembered = self._by_model.get((provider.key, entry.name), {})
         return sorted({".".join(path) for path, _ in remembered})
+
+    def choose_entry(self, provider: Provider, entry: Model) -> Model:
+        """Return the entry, without the ability to keep to schemas if the model has refused the field of the form."""
+        if FORM not in {path for path, _ in self._by_model.get((provider.key, entry.name), {})}:
+            return entry
+        abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
+        return entry.model_copy(update={"capabilities": abilities})
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Remove from `body` the fields that were refused before."""
@@ -122,6 +140,9 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
     else may be omitted, too."""
     found: dict[Path, Any] = {}
     for name, value in body.items():
+        if (name,) == FORM:
+            found[FORM] = ""
+            continue
         inner: dict[Path, Any] = find_optional_fields(value, depth - 1) if isinstance(value, dict) and depth > 1 else {}
         is_optional = inner and all((key,) in inner for key in value)
         if is_optional or _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
@@ -134,12 +155,14 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     """Return the optional field that the error names: by `param`, or in a message that calls it refused."""
     if not isinstance(error, InvalidRequest) or error.metadata.get("httpStatus") not in STATUSES:
         return None
+    if FORM in optional and _REFUSES_FORM.search(error.message):
+        return FORM
     words = [_normalise(word) for word in _WORD.findall(error.message)]
     allowed = _ALLOWED_VALUES.search(error.message)
     param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
     named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
-    for path in optional:
+    for path in (path for path in optional if path != FORM):
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
 from services.llm_gateway.fitting.provider_state import is_models_own
-from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, fit_schema
+from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, NO_PARAMETERS, OPENAPI, fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
@@ -31,7 +31,10 @@ CHAT_COMPLETIONS = "openai"
 """The protocol of OpenAI's older API, to which its limits apply."""
 
 VENDORS = {"anthropic": CLAUDE, "bedrock": CLAUDE, "gemini": GEMINI}
-"""Vendors with rules for schemas, by protocol; those of other protocols are known by the models' names."""
+"""Vendors with rules of their own, by protocol; those of other protocols are known by the models' names."""
+
+REFUSED_PICTURES = {GEMINI: frozenset({"image/gif"})}
+"""Types of pictures that a vendor refuses (https://ai.google.dev/gemini-api/docs/image-understanding, 2026-11)."""
 
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are not names of tools."""
@@ -51,6 +54,16 @@ _PORTABLE = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _CHARACTERS = string.ascii_letters + string.digits
 _LENGTH = 9
 _NINE_CHARACTERS = re.compile(f"[a-zA-Z0-9]{{{_LENGTH}}}")
+
+
+def find_vendor(provider: Provider, model: str) -> str:
+    """Return the vendor whose rules apply; empty for any other."""
+    return VENDORS.get(provider.protocol) or next((name for name in VENDORS.values() if name in model.lower()), "")
+
+
+def list_refused_pictures(provider: Provider, model: str) -> Collection[str]:
+    """Return the types of pictures that must be converted."""
+    return REFUSED_PICTURES.get(find_vendor(provider, model), frozenset())
 
 
 def list_unsupported(provider: Provider, entry: Model, model: str) -> Collection[str]:
@@ -117,16 +130,27 @@ def fit_request(
         fitted.max_tokens = entry.max_output
     if given.tool_choice not in CHOICES:
         fitted.tool_choice = names.fit(given.tool_choice)
-    vendor = VENDORS.get(provider.protocol) or next((name for name in VENDORS.values() if name in model.lower()), "")
+    vendor = find_vendor(provider, model)
+    form = OPENAPI if (vendor, provider.protocol) == (GEMINI, CHAT_COMPLETIONS) else vendor
     for tool in given.tools:
-        parameters, lost = fit_schema(tool.parameters, vendor)
+        parameters, lost = fit_schema(tool.parameters, form)
         description = BLANK_LINE.join(filter(None, (tool.description, lost)))
         fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
+    if vendor == CLAUDE and provider.protocol != "anthropic" and not given.tools:
+        _offer_called_tools(fitted, given.messages, names)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
     turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
     calls = _Calls((call for turn in turns for call in turn.tool_calls), names, provider, model)
     fitted.messages.extend(_fit_calls(turn, names, calls) for turn in turns)
     return FittedRequest(fitted, names.list_replaced())
+
+
+def _offer_called_tools(fitted: ChatRequest, messages: Iterable[Message], names: ToolNames) -> None:
+    """Offer the tools that were called before, without permission to call them: Bedrock, and LiteLLM before Claude,
+    refuse calls in the conversation without tools (https://github.com/BerriAI/litellm/issues/24712, 2026-03)."""
+    for name in dict.fromkeys(names.fit(call.name) for message in messages for call in message.tool_calls):
+        fitted.tools.add(name=name, parameters=NO_PARAMETERS)
+        fitted.tool_choice = "none"
 
 
 class _Calls:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 from collections import OrderedDict
+from collections.abc import Collection
 
 from headrace.v1.llm_pb2 import ChatRequest, ImagePart
 from services.runtime.tokens.image_size import BYTES_MAX, HEAD_BYTES, MIME_TYPES, BadPicture, fit_picture, is_large
@@ -23,25 +24,25 @@ class PictureFitter:
         self._working = asyncio.Lock()
         """One at a time: a picture takes up to 256 MB."""
 
-    async def fit(self, request: ChatRequest) -> None:
-        """Give each picture the type of its bytes, and replace oversized ones with smaller ones, or with a note if they
-        cannot be shown."""
+    async def fit(self, request: ChatRequest, refused: Collection[str] = ()) -> None:
+        """Give each picture the type of its bytes, and replace oversized ones and those of `refused` types, or put a
+        note in place of those that cannot be shown."""
         for message in request.messages:
             for part in message.content:
-                if part.WhichOneof("part") == "image" and (data := _check_picture(part.image)):
-                    content, kind = await self._fit_picture(data)
+                if part.WhichOneof("part") == "image" and (data := _check_picture(part.image, refused)):
+                    content, kind = await self._fit_picture(data, refused)
                     if not content:
                         part.text = f"[not shown: {kind}]"
                         continue
                     part.image.ClearField("url")
                     part.image.data, part.image.mime_type = content, kind
 
-    async def _fit_picture(self, data: bytes) -> tuple[bytes, str]:
-        digest = hashlib.sha256(data).digest()
+    async def _fit_picture(self, data: bytes, refused: Collection[str]) -> tuple[bytes, str]:
+        digest = hashlib.sha256("".join(sorted(refused)).encode() + data).digest()
         async with self._working:
             if (kept := self._kept.get(digest)) is None:
                 try:
-                    kept = await asyncio.to_thread(fit_picture, data)
+                    kept = await asyncio.to_thread(fit_picture, data, refused)
                 except BadPicture as error:
                     kept = b"", str(error)
                 self._kept[digest] = kept
@@ -53,13 +54,14 @@ class PictureFitter:
         return kept
 
 
-def _check_picture(image: ImagePart) -> bytes:
-    """Correct the type; return the content of an oversized picture, empty for others, and if the size is unknown."""
+def _check_picture(image: ImagePart, refused: Collection[str]) -> bytes:
+    """Correct the type; return the content of an oversized or refused picture, empty for others, and if the size is
+    unknown."""
     if not image.url:
         data = image.data  # makes a copy each time
         if kind := _find_type(data):
             image.mime_type = kind
-        return data if len(data) > BYTES_MAX or is_large(data[:HEAD_BYTES]) else b""
+        return data if len(data) > BYTES_MAX or kind in refused or is_large(data[:HEAD_BYTES]) else b""
     start, comma, encoded = image.url.partition(";base64,")
     if not comma or not start.startswith("data:"):
         return b""
@@ -67,7 +69,7 @@ def _check_picture(image: ImagePart) -> bytes:
         head = base64.b64decode(encoded[: HEAD_BYTES // 4 * 4])
         if (kind := _find_type(head)) and start != f"data:{kind}":
             image.url = f"data:{kind};base64,{encoded}"
-        if len(encoded) * 3 // 4 <= BYTES_MAX and not is_large(head):
+        if len(encoded) * 3 // 4 <= BYTES_MAX and kind not in refused and not is_large(head):
             return b""
         return base64.b64decode(encoded)
     except ValueError:

@@ -19,7 +19,7 @@ from headrace.v1.llm_pb2 import Message
 
 _REFUSED = re.compile(
     r"signature|encrypted content|blocks .{0,80}cannot be modified|required (?:following|preceding|'reasoning') item"
-    r"|item with id 'rs_",
+    r"|item with id 'rs_|without a corresponding \w{1,40}_tool_result",
     re.IGNORECASE,
 )
 

@@ -23,8 +23,24 @@ REFERENCES_MAX = 200
 CLAUDE, GEMINI = "claude", "gemini"
 """Vendors with rules of their own, by part of their models' names."""
 
+OPENAPI = "openapi"
+"""The form of gateways that convert chat/completions for Gemini: any keyword but these makes the request fail with
+"Unknown name" (https://github.com/databricks/unity-gateway/issues/491, 2026-09)."""
+
+_OPENAPI_KEYWORDS = frozenset(
+    {
+        *("type", "format", "title", "description", "nullable", "enum", "default", "properties", "required", "items"),
+        *("minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "anyOf"),
+        *("minProperties", "maxProperties"),
+    }
+)
+_OPENAPI_FORMATS = frozenset({"enum", "date-time", "float", "double", "int32", "int64"})
+
 LOST_CHARS_MAX = 600
 """Maximum characters of a schema that a description repeats."""
+
+NO_PARAMETERS = '{"type":"object","properties":{}}'
+"""The schema of a tool without arguments."""
 
 Schema = dict[str, Any]
 
@@ -70,8 +86,8 @@ and are refused by providers."""
 
 @lru_cache(maxsize=4096)  # each turn has the same tools
 def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
-    """Return the schema in the form that CLAUDE, GEMINI or any vendor accepts, and a description of what it lost; an
-    accepted schema is returned unchanged."""
+    """Return the schema in the form that CLAUDE, GEMINI, OPENAPI or any vendor accepts, and a description of what it
+    lost; an accepted schema is returned unchanged."""
     try:
         given = json.loads(text) if text else {}  # keeps numbers of any size
     except (ValueError, RecursionError):
@@ -79,7 +95,8 @@ def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
     if vendor == CLAUDE:
         _leave_out_odd_names(root, lost)
-    fitted = _fit_inner(root, 0, _GeminiForm(root) if vendor == GEMINI else None)
+    form = _GeminiForm(root, is_narrow=vendor == OPENAPI) if vendor in (GEMINI, OPENAPI) else None
+    fitted = _fit_inner(root, 0, form)
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
 
@@ -129,16 +146,21 @@ def _leave_out_odd_names(root: Schema, lost: Schema) -> None:
 def _follow_reference(schema: Schema, root: Schema) -> Schema:
     """Return the schema with its `$ref` replaced by the target, if that is in this document."""
     for _ in range(DEPTH_MAX):
-        reference = schema.get("$ref")
-        if not isinstance(reference, str) or not reference.startswith("#/"):
-            return schema
-        found: Any = root
-        for key in reference.removeprefix("#/").split("/"):
-            found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-        if not isinstance(found, dict):
+        found = find_target(root, schema.get("$ref"))
+        if found is None:
             return schema
         schema = {**_drop_odd(found), **{key: value for key, value in schema.items() if key != "$ref"}}
     return {}
+
+
+def find_target(root: Any, reference: Any) -> Schema | None:
+    """Return the schema of the document `root` that a reference names; None for any other reference."""
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    found: Any = root
+    for key in reference.removeprefix("#/").split("/"):
+        found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 class _GeminiForm:
@@ -148,11 +170,14 @@ class _GeminiForm:
     (https://github.com/anomalyco/opencode/issues/12295, 2026-02). A recursive reference becomes {}.
     """
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, *, is_narrow: bool) -> None:
         self._root = root
         self._left = REFERENCES_MAX
+        self._is_narrow = is_narrow
 
     def fit(self, schema: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        if self._is_narrow:
+            schema = _merge_branches(schema)
         reference = schema.get("$ref")
         if isinstance(reference, str):
             is_followed = reference not in inside and self._left > 0
@@ -162,7 +187,47 @@ class _GeminiForm:
         schema = {key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions")}
         if isinstance(choices := schema.get("enum"), list):
             schema["enum"] = [choice for choice in choices if isinstance(choice, str) and choice]
-        return schema, inside
+        return (_narrow(schema) if self._is_narrow else schema), inside
+
+
+def _merge_branches(schema: Schema) -> Schema:
+    """Merge the branches of `allOf`, and the only branch of `anyOf` and `oneOf` next to null, into their schema."""
+    choices = [one for key in ("anyOf", "oneOf") for one in schema.get(key) or () if isinstance(one, dict)]
+    branches = [one for one in choices if one.get("type") != "null"]
+    merged = {key: value for key, value in schema.items() if key not in _CHOICES}
+    if len(branches) < len(choices):
+        merged["nullable"] = True
+    if len(branches) > 1:
+        merged["anyOf"], branches = branches, []
+    for branch in (*branches, *(one for one in schema.get("allOf") or () if isinstance(one, dict))):
+        properties = {**_get_map(branch, "properties"), **_get_map(merged, "properties")}
+        required = [*dict.fromkeys([*_get_names(merged), *_get_names(branch)])]
+        merged = {**branch, **merged}
+        merged |= ({"properties": properties} if properties else {}) | ({"required": required} if required else {})
+    return merged
+
+
+def _narrow(schema: Schema) -> Schema:
+    """Return the schema in the keywords of OPENAPI."""
+    narrow = {key: value for key, value in schema.items() if key in _OPENAPI_KEYWORDS}
+    if isinstance(constant := schema.get("const"), str):
+        narrow["enum"] = [constant]
+    kinds = schema.get("type")
+    for bound, name, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+        if _is_number(schema.get(bound)):
+            narrow.setdefault(name, schema[bound] + (step if kinds == "integer" else 0))
+    if isinstance(kinds, list):
+        del narrow["type"]
+        if "null" in kinds:
+            narrow["nullable"] = True
+        named = [kind for kind in kinds if kind != "null"]
+        if len(named) == 1:
+            narrow["type"] = named[0]
+        elif named and "anyOf" not in narrow:
+            narrow["anyOf"] = [{"type": kind} for kind in named]
+    if narrow.get("format") not in _OPENAPI_FORMATS:
+        narrow.pop("format", None)
+    return narrow
 
 
 def _fit_inner(schema: Any, depth: int, form: _GeminiForm | None, inside: frozenset[str] = frozenset()) -> Any:

@@ -20,6 +20,12 @@ BETWEEN_RESULT_AND_USER = "Understood."
 BESIDE_ANSWER = "Go on."
 """The user's text where a strict order requires a user's turn before or after the model's."""
 
+SHOWN_NEXT = "[shown in the next message]"
+
+EMPTY = "(empty)"
+"""Text of a user's message or a tool's result that has none: GLM, MiniMax, Volcengine, Anthropic and Bedrock refuse
+blank ones (https://github.com/earendil-works/pi/pull/3309, 2026-04)."""
+
 
 def fit_turns(
     messages: Iterable[llm_pb2.Message], *, is_strict: bool, results_hold_media: bool
@@ -27,14 +33,15 @@ def fit_turns(
     """Return the messages in order. Unchanged messages are the same objects."""
     turns: list[llm_pb2.Message] = []
     for message in _place_media(messages, results_hold_media=results_hold_media):
-        if message.role == "assistant" and not (message.content or message.tool_calls):
+        if message.role == "assistant" and not (any(map(_has_content, message.content)) or message.tool_calls):
             continue
         last = turns[-1] if turns else None
         if last is not None and _are_one_turn(last, message):
             turns[-1] = _join(last, message)
         else:
             turns.append(message if message.role == "assistant" else _join_texts(message))
-    return [*_add_missing_turns(turns)] if is_strict else turns
+    filled = _fill_blanks(turns)
+    return [*(_add_missing_turns(filled) if is_strict else filled)]
 
 
 def join_parts(parts: Iterable[llm_pb2.ContentPart]) -> str:
@@ -50,6 +57,20 @@ def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
 
 def is_media(part: llm_pb2.ContentPart) -> bool:
     return part.WhichOneof("part") in ("image", "audio", "file")
+
+
+def _has_content(part: llm_pb2.ContentPart) -> bool:
+    return is_media(part) or bool(part.text.strip())
+
+
+def _fill_blanks(turns: Iterable[llm_pb2.Message]) -> Iterable[llm_pb2.Message]:
+    """Leave out blank texts, and blank instructions; the model's own texts are sent back as they were."""
+    for turn in turns:
+        kept = [part for part in turn.content if _has_content(part)]
+        if turn.role == "assistant" or (kept and len(kept) == len(turn.content)):
+            yield turn
+        elif kept or turn.role != "system":
+            yield _replace_content(turn, kept or [llm_pb2.ContentPart(text=EMPTY)])
 
 
 def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: bool) -> Iterable[llm_pb2.Message]:
@@ -68,7 +89,7 @@ def _place_media(messages: Iterable[llm_pb2.Message], *, results_hold_media: boo
             shown.content.add(text=f"[in the result of {message.name or message.tool_call_id}]")
             shown.content.extend(media)
             texts = [part for part in message.content if not is_media(part)]
-            yield _replace_content(message, texts)
+            yield _replace_content(message, texts or [llm_pb2.ContentPart(text=SHOWN_NEXT)])
         else:
             yield message
     if shown.content:

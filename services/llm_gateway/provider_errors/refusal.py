@@ -56,6 +56,10 @@ _LOCATION = re.compile(rb'"loc\\?"\s*:\s*\[([^\]]{1,256})\]')
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
+_EXHAUSTED = re.compile(r"\br(?:emaining)?=0\b.{0,40}?\b(?:t|reset)=(\d{1,9})")
+"""An exhausted limit in the header RateLimit, as in `"api";r=0;t=55` of Hugging Face
+(https://github.com/huggingface/huggingface_hub/issues/3553, 2025-11)."""
+
 _TAG = re.compile(r"<[^<>]*>")
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
@@ -281,7 +285,7 @@ def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> typ
         case 401 | 402:
             return ProviderAuthentication
         case 403:
-            return ContentFiltered if by_words is ContentFiltered else ProviderAuthentication
+            return by_words if by_words in (ContentFiltered, RateLimited) else ProviderAuthentication
         case 429:
             return ProviderAuthentication if by_words is ProviderAuthentication else RateLimited
         case 200 | 400 | 404 | 412 | 413 | 422 | 500 if by_words is not None:
@@ -315,6 +319,8 @@ def _find_reset(headers: Mapping[str, str], error: ErrorObject) -> float | None:
         if error.metadata:
             headers = {**headers, **msgspec.json.decode(error.metadata, type=_Metadata).headers}
     values = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
+    if (match := _EXHAUSTED.search(values.get("ratelimit", ""))) is not None:
+        return float(match[1])
     waits = [
         parse_time_s(value.strip()) or 0.0
         for name, value in values.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -145,12 +145,14 @@ def shrink_picture(file: BinaryIO) -> bytes | None:
         return _save(ImageOps.exif_transpose(_scale(picture, SIDE_PX_MAX)), picture.format or "PNG")
 
 
-def fit_picture(data: bytes) -> tuple[bytes, str]:
-    """Return a picture in a form that any provider accepts, and its MIME type. Blocks; raises like `shrink_picture`."""
+def fit_picture(data: bytes, refused: Collection[str] = ()) -> tuple[bytes, str]:
+    """Return a picture in a form that any provider accepts, and its MIME type, which is none of `refused`. Blocks;
+    raises like `shrink_picture`."""
     from PIL import ImageOps
 
     with _open_picture(io.BytesIO(data)) as picture:
         kind = picture.format or "PNG"
+        kind = "PNG" if f"image/{kind.lower()}" in refused else kind
         smaller = ImageOps.exif_transpose(_scale(picture, SIDE_PX_MAX))
         fitted = _save(smaller, kind)
         for side in SIDES_PX:

@@ -77,11 +77,15 @@ def parse_request(body: Any, headers: Mapping[str, str], names: Mapping[str, str
 
 def _read_turns(turns: list[Any]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
+    names: list[str] = []
     for at, turn in enumerate(turns):
         if not isinstance(turn, dict) or turn.get("role") != ("assistant" if at % 2 else "user"):
             raise RequestRefused("A conversation must alternate between user and assistant roles.")
         if not (blocks := turn.get("content")):
             raise RequestRefused(f"The content field in the Message object at messages.{at} is empty.")
+        names += [block["document"]["name"].lower() for block in blocks if "document" in block]
+        if len(names) != len({*names}):
+            raise RequestRefused("Messages can't contain duplicate document names. Rename the document and retry.")
         calls = [_read_call(block["toolUse"]) for block in blocks if "toolUse" in block]
         for block in blocks:
             if "toolResult" in block:

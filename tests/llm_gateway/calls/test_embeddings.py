@@ -158,6 +158,31 @@ async def test_inputs_that_are_refused_take_the_encoding_from_nobody_else(asking
     assert [[*model.left_out] for model in provider.models] == [[], []]
 
 
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (
+            "<400> InternalError.Algo.InvalidParameter: batch size is invalid, it should not be larger than 2.",
+            400,
+        ),
+        ("batch size 5 > maximum allowed batch size 2", 422),
+        ("* BatchEmbedContentsRequest.requests: at most 2 requests can be in one batch", 400),
+    ],
+)
+async def test_inputs_follow_in_batches_where_a_provider_takes_no_more_at_once(
+    asking: Asking, said: str, status: int
+) -> None:
+    """https://github.com/MemMachine/MemMachine/issues/864 (2025-12), https://github.com/garrytan/gbrain/issues/1199
+    (2026-05)."""
+    refusal = http_answer(status, json.dumps({"error": {"message": said}}).encode())
+    batches = [answer([1.0], [2.0]), answer([3.0], [4.0]), answer([5.0])]
+    async with asking(answers=[refusal, *batches, *batches], models=MODELS) as gateway:
+        for asked in (4, 7):
+            reply = await embed(gateway, *text("a", "b", "c", "d", "e"))
+            assert [numbers(one) for one in reply.embeddings] == [(1.0,), (2.0,), (3.0,), (4.0,), (5.0,)]
+            assert (reply.usage.input_tokens, reply.usage.model_calls, len(gateway.heads)) == (21, 3, asked)
+
+
 async def test_a_refused_key_is_followed_by_the_next_and_a_failure_by_another_try(asking: Asking) -> None:
     refused, failed, empty = http_answer(401, b"{}"), http_answer(503, b"{}"), answer([1.0])
     keys = {"apiKeys": ["env:KEY_A", "env:KEY_B"], "retry": {"maxAttempts": 2}}

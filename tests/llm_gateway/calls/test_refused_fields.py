@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.v1 import llm_pb2
-from tests.support.llm_gateway.conversation import TOOL
+from headrace.v1 import common_pb2, llm_pb2
+from tests.support.llm_gateway.conversation import SCHEMA, TOOL
 from tests.support.llm_gateway.gateway import Asking, Gateway
 
 HELLO: dict[str, Any] = {"steps": [{"content": ["hello"]}]}
@@ -36,6 +36,11 @@ async def list_left_out(gateway: Gateway) -> list[str]:
 @pytest.mark.parametrize(
     ("field", "error", "fields"),
     [
+        (
+            "reasoning_effort",
+            openai_error("cannot specify both 'thinking' and 'reasoning_effort'"),
+            {"reasoning": "thinking"},
+        ),
         (
             "temperature",
             openai_error(
@@ -141,6 +146,34 @@ async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
     [line] = [line for line in lines if line["event"] == "field left out"]
     assert (line["field"], line["log_level"], line["model"]) == (field, "warning", "sim-1")
     assert error["message"][:40] in line["said"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "This response_format type is unavailable now",
+        "'response_format.type' must be 'json_schema' or 'text'",
+        "Model sim-1 does not support parameters: response_format",
+    ],
+)
+async def test_a_form_that_is_refused_is_described_in_words_from_then_on(asking: Asking, said: str) -> None:
+    """DeepSeek's only field of forms has no schema: https://github.com/microsoft/autogen/issues/6727,
+    https://github.com/llm-exe/llm-exe/issues/662 (2026-07)."""
+    script = [refuse("response_format", openai_error(said)), HELLO]
+    async with asking(script, models=[{"name": "sim-1"}]) as gateway:
+        for _ in range(2):
+            assert (await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))).content == ["hello"]
+        assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
+        assert SCHEMA in gateway.sim.requests[-1].body["messages"][0]["content"]
+        assert await list_left_out(gateway) == ["response_format"]
+
+
+async def test_a_schema_that_is_refused_is_the_callers(asking: Asking) -> None:
+    said = "Invalid schema for response_format 'answer': In context=(), 'additionalProperties' is required to be false."
+    script = [refuse("response_format", openai_error(said, "response_format")), HELLO]
+    async with asking(script, models=[{"name": "sim-1"}]) as gateway:
+        heard = await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))
+        assert (heard.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
 
 
 async def test_of_two_fields_that_exclude_each_other_the_second_is_left_out(asking: Asking) -> None:

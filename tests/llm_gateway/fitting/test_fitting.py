@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from headrace.v1 import llm_pb2
+from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.simulator.protocols.signatures import sign_thinking
 from tests.support.llm_gateway.answering import HELLO, http_answer
 from tests.support.llm_gateway.conversation import TOOL, USER, answers, asks, call, read_body
@@ -214,6 +215,34 @@ async def test_gemini_has_schemas_without_references_and_with_texts_for_choices(
     )
 
 
+NULL = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({"type": "integer", "exclusiveMinimum": 0, "multipleOf": 2}, {"type": "integer", "minimum": 1}),
+        ({"type": "number", "exclusiveMaximum": 1.5}, {"type": "number", "maximum": 1.5}),
+        ({"const": "a", "default": "a"}, {"enum": ["a"], "default": "a"}),
+        ({"type": ["string", "null"], "format": "uri"}, {"type": "string", "nullable": True}),
+        ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        ({"anyOf": [{"type": "integer"}, NULL], "title": "A"}, {"type": "integer", "nullable": True, "title": "A"}),
+        ({"oneOf": [{"const": "a"}, {"type": "integer"}]}, {"anyOf": [{"enum": ["a"]}, {"type": "integer"}]}),
+        ({"allOf": [{"$ref": "#/$defs/A"}], "description": "an A"}, A | {"type": "object", "description": "an A"}),
+        ({"type": "array", "prefixItems": [{}], "uniqueItems": True}, {"type": "array", "items": {}}),
+        ({"type": "object", "patternProperties": {"^a": {}}, "additionalProperties": {}}, {"type": "object"}),
+    ],
+)
+async def test_gateways_before_gemini_have_only_its_own_keywords(asking: Asking, given: Any, sent: Any) -> None:
+    """Any other makes each request fail: https://github.com/databricks/unity-gateway/issues/491 (2026-09),
+    https://github.com/openswarm-ai/openswarm/issues/24 (2026-05)."""
+    root = {"$schema": "https://json-schema.org/draft/2020-12/schema", "additionalProperties": False, "$defs": DEFINED}
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(root | an_object(a=given)))
+    async with asking(models=[{"name": "databricks-gemini-3-8-flash"}]) as gateway:
+        [offered] = (await read_body(gateway, tools=[tool], model="databricks-gemini-3-8-flash"))["tools"]
+    assert offered["function"]["parameters"] == an_object(a=sent)
+
+
 async def test_references_that_would_fill_the_memory_are_cut(asking: Asking) -> None:
     levels = {
         f"L{level}": an_object(**{f"p{n}": {"$ref": f"#/$defs/L{level + 1}"} for n in range(10)}) for level in range(20)
@@ -222,6 +251,51 @@ async def test_references_that_would_fill_the_memory_are_cut(asking: Asking) -> 
     async with asking(protocol="gemini") as gateway:
         body = await read_body(gateway, tools=[tool])
     assert len(json.dumps(body)) < 200_000
+
+
+BLANK = " \n"
+
+
+def list_texts(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [text for item in value for text in list_texts(item)]
+    if not isinstance(value, dict):
+        return []
+    own = [value[key] for key in ("text", "content", "output") if isinstance(value.get(key), str)]
+    return own + list_texts([*value.values()])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_no_provider_has_a_blank_text(asking: Asking, protocol: str, is_alone: bool) -> None:
+    """Claude, GLM, MiniMax and Volcengine refuse the chat for it: https://github.com/anomalyco/opencode/issues/31259,
+    https://github.com/earendil-works/pi/pull/3309, https://github.com/quailyquaily/mistermorph/pull/46 (2026)."""
+    shown = text_message("user", BLANK)
+    shown.content.append(IMAGE)
+    calls = [asks(call("a"), call("b"), text=BLANK), answers("a", ""), answers("b", BLANK)]
+    messages = [text_message("system", BLANK), shown, *calls, text_message("assistant", BLANK)]
+    messages = [*([] if is_alone else messages), text_message("user", BLANK)]
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
+        texts = list_texts(await read_body(gateway, *messages, tools=[TOOL]))
+    assert all(map(str.strip, texts))
+    assert texts.count("(empty)") == (1 if is_alone else 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "model"), [({"protocol": "bedrock"}, "sim-1"), ({"models": [{"name": "claude-x"}]}, "claude-x")]
+)
+async def test_tools_that_were_called_are_offered_to_claude(asking: Asking, fields: dict[str, Any], model: str) -> None:
+    messages = [USER, *named("a", "web.search"), text_message("user", "Sum it up.")]
+    async with asking([{"steps": [{"content": "done"}]}], **fields) as gateway:
+        body = await read_body(gateway, *messages, model=model)
+        plain = await read_body(gateway, USER, model=model)
+    if "protocol" in fields:
+        assert [tool["toolSpec"]["name"] for tool in body["toolConfig"]["tools"]] == ["web_search"]
+        assert body["system"] == [{"text": "Answer without calling a tool."}]
+    else:
+        assert [tool["function"]["name"] for tool in body["tools"]] == ["web_search"]
+        assert body["tool_choice"] == "none"
+    assert not plain.keys() & {"tools", "toolConfig", "tool_choice", "system"}
 
 
 async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking) -> None:
@@ -309,6 +383,7 @@ async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: A
         (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
         (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
         (400, "Corrupted thought signature."),
+        (400, "web_search tool use with id srvtoolu_1 was found without a corresponding web_search_tool_result block"),
     ],
 )
 async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, status: int, said: str) -> None:

@@ -62,6 +62,25 @@ async def test_a_picture_that_is_too_large_is_made_smaller(
     assert image["image_url"]["detail"] == "high"
 
 
+@pytest.mark.parametrize("as_url", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [({"protocol": "gemini"}, "PNG"), ({"models": [{"name": "google/gemini-3-pro"}]}, "PNG"), ({}, "GIF")],
+)
+async def test_gemini_has_no_gif(asking: Asking, fields: dict[str, Any], kind: str, as_url: bool) -> None:
+    """It refuses the chat for one: https://github.com/microsoft/vscode/issues/286628, 2026-01."""
+    picture = show(draw("GIF", 8, 8), "image/gif", as_url=as_url)
+    async with asking([{"steps": [{"content": "done"}]}], **fields) as gateway:
+        model = fields.get("models", [{"name": "sim-1"}])[0]["name"]
+        body = await read_body(gateway, llm_pb2.Message(role="user", content=[picture]), model=model)
+    if "protocol" in fields:
+        found = body["contents"][0]["parts"][0]["inlineData"]
+        mime_type, data = found["mimeType"], base64.b64decode(found["data"])
+    else:
+        mime_type, data = open_shown(body["messages"][0]["content"][0])
+    assert (mime_type, Image.open(io.BytesIO(data)).format) == (f"image/{kind.lower()}", kind)
+
+
 async def test_a_picture_of_too_many_bytes_becomes_a_jpeg(asking: Asking) -> None:
     noisy = draw("PNG", 1900, 1900, is_noisy=True)
     assert len(noisy) > BYTES_MAX

@@ -118,7 +118,7 @@ async def test_results_of_one_turn_share_a_message_with_what_the_user_says_next(
     ]
     assert body["messages"][2]["content"] == [
         {"type": "tool_result", "tool_use_id": "a", "content": "done"},
-        {"type": "tool_result", "tool_use_id": "b"},
+        {"type": "tool_result", "tool_use_id": "b", "content": "(empty)"},
         {"type": "text", "text": "and?"},
     ]
 

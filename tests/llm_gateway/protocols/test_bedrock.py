@@ -42,7 +42,8 @@ async def test_a_plain_request_has_nothing_that_was_not_asked_for(asking: Asking
     ],
 )
 async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any, system: str) -> None:
-    form = common_pb2.OutputFormat(schema='{"type":"object"}', name="place")
+    closed = '{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}'
+    form = common_pb2.OutputFormat(schema=closed, name="place")
     wishes: dict[str, Any] = {"temperature": 0.5, "top_p": 0.75, "max_tokens": 5, "output_format": form}
     extra = {"inferenceConfig": {"stopSequences": ["x"]}}
     async with asking(FINE, **model("sim-1", extraBody=extra)) as gateway:
@@ -53,7 +54,7 @@ async def test_wishes_have_their_fields(asking: Asking, choice: str, sent: Any, 
     assert tool == {"toolSpec": {"name": "f", "description": "does it"}}
     assert body["toolConfig"].get("toolChoice") == sent
     assert body["inferenceConfig"] == {"maxTokens": 5, "temperature": 0.5, "topP": 0.75, "stopSequences": ["x"]}
-    schema = {"schema": '{"type":"object"}', "name": "place"}
+    schema = {"schema": closed, "name": "place"}
     assert body["outputConfig"]["textFormat"] == {"type": "json_schema", "structure": {"jsonSchema": schema}}
 
 

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import InvalidRequest
 from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.common.media import BYTES_MAX, PARTS_MAX
-from tests.support.llm_gateway.conversation import SYSTEM, read_body
+from tests.support.llm_gateway.conversation import SYSTEM, TOOL, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking
 
 IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
@@ -89,3 +89,34 @@ async def test_a_fallback_that_does_not_see_is_left_out(asking: Asking) -> None:
     async with asking([{"steps": [{"status": 503}]}], models=models, fallback=fallback) as gateway:
         await gateway.hear(user(IMAGE))
         assert [request.body["model"] for request in gateway.sim.requests] == ["sim-1", "idle"]
+
+
+@pytest.mark.parametrize("protocol", ["openai", "openai_responses"])
+async def test_a_file_without_a_name_has_one(asking: Asking, protocol: str) -> None:
+    """OpenAI refuses it otherwise: https://github.com/laravel/ai/pull/324, 2026-03."""
+    nameless = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf"))
+    async with asking(protocol=protocol, **ALL) as gateway:
+        body = await read_body(gateway, user(nameless))
+    part = (body["messages"] if protocol == "openai" else body["input"])[0]["content"][1]
+    assert part.get("file", part)["filename"] == "document.pdf"
+
+
+async def test_documents_have_names_of_their_own_at_bedrock(asking: Asking) -> None:
+    """Those of results, too: https://github.com/maximhq/bifrost/issues/7003, https://github.com/BerriAI/litellm/pull/30093
+    (2026)."""
+    files = [
+        llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name=name))
+        for name in ("a.pdf", "A.pdf", "", "\u6c34.pdf", f"{'b' * 300}.pdf", f"{'b' * 299}.pdf")
+    ]
+    result = answers("a")
+    result.content.append(REPORT)
+    async with asking([{"steps": [{"content": "done"}]}], protocol="bedrock", **ALL) as gateway:
+        body = await read_body(gateway, user(*files), asks(call("a")), result, user(REPORT), tools=[TOOL])
+    first, _, last = (turn["content"] for turn in body["messages"])
+    names = [
+        block["document"]["name"] for block in (*first, *last[0]["toolResult"]["content"], *last) if "document" in block
+    ]
+    assert names[:4] == ["a", "A (2)", "document", "document (2)"]
+    assert names[6:] == ["a (3)", "a (4)"]
+    assert len({*names}) == 8
+    assert max(map(len, names)) <= 200

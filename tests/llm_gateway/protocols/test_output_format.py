@@ -1,5 +1,6 @@
 """An answer's form as providers get it: in a field of their own, or in words."""
 
+import json
 from typing import Any
 
 import pytest
@@ -62,3 +63,51 @@ async def test_anthropics_older_models_are_told_in_words(asking: Asking) -> None
     body = await read_request(asking, NAMED, SYSTEM, USER, protocol="anthropic", **IN_WORDS)
     assert "output_config" not in body
     assert body["system"] == f"be brief\n\nThe answer is a place\n{WORDS}"
+
+
+CLOSED = {"type": "object", "additionalProperties": False}
+BOUNDED = {"type": "integer", "minimum": 1, "description": "a score"}
+REFERENCE = {"$ref": "#/$defs/Node"}
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "bedrock"])
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (BOUNDED, {"type": "integer", "description": 'a score It fits {"minimum":1}.'}),
+        (
+            {"type": "string", "format": "date", "pattern": "^2"},
+            {"format": "date", "description": 'It fits {"pattern":"^2"}.'},
+        ),
+        (
+            {"type": "array", "items": REFERENCE, "minItems": 1},
+            {"items": REFERENCE, "minItems": 1},
+        ),
+        ({"oneOf": [{"type": "null"}, {"const": 1}]}, {"anyOf": [{"type": "null"}, {"const": 1}]}),
+        ({"type": ["string", "null"]}, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, None),
+        ({"type": "object"}, None),
+        ({"$ref": "#/$defs/Loop"}, None),
+        ({"$ref": "https://elsewhere.example"}, None),
+    ],
+)
+async def test_claude_has_closed_schemas_without_bounds(asking: Asking, protocol: str, given: Any, sent: Any) -> None:
+    """It refuses others; what it cannot express is described in words: https://github.com/laravel/ai/issues/715,
+    https://github.com/BerriAI/litellm/pull/35811, https://github.com/ax-llm/ax/issues/458 (2026)."""
+    leaf = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": True}
+    loop = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Loop"}}}
+    schema = {"type": "object", "properties": {"x": given}, "$defs": {"Node": leaf} | ({} if sent else {"Loop": loop})}
+    form = common_pb2.OutputFormat(schema=json.dumps(schema))
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol, **HELD) as gateway:
+        body = await read_body(gateway, output_format=form)
+    if sent is None:
+        assert "x" in str(body["system"])
+        assert not body.keys() & {"output_config", "outputConfig"}
+        return
+    if protocol == "anthropic":
+        found = body["output_config"]["format"]["schema"]
+    else:
+        found = json.loads(body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]["schema"])
+    kind = {"type": given["type"]} if isinstance(given.get("type"), str) else {}
+    closed = leaf | {"additionalProperties": False}
+    assert found == CLOSED | {"properties": {"x": kind | sent}, "$defs": {"Node": closed}}

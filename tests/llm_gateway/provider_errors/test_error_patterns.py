@@ -70,6 +70,8 @@ def test_limits_load_and_keys_are_not_taken_for_full_windows(case: dict[str, Any
         (429, "billing_not_active Your account is not active, please check your billing details on our website."),
         (403, "AllocationQuota.FreeTierOnly The free tier of the model has been exhausted."),
         (400, "invalid_request_error You're out of extra usage. Add more at claude.ai/settings/usage and keep going."),
+        (429, "1310 [1310][Weekly/Monthly Limit Exhausted. Your limit will reset at 2026-07-14 07:49:08]"),
+        (403, "permission_error You've reached your weekly (7-day) usage limit. Your quota will reset on Monday."),
         (412, "Account acme is suspended, possibly due to reaching the monthly spending limit."),
     ],
 )
@@ -84,6 +86,9 @@ def test_an_empty_account_is_recognised_so_that_another_may_answer(status: int, 
         (498, "capacity_exceeded Flex tier capacity exceeded", "OVERLOADED"),
         (499, "CANCELLED The operation was cancelled.", "PROVIDER_UNAVAILABLE"),
         (403, "Access to the chat endpoint is denied.", "PROVIDER_AUTHENTICATION"),
+        (403, "permission_error You have reached the concurrent request limit of your plan.", "RATE_LIMITED"),
+        (429, "Online prediction concurrent requests quota exceeded", "RATE_LIMITED"),
+        (500, "server_error context shift is disabled", "CONTEXT_LENGTH_EXCEEDED"),
     ],
 )
 def test_a_rare_status_has_its_reason(status: int, said: str, reason: str) -> None:

@@ -22,6 +22,9 @@ KIND: Final = "thinking_blocks"
 
 THINKING = ("thinking", "redacted_thinking")
 
+PAUSED: Final = "pause_turn"
+"""Stop reason of an answer whose own tools run too long; the same request with the answer would continue it."""
+
 
 class OutputDetails(msgspec.Struct):
     thinking_tokens: int | None = None
@@ -121,7 +124,9 @@ class AnthropicReader(AnswerReader):
         if payload.usage is not None:
             self._merge_usage(payload.usage)
             self._is_output_known = self._is_output_known or payload.usage.output_tokens is not None
-        if payload.type == "message_stop":
+        if payload.type == "content_block_stop":
+            self._blocks.end_block(index)
+        elif payload.type == "message_stop":
             self._saw_end_mark = self.is_over = True
             self._flush_held()
 
@@ -179,6 +184,10 @@ class AnthropicReader(AnswerReader):
     def _flush_held(self) -> None:
         self._flush_halves()
         self._count_text(-1)
+        if not (self._saw_end_mark or self.has_finish):
+            self._blocks.drop_open_thoughts()
+        if self._stop_reason == PAUSED:
+            self._blocks.drop_open_calls()
         if items := self._blocks.build_items():
             self._send_state({KIND: items})
         self._blocks = AnswerBlocks()
@@ -221,9 +230,11 @@ class AnswerBlocks:
         self._blocks: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, list[str]] = {}
         """Text of blocks that are still being written, by index: thoughts, or the input of a provider's own tool."""
+        self._open: set[int] = set()
 
     def begin_block(self, index: int, block: Block, raw: bytes) -> None:
         """Begin a block; `raw` has all its fields."""
+        self._open.add(index)
         match block.type:
             case "text":
                 self._blocks[index] = {"type": "text", "chars": 0}
@@ -232,6 +243,24 @@ class AnswerBlocks:
             case _:
                 self._blocks[index] = orjson.loads(raw)
                 self._texts[index] = [block.thinking or ""]
+
+    def end_block(self, index: int) -> None:
+        self._open.discard(index)
+
+    def drop_open_thoughts(self) -> None:
+        """Leave out thoughts in which the stream was cut: without its whole signature, a thought is refused in every
+        later request (https://github.com/pydantic/pydantic-ai/issues/7597, 2026-08)."""
+        for index in self._open:
+            if self._blocks[index].get("type") in THINKING:
+                del self._blocks[index], self._texts[index]
+
+    def drop_open_calls(self) -> None:
+        """Leave out calls of the provider's own tools without a result, which are refused in every later request
+        (https://github.com/gsd-build/gsd-2/pull/2870, 2026-03)."""
+        answered = {block.get("tool_use_id") for block in self._blocks.values()}
+        for index, block in [*self._blocks.items()]:
+            if block.get("type") == "server_tool_use" and block.get("id") not in answered:
+                del self._blocks[index]
 
     def count_text(self, index: int, chars: int) -> None:
         """Count the characters of a text block; text outside of such a block has no position in the order."""

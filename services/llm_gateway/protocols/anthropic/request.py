@@ -28,7 +28,7 @@ from services.llm_gateway.protocols.common.request_rules import (
     build_thinking,
     check_tool_choice,
     describe_form,
-    has_form_in_words,
+    find_closed_schema,
     join_turns,
 )
 from services.llm_gateway.protocols.common.tool_calls import parse_input
@@ -60,7 +60,8 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         "stream": True,
     }
     system = join_system_text(request.messages)
-    if has_form_in_words(request, model):
+    schema = find_closed_schema(request, model)
+    if request.HasField("output_format") and schema is None:
         system = "\n\n".join(filter(None, (system, describe_form(request.output_format))))
     if system:
         body["system"] = system
@@ -69,8 +70,8 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
     if "reasoning" in model.capabilities:
         lacks_thoughts = _lacks_thoughts(conversation)
         body |= build_thinking(request, provider, model, body["max_tokens"], lacks_thoughts=lacks_thoughts)
-    if request.HasField("output_format") and model.keeps_to_schemas:
-        form = {"type": "json_schema", "schema": orjson.Fragment(request.output_format.schema)}
+    if schema is not None:
+        form = {"type": "json_schema", "schema": orjson.Fragment(schema)}
         body["output_config"] = body.get("output_config", {}) | {"format": form}
     # Models since Claude 4.5 refuse both together, and all models refuse a temperature together with thinking.
     thinks = "thinking" in body
@@ -158,8 +159,8 @@ def _build_result(message: llm_pb2.Message) -> Block:
     result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
     if any(map(is_media, message.content)):
         result["content"] = [block for part in message.content if (block := _build_part(part)) is not None]
-    elif text := join_parts(message.content):
-        result["content"] = text
+    else:
+        result["content"] = join_parts(message.content)
     return result
 
 

@@ -26,7 +26,7 @@ from services.llm_gateway.protocols.common.request_rules import (
     build_thinking,
     check_tool_choice,
     describe_form,
-    has_form_in_words,
+    find_closed_schema,
     join_turns,
 )
 from services.llm_gateway.protocols.common.tool_calls import parse_input
@@ -51,22 +51,25 @@ NO_PARAMETERS = {"type": "object", "properties": {}}
 _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 """Characters that a document's name may not contain, or not twice in a row."""
 
+NAME_LENGTH_MAX = 200
+
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
+    _make_names_unique(turns)
     # The ends of the instructions, which come after the tools, and of the conversation are marked.
     is_cached = provider.prompt_cache and any(name in request.model for name in CACHING)
     config = build_limits(request, "temperature", "topP", "maxTokens")
     body: dict[str, Any] = {"messages": turns}
     instructions = [join_system_text(request.messages)]
-    if has_form_in_words(request, model):
-        instructions.append(describe_form(request.output_format))
-    elif request.HasField("output_format"):
-        wanted = request.output_format
-        schema = {"schema": wanted.schema, "name": wanted.name or DEFAULT_NAME}
+    wanted, schema = request.output_format, find_closed_schema(request, model)
+    if schema is not None:
+        form = {"schema": schema, "name": wanted.name or DEFAULT_NAME}
         if wanted.description:
-            schema["description"] = wanted.description
-        body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
+            form["description"] = wanted.description
+        body["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": form}}}
+    elif request.HasField("output_format"):
+        instructions.append(describe_form(wanted))
     if request.tools and request.tool_choice == "none":
         instructions.append(NO_CALL)
     if text := BLANK_LINE.join(filter(None, instructions)):
@@ -95,10 +98,6 @@ def _build_tools(request: llm_pb2.ChatRequest) -> dict[str, Any]:
         description = {"description": tool.description} if tool.description else {}
         schema = orjson.Fragment(tool.parameters) if tool.parameters else NO_PARAMETERS
         specs.append({"name": tool.name} | description | {"inputSchema": {"json": schema}})
-    if not specs:
-        # Calls in the conversation are refused without the tools.
-        called = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
-        specs = [{"name": name, "inputSchema": {"json": NO_PARAMETERS}} for name in called]
     if not specs:
         return {}
     config: dict[str, Any] = {"tools": [{"toolSpec": spec} for spec in specs]}
@@ -130,6 +129,22 @@ def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn
     return join_turns(messages, lambda message: _build_blocks(message, provider))
 
 
+def _make_names_unique(turns: Iterable[Turn]) -> None:
+    """Number the documents of a request that have the same name, in any case
+    (https://github.com/BerriAI/litellm/pull/30093, 2026-06)."""
+    taken: set[str] = set()
+    for block in (block for turn in turns for block in turn["content"]):
+        for inner in (block, *block.get("toolResult", {}).get("content", ())):
+            if (document := inner.get("document")) is None:
+                continue
+            name, number = document["name"][: NAME_LENGTH_MAX - len(" (100)")].rstrip(), 1
+            document["name"] = name
+            while document["name"].lower() in taken:
+                number += 1
+                document["name"] = f"{name} ({number})"
+            taken.add(document["name"].lower())
+
+
 def lacks_thoughts(turns: list[Turn]) -> bool:
     """Return whether results answer calls without thoughts, for example another provider's."""
     if len(turns) < 2 or not any("toolResult" in block for block in turns[-1]["content"]):
@@ -139,8 +154,7 @@ def lacks_thoughts(turns: list[Turn]) -> bool:
 
 def _build_blocks(message: llm_pb2.Message, provider: str) -> list[Block]:
     if message.role == "tool":
-        content = _build_parts(message) or [{"text": "(empty)"}]
-        return [{"toolResult": {"toolUseId": message.tool_call_id, "content": content}}]
+        return [{"toolResult": {"toolUseId": message.tool_call_id, "content": _build_parts(message)}}]
     if message.role != "assistant":
         return _build_parts(message)
     calls: list[Block] = [

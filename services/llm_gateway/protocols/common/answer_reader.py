@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ PASSED_OVER_BYTES_MAX = 64 * 1024
 """Bytes kept of an indecisive frame, for the error of a stream without a decisive one."""
 
 SendBytes: TypeAlias = "Callable[[bytes], object]"
+
+_BETWEEN_FRAMES = re.compile(rb"(?<=\})\n(?=\{|\[DONE\])")
+"""Matches a line end that no JSON has: some servers leave out the blank line between frames, or `data:`
+(https://github.com/rexxars/eventsource-parser/pull/31, 2026-05)."""
 
 Channel: TypeAlias = Literal["content", "reasoning"]
 
@@ -168,7 +173,7 @@ class AnswerReader:
         """Return how the answer ended; called once, at its end.
 
         Raises:
-            ProviderUnavailable: The stream ended too early, or with a reason that means a failure.
+            ProviderUnavailable: The stream ended too early, without a token, or with a reason that means a failure.
             ContextLengthExceeded: The window had no room for a token.
         """
         reason = self._map_finish_reason()
@@ -193,6 +198,13 @@ class AnswerReader:
         if reason == "length" and not (self.deltas or self.build_usage().output_tokens):
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
+            )
+        # Relays end so if the provider behind them has failed; a model's own empty answer has at least its end's token.
+        if reason in ("stop", "tool_calls") and not (self.deltas or self.build_usage().output_tokens):
+            raise ProviderUnavailable(
+                f"provider {self._provider!r} ended the answer without a token",
+                provider=self._provider,
+                model=self._model,
             )
         if not is_known_finish(reason):
             log.warning("unknown finish reason", provider=self._provider, model=self._model, finish_reason=reason)
@@ -275,7 +287,11 @@ class AnswerReader:
     def _decode_again(
         self, kind: type[Decoded], data: bytes, error: Exception, *, is_document: bool = False
     ) -> Decoded | None:
-        """Decode a frame that deviates from its protocol; None for a frame that is ignored."""
+        """Decode a frame that deviates from its protocol; None for a frame that is ignored, or read in its parts."""
+        if len(frames := _BETWEEN_FRAMES.split(data)) > 1:
+            for part in frames:
+                self._read_frame(part, None, None)
+            return None
         marked = mark_lone_halves(data)
         try:
             frame = decode_leniently(marked, kind)

@@ -20,6 +20,9 @@ PARTS_MAX = 100
 
 BYTES_MAX = 32 * 1024 * 1024
 
+FILE_NAME = "document.pdf"
+"""Name of a file without one, which OpenAI requires (https://github.com/laravel/ai/pull/324, 2026-03)."""
+
 AUDIO_FORMATS = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -42,6 +45,10 @@ def encode_media(part: llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart)
         return Encoded(part.mime_type, base64.b64encode(part.data).decode())
     match = _DATA_URL.fullmatch(part.url)
     return Encoded(match["type"], match["data"]) if match else None
+
+
+def get_file_name(part: llm_pb2.FilePart) -> str:
+    return part.name or FILE_NAME
 
 
 def make_url(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> str:

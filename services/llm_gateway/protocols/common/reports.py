@@ -35,17 +35,21 @@ FAILURES: Final = frozenset(
 
 _MEANINGS: Final = {
     "stop": "stop",
+    "end": "stop",
+    "completed": "stop",
+    "done": "stop",
     "end_turn": "stop",
     "eos": "stop",
     "eos_token": "stop",
     "stop_sequence": "stop",
-    "pause_turn": "stop",
     "length": "length",
     "max_tokens": "length",
     "max_output_tokens": "length",
     "model_length": "length",
     "model_context_window_exceeded": "length",
+    "incomplete": "length",  # Responses of vLLM, without details
     "tool_calls": "tool_calls",
+    "tool_call": "tool_calls",
     "tool_use": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
@@ -62,6 +66,7 @@ _MEANINGS: Final = {
             "prohibited_content",
             "spii",
             "model_armor",
+            "escalation",
             "image_safety",
             "image_prohibited_content",
             "image_recitation",
@@ -80,9 +85,10 @@ def translate_finish(word: str, *, has_calls: bool = False) -> str:
     """Return the contract's finish reason, or the provider's word if the contract has none.
 
     Gemini writes details after a colon, as in `content_filter: SAFETY`. Some servers only say that an answer with calls
-    stopped.
+    stopped, and Together may give the token that ended it, as in `<|eot_id|>` (https://github.com/vespa-engine/vespa/pull/33327,
+    2025-02).
     """
-    name = word.partition(":")[0].strip().lower()
+    name = "stop" if word.startswith("<") else word.partition(":")[0].strip().lower()
     reason = _MEANINGS.get(name, name if name in FAILURES else word[:_WORD_CHARS_MAX])
     return "tool_calls" if reason == "stop" and has_calls else reason
 

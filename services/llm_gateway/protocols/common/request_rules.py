@@ -13,6 +13,7 @@ import orjson
 from headrace.errors import InvalidRequest
 from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import FREE_CHOICES, list_unsupported
+from services.llm_gateway.fitting.output_schemas import close_schema
 from services.llm_gateway.providers.provider_file import Model, Provider
 
 SETTINGS = frozenset({"generationConfig", "inferenceConfig", "additionalModelRequestFields"})
@@ -68,6 +69,13 @@ def merge_extra_body(body: dict[str, Any], provider: Provider, model: Model) -> 
 
 def has_form_in_words(request: llm_pb2.ChatRequest, model: Model) -> bool:
     return request.HasField("output_format") and not model.keeps_to_schemas
+
+
+def find_closed_schema(request: llm_pb2.ChatRequest, model: Model) -> str | None:
+    """Return the schema for a provider that requires closed objects; None if the form must be described in words."""
+    if not request.HasField("output_format") or not model.keeps_to_schemas:
+        return None
+    return close_schema(request.output_format.schema)
 
 
 def describe_form(wanted: common_pb2.OutputFormat) -> str:

@@ -50,6 +50,10 @@ class Part(msgspec.Struct, gc=False, rename="camel"):
     inline_data: Blob | None = None
     executable_code: msgspec.Raw = msgspec.Raw()
     code_execution_result: msgspec.Raw = msgspec.Raw()
+    tool_call: msgspec.Raw = msgspec.Raw()
+    """A call of a tool that runs at the provider."""
+
+    tool_response: msgspec.Raw = msgspec.Raw()
 
 
 class Content(msgspec.Struct, gc=False):
@@ -194,12 +198,18 @@ class AnswerParts:
         self._add({CALL: True} | ({GIVEN_ID: given_id} if given_id else {}) | _get_signature(part))
 
     def add_opaque(self, part: Part) -> None:
-        """Keep the parts of tools that run at the provider."""
-        fields = {"executableCode": part.executable_code, "codeExecutionResult": part.code_execution_result}
+        """Keep the parts of tools that run at the provider, each with its own signature, without which Gemini 3 refuses
+        them (https://github.com/router-for-me/CLIProxyAPI/pull/5731, 2026-09)."""
+        fields = {
+            "executableCode": part.executable_code,
+            "codeExecutionResult": part.code_execution_result,
+            "toolCall": part.tool_call,
+            "toolResponse": part.tool_response,
+        }
         kept = {name: orjson.loads(bytes(raw)) for name, raw in fields.items() if raw}
         if kept or part.thought_signature:
             self._is_needed = True
-            self._add(kept or {CHARS: 0} | _get_signature(part))
+            self._add((kept or {CHARS: 0}) | _get_signature(part))
 
     def _add(self, part: dict[str, Any]) -> None:
         self._is_needed = self._is_needed or SIGNATURE in part or GIVEN_ID in part

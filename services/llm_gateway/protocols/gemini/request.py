@@ -15,7 +15,7 @@ import orjson
 from headrace.v1 import llm_pb2
 from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
-from services.llm_gateway.protocols.common.media import encode_media
+from services.llm_gateway.protocols.common.media import encode_media, get_audio_format
 from services.llm_gateway.protocols.common.request_rules import (
     THINKING_TOKENS,
     build_limits,
@@ -36,6 +36,9 @@ DYNAMIC_BUDGET = -1
 _MODES = {"none": "NONE", "auto": "AUTO", "required": "ANY"}
 
 _BEFORE_GEMINI_3 = re.compile(r"gemini-[12]\b")
+
+AUDIO_TYPES = {"wav": "audio/wav"}
+"""Types of sounds with several names, of which Gemini knows one (https://ai.google.dev/gemini-api/docs/audio)."""
 
 Part = dict[str, Any]
 Content = dict[str, Any]
@@ -149,7 +152,7 @@ def _fill_part(part: Part, text: str) -> Part | None:
 
 def _build_parts(message: llm_pb2.Message) -> list[Part]:
     if not any(map(is_media, message.content)):
-        return [{"text": text}] if (text := join_parts(message.content)) else []
+        return [{"text": text}] if (text := join_parts(message.content)).strip() else []
     return [_build_part(part) for part in message.content]
 
 
@@ -158,15 +161,15 @@ def _build_part(part: llm_pb2.ContentPart) -> Part:
         case "image":
             return _build_data(part.image)
         case "audio":
-            return _build_data(part.audio)
+            return _build_data(part.audio, AUDIO_TYPES.get(get_audio_format(part.audio) or ""))
         case "file":
             return _build_data(part.file)
         case _:
             return {"text": part.text}
 
 
-def _build_data(part: llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart) -> Part:
+def _build_data(part: llm_pb2.ImagePart | llm_pb2.AudioPart | llm_pb2.FilePart, mime_type: str | None = None) -> Part:
     encoded = encode_media(part)
     if encoded is None:
         return {"fileData": {"mimeType": part.mime_type or MIME_TYPE, "fileUri": part.url}}
-    return {"inlineData": {"mimeType": encoded.mime_type, "data": encoded.base64}}
+    return {"inlineData": {"mimeType": mime_type or encoded.mime_type, "data": encoded.base64}}

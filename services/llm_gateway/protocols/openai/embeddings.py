@@ -9,6 +9,7 @@ import base64
 import binascii
 import sys
 from array import array
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -56,8 +57,9 @@ def find_path(provider: Provider) -> str:
     return path.removesuffix(CHAT_PATH) + PATH if path.endswith(CHAT_PATH) else PATH
 
 
-def build_body(request: llm_pb2.EmbedRequest, model: Model) -> dict[str, Any]:
-    texts = [given.text if given.HasField("text") else [*given.tokens.ids] for given in request.inputs]
+def build_body(request: llm_pb2.EmbedRequest, inputs: Iterable[llm_pb2.EmbeddingInput], model: Model) -> dict[str, Any]:
+    """Return the body for some of the request's inputs."""
+    texts = [given.text if given.HasField("text") else [*given.tokens.ids] for given in inputs]
     # base64 takes a third of the bytes of decimals, and OpenAI's own clients request it.
     body: dict[str, Any] = {"model": request.model, "input": texts, ENCODING: "base64"}
     if request.HasField("dimensions"):

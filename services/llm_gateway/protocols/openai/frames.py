@@ -45,21 +45,31 @@ class AudioPiece(msgspec.Struct, gc=False):
 
 
 class ContentPiece(ImagePart, gc=False):
-    """Content in parts: with Mistral's reasoning, or with pictures."""
+    """Content in parts: with reasoning, or with pictures."""
 
+    type: str | None = None
     text: str | None = None
     thinking: str | list[ContentPiece] | None = None
+    """Mistral's reasoning."""
+
+    summary: list[ContentPiece] | None = None
+    """Databricks' reasoning (https://github.com/databricks/appkit/pull/559, 2026-09)."""
 
     @property
     def thought(self) -> str:
-        if isinstance(self.thinking, list):
-            return "".join(piece.text or "" for piece in self.thinking)
-        return self.thinking or ""
+        pieces = self.summary or self.thinking or (self.text if self.type == "reasoning" else "") or ""
+        return pieces if isinstance(pieces, str) else "".join(piece.text or "" for piece in pieces)
+
+
+class Thought(msgspec.Struct, gc=False):
+    text: str | None = None
 
 
 class Delta(msgspec.Struct, gc=False):
     content: str | list[ContentPiece] | None = None
-    reasoning_content: str | None = None
+    reasoning_content: str | Thought | None = None
+    """An object in Envoy's gateway (https://github.com/envoyproxy/ai-gateway/pull/1222, 2025-09)."""
+
     reasoning: str | None = None
     reasoning_text: str | None = None
     """GitHub Copilot's name, like the next."""
@@ -74,6 +84,10 @@ class Delta(msgspec.Struct, gc=False):
     """The text of a refusal by the model."""
 
     tool_calls: list[CallPart] | None = None
+    function_call: Function | None = None
+    """A single call in OpenAI's older form, which some servers and relays still send, a few beside `tool_calls`
+    (https://github.com/QwenLM/qwen-code/pull/6240, 2026-07)."""
+
     extra_content: msgspec.Raw = msgspec.Raw()
     images: list[ImagePart] | None = None
     audio: AudioPiece | None = None
@@ -86,7 +100,13 @@ class CompletionDetails(msgspec.Struct):
 class PromptDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
-    """OpenRouter's count."""
+    """OpenAI's and OpenRouter's count."""
+
+    cache_creation_input_tokens: int | None = None
+    """Bailian's."""
+
+    cache_creation_tokens: int | None = None
+    """LiteLLM's."""
 
 
 class UsageReport(msgspec.Struct):
@@ -94,6 +114,10 @@ class UsageReport(msgspec.Struct):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    given_input: int | None = msgspec.field(name="input_tokens", default=None)
+    given_output: int | None = msgspec.field(name="output_tokens", default=None)
+    """mlx-vlm's names of the first two (https://github.com/earendil-works/pi/issues/2326, 2026-03)."""
+
     total_tokens: int | None = None
     completion_tokens_details: CompletionDetails | None = None
     prompt_tokens_details: PromptDetails | None = None
@@ -103,26 +127,57 @@ class UsageReport(msgspec.Struct):
     cached_tokens: int | None = None
     """Moonshot's."""
 
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    """LiteLLM passes on Anthropic's names, but counts both as a part of the prompt
+    (https://github.com/BerriAI/litellm/issues/11789, 2025-06)."""
+
+    reasoning_tokens: int | None = None
+    """Perplexity's position; its reasoning is not a part of the completion if it is larger
+    (https://github.com/bgeneto/open-webui-cost-tracker/issues/6, 2025-05)."""
+
+    @property
+    def input_tokens(self) -> int:
+        return self.prompt_tokens or self.given_input or 0
+
     @property
     def output_tokens(self) -> int:
         """Include reasoning that is only a part of the total, as xAI and Gemini's compatible API report it
         (https://docs.x.ai/docs/key-information/consumption-and-rate-limits, 2026-11)."""
-        completion, details = self.completion_tokens or 0, self.completion_tokens_details
-        hidden = (self.total_tokens or 0) - (self.prompt_tokens or 0) - completion
-        reasoning = None if details is None else details.reasoning_tokens
-        is_reasoning = hidden != self.cached and reasoning in (None, hidden)
-        return completion + hidden if hidden > 0 and is_reasoning and self.prompt_tokens else completion
+        completion = self.completion_tokens or self.given_output or 0
+        if (self.reasoning_tokens or 0) > completion:
+            return completion + (self.reasoning_tokens or 0)
+        hidden = (self.total_tokens or 0) - self.input_tokens - completion
+        is_reasoning = hidden != self.cached and self.reasoning in (None, hidden)
+        return completion + hidden if hidden > 0 and is_reasoning and self.input_tokens else completion
+
+    @property
+    def reasoning(self) -> int | None:
+        details = self.completion_tokens_details
+        return _find_largest(details and details.reasoning_tokens, self.reasoning_tokens)
 
     @property
     def cached(self) -> int | None:
         prompt = self.prompt_tokens_details
-        counts = (prompt and prompt.cached_tokens, self.prompt_cache_hit_tokens, self.cached_tokens)
-        return next((count for count in counts if count is not None), None)
+        own = (self.prompt_cache_hit_tokens, self.cached_tokens, self.cache_read_input_tokens)
+        return _find_largest(prompt and prompt.cached_tokens, *own)
+
+    @property
+    def cache_written(self) -> int | None:
+        prompt = self.prompt_tokens_details or PromptDetails()
+        names = (prompt.cache_write_tokens, prompt.cache_creation_input_tokens, prompt.cache_creation_tokens)
+        return _find_largest(*names, self.cache_creation_input_tokens)
 
     @property
     def says_something(self) -> bool:
         """False for the empty object that some providers send."""
-        return self.prompt_tokens is not None or self.completion_tokens is not None
+        counts = (self.prompt_tokens, self.completion_tokens, self.given_input, self.given_output)
+        return any(count is not None for count in counts)
+
+
+def _find_largest(*counts: int | None) -> int | None:
+    """Return the largest known count: some gateways write a zero under one name and the count under another."""
+    return max((count for count in counts if count is not None), default=None)
 
 
 class TopLevelError(ErrorObject):

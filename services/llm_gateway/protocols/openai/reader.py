@@ -12,10 +12,12 @@ from services.llm_gateway.protocols.common.answer_reader import AnswerReader, An
 from services.llm_gateway.protocols.common.reports import drop_impossible, merge_reports, translate_finish
 from services.llm_gateway.protocols.openai.frames import (
     AudioPiece,
+    CallPart,
     ContentPiece,
     Delta,
     Frame,
     ImagePart,
+    Thought,
     UsageReport,
     decode_frame,
     decode_top_level_error,
@@ -93,6 +95,8 @@ class OpenAiReader(AnswerReader):
 
     def _read_delta(self, delta: Delta) -> None:
         reasoning = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+        if isinstance(reasoning, Thought):
+            reasoning = reasoning.text
         if delta.reasoning_details or delta.thinking_blocks:
             # OpenRouter and LiteLLM send the same text in both fields.
             texts = (
@@ -108,7 +112,12 @@ class OpenAiReader(AnswerReader):
         if content := delta.content or delta.refusal:
             if isinstance(content, list):
                 self._add_pieces(content)
-            elif (inline := self._inline) is None or self._halves is not None or not inline.is_idle or "<" in content:
+            elif (
+                (inline := self._inline) is None
+                or self._halves is not None
+                or not (inline.before and inline.is_idle)
+                or "<" in content
+            ):
                 self._add_content(content)
             else:
                 # Nearly every frame is text that cannot be a marker.
@@ -117,6 +126,8 @@ class OpenAiReader(AnswerReader):
         if delta.images or delta.audio:
             self._add_media(delta.images or (), delta.audio)
         parts = delta.tool_calls or ()
+        if delta.function_call is not None and not parts:
+            parts = (CallPart(0, function=delta.function_call),)
         for position, part in enumerate(parts):
             piece = self._calls.convert_part(part, position if len(parts) > 1 else None)
             if part.extra_content or part.provider_specific_fields:
@@ -151,9 +162,9 @@ class OpenAiReader(AnswerReader):
 
     def _add_pieces(self, pieces: list[ContentPiece]) -> None:
         for piece in pieces:
-            if piece.thought:
-                self._add_reasoning(piece.thought)
-            if piece.text:
+            if thought := piece.thought:
+                self._add_reasoning(thought)
+            if piece.text and piece.type != "reasoning":
                 self._add_content(piece.text)
             if piece.url:
                 self._add_picture(piece.url)
@@ -204,7 +215,7 @@ class OpenAiReader(AnswerReader):
         if self._inline is not None:
             self._send_pieces(self._inline.take_rest())
         for piece in self._calls.take_rest():
-            self._send_call(piece.index, piece.arguments)
+            self._send_call(piece.index, piece.arguments, piece.id)
         if self._media is not None and (sound := self._media.take_sound()) is not None:
             self._send_media(sound)
         state = {} if self._opaque is None else self._opaque.build_state()
@@ -223,15 +234,11 @@ class OpenAiReader(AnswerReader):
         report = self._usage
         if report is None:
             return common_pb2.Usage(output_tokens=self.deltas, model_calls=1, estimated=True)
-        usage = common_pb2.Usage(
-            input_tokens=report.prompt_tokens or 0, output_tokens=report.output_tokens, model_calls=1
-        )
-        details = report.completion_tokens_details
-        if details is not None and details.reasoning_tokens is not None:
-            usage.reasoning_tokens = details.reasoning_tokens
-        prompt = report.prompt_tokens_details
+        usage = common_pb2.Usage(input_tokens=report.input_tokens, output_tokens=report.output_tokens, model_calls=1)
+        if (reasoning := report.reasoning) is not None:
+            usage.reasoning_tokens = reasoning
         if (cached := report.cached) is not None:
             usage.cached_tokens = cached
-        if prompt is not None and prompt.cache_write_tokens:
-            usage.cache_write_tokens = prompt.cache_write_tokens
+        if written := report.cache_written:
+            usage.cache_write_tokens = written
         return usage

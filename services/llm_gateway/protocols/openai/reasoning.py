@@ -1,6 +1,6 @@
 """Reasoning in the answer: in `<think>` or a tag like it, or as typed items that the next request returns.
 
-At most nine characters of text are held. A `<think>` after a quote or backtick is text. `reasoning_details`:
+At most eleven characters of text are held. A `<think>` after a quote or backtick is text. `reasoning_details`:
 https://openrouter.ai/docs/use-cases/reasoning-tokens; `thinking_blocks`, Claude's in LiteLLM's form:
 https://docs.litellm.ai/docs/reasoning_content (2026-11).
 """
@@ -15,8 +15,10 @@ import orjson
 OPEN: Final = "<think>"
 CLOSE: Final = "</think>"
 
-FIRST: Final = ("<thinking>", "<thought>", "<mm:think>")
-"""Markers that count only where an answer begins with them, because later they are rather the answer's own."""
+FIRST: Final = ("<thinking>", "<thought>", "<mm:think>", "<reasoning>", "[THINK]")
+"""Markers that count only where an answer begins with them, because later they are rather the answer's own. The last
+two are gpt-oss's on Bedrock (https://github.com/CherryHQ/cherry-studio/issues/10225, 2025-09) and Mistral's
+(https://github.com/waybarrios/vllm-mlx/pull/599, 2026-06)."""
 
 _QUOTES = ("`", '"', "'")
 
@@ -44,7 +46,7 @@ class InlineThinking:
         start = 0
         for marker in () if self.before or self._is_inside else FIRST:
             if text.startswith(marker):
-                self._is_inside, self._close, start = True, f"</{marker[1:]}", len(marker)
+                self._is_inside, self._close, start = True, f"{marker[0]}/{marker[1:]}", len(marker)
             elif marker.startswith(text):
                 self._held = text
                 self.is_idle = not text
@@ -79,8 +81,8 @@ class InlineThinking:
         return position
 
     def _count_held(self, text: str, start: int) -> int:
-        position = text.rfind("<", start)
         marker = self._close if self._is_inside else OPEN
+        position = text.rfind(marker[0], start)
         if (
             position < 0
             or not marker.startswith(text[position:])

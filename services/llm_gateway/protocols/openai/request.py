@@ -10,7 +10,7 @@ from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import CHOICES
 from services.llm_gateway.fitting.provider_state import unpack_state
 from services.llm_gateway.fitting.turns import is_media, join_parts
-from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, make_url
+from services.llm_gateway.protocols.common.media import encode_media, get_audio_format, get_file_name, make_url
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     THINKING_TOKENS,
@@ -64,7 +64,9 @@ def _build_response_format(wanted: common_pb2.OutputFormat) -> dict[str, Any]:
 
 def _build_message(message: llm_pb2.Message, provider: Provider, model: str) -> dict[str, Any]:
     # A string, which every provider accepts; omitted for calls without text, for which some gateways send "".
-    content: Any = join_parts(message.content) or (None if message.tool_calls else "")
+    content: Any = join_parts(message.content)
+    if message.tool_calls and not content.strip():
+        content = None
     if any(map(is_media, message.content)):
         content = [_build_part(part) for part in message.content]
     fields: dict[str, Any] = {"role": message.role, "content": content}
@@ -98,7 +100,7 @@ def _build_part(part: llm_pb2.ContentPart) -> dict[str, Any]:
             sound = {"data": encoded.base64 if encoded else "", "format": get_audio_format(part.audio)}
             return {"type": "input_audio", "input_audio": sound}
         case "file":
-            return {"type": "file", "file": {"filename": part.file.name, "file_data": make_url(part.file)}}
+            return {"type": "file", "file": {"filename": get_file_name(part.file), "file_data": make_url(part.file)}}
         case _:
             return {"type": "text", "text": part.text}
 

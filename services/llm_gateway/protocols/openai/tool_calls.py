@@ -42,8 +42,8 @@ class ToolCalls:
         self._given_ids: list[str] = []
         self._by_index: dict[int, int] = {}
         """Our index of the newest call, by the provider's."""
-        self._early_ids: dict[int, str] = {}
-        """Ids received before the name, by the provider's index."""
+        self._early: dict[int, tuple[str, str]] = {}
+        """Ids and arguments received before the name, by the provider's index."""
         self._undecided: dict[int, str] = {}
         """Arguments that may be a leading `null`."""
         self.current_index: int | None = None
@@ -74,6 +74,11 @@ class ToolCalls:
             if held not in ("", _NULL):
                 yield CallPiece(index, held)
         self._undecided.clear()
+        for given_id, arguments in self._early.values():
+            if arguments:
+                self._given_ids.append(given_id)
+                yield CallPiece(self.count - 1, arguments, self._ids.make_unique(given_id))
+        self._early.clear()
 
     def _find_call(self, part: CallPart, name: str, position: int | None) -> int | None:
         given_id, last = part.id or "", len(self._given_ids) - 1
@@ -95,10 +100,11 @@ class ToolCalls:
     def _begin_call(self, part: CallPart, name: str, arguments: str) -> CallPiece | None:
         given_id = part.id or ""
         if part.index is not None:
-            if not name and not arguments:
-                self._early_ids[part.index] = given_id
+            early_id, early_arguments = self._early.pop(part.index, ("", ""))
+            given_id, arguments = given_id or early_id, early_arguments + arguments
+            if not name:
+                self._early[part.index] = given_id, arguments
                 return None
-            given_id = given_id or self._early_ids.pop(part.index, "")
             self._by_index[part.index] = len(self._given_ids)
         index = len(self._given_ids)
         self._given_ids.append(given_id)

@@ -27,6 +27,15 @@ DONE: Final = b"[DONE]"
 
 TEXT = ("response.output_text.delta", "response.refusal.delta")
 THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+WHOLE: Mapping[str, Channel] = {
+    "response.output_text.done": "content",
+    "response.refusal.done": "content",
+    "response.reasoning_summary_text.done": "reasoning",
+    "response.reasoning_text.done": "reasoning",
+}
+"""Ends of texts, which repeat them; a short text may come without deltas
+(https://github.com/pipecat-ai/pipecat/pull/5309, 2026-08)."""
+
 ENDS = ("response.completed", "response.done", "response.incomplete", "response.failed", "response.cancelled")
 
 KIND: Final = "output_items"
@@ -85,6 +94,13 @@ class Item(msgspec.Struct):
 class Event(msgspec.Struct, gc=False):
     type: str = ""
     delta: str | None = None
+    text: str | None = None
+    """The whole text, at its end; a refusal's is in the next."""
+
+    refusal: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+    """The whole arguments, at their end."""
+
     output_index: int | None = None
     item_id: str | None = None
     summary_index: int | None = None
@@ -144,6 +160,14 @@ class ResponsesReader(AnswerReader):
             self._read_text(self._find_place(payload), "reasoning", payload.delta or "")
         elif kind == "response.function_call_arguments.delta":
             self._read_arguments(self._find_place(payload), payload.delta or "")
+        elif kind in WHOLE:
+            place = self._find_place(payload)
+            if self._told.isdisjoint((place, None)):
+                self._read_text(place, WHOLE[kind], payload.text or payload.refusal or "")
+        elif kind == "response.function_call_arguments.done":
+            place = self._find_place(payload)
+            if place not in self._with_arguments:
+                self._read_arguments(place, read_arguments(payload.arguments))
         elif kind == "response.reasoning_summary_part.added" and payload.summary_index:
             self._read_text(self._find_place(payload), "reasoning", "\n\n")
         elif kind in ("response.output_item.added", "response.output_item.done") and payload.item:
@@ -239,9 +263,7 @@ class ResponsesReader(AnswerReader):
         self._items = AnswerItems()
 
     def _map_finish_reason(self) -> str | None:
-        if self._status == "completed":
-            return "tool_calls" if self._calls else "stop"
-        return None if self._status is None else translate_finish(self._status)
+        return None if self._status is None else translate_finish(self._status, has_calls=bool(self._calls))
 
     def build_usage(self) -> common_pb2.Usage:
         report = self._usage

@@ -15,7 +15,7 @@ from headrace.v1 import common_pb2, llm_pb2
 from services.llm_gateway.fitting.fitted_request import CHOICES
 from services.llm_gateway.fitting.provider_state import order_blocks, unpack_state
 from services.llm_gateway.fitting.turns import BLANK_LINE, is_media, join_parts, join_system_text
-from services.llm_gateway.protocols.common.media import make_url
+from services.llm_gateway.protocols.common.media import get_file_name, make_url
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
     build_limits,
@@ -142,7 +142,7 @@ def _build_answer(message: llm_pb2.Message, provider: str) -> list[Item]:
         return ordered
     # An answer that was cut, or one of another provider.
     text = join_parts(message.content)
-    return [*([{"role": "assistant", "content": text}] if text else []), *calls]
+    return [*([{"role": "assistant", "content": text}] if text.strip() else []), *calls]
 
 
 def _build_content(message: llm_pb2.Message) -> str | list[Item]:
@@ -157,6 +157,6 @@ def _build_part(part: llm_pb2.ContentPart) -> Item:
             detail = {"detail": part.image.detail} if part.image.detail else {}
             return {"type": "input_image", "image_url": make_url(part.image)} | detail
         case "file":
-            return {"type": "input_file", "filename": part.file.name, "file_data": make_url(part.file)}
+            return {"type": "input_file", "filename": get_file_name(part.file), "file_data": make_url(part.file)}
         case _:
             return {"type": "input_text", "text": part.text}
