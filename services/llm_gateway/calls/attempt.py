@@ -161,9 +161,12 @@ class Attempt:
         try:
             await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
             provider, endpoint = target.provider, target.endpoint
-            entry = self._models.refused_fields.choose_entry(provider, target.entry)
+            all_refused = (self._models.refused_fields, self._refused)
+            entry = target.entry
+            for refused in all_refused:
+                entry = refused.choose_entry(provider, entry)
             fields = self._protocol.build_body(self._request, provider, entry)
-            for refused in (self._models.refused_fields, self._refused):
+            for refused in all_refused:
                 refused.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields)
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
