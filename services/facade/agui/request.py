@@ -292,7 +292,7 @@ def _make_query(given: _Body, agent_key: str, chat_id: str, conversation: Conver
         params=msgspec.json.encode(params).decode() if params else None,  # orjson has no integers of more than 64 bits
         client_tools=make_client_tools(
             ("function", Function(tool.name, tool.description, tool.parameters)) for tool in given.tools or ()
-        ),
+        ).values(),
         on_disconnect=_read_word(ours, "onDisconnect"),
         when_busy=_read_word(ours, "whenBusy"),
     )
