@@ -1,6 +1,7 @@
 """HTTP itself over real sockets: connections, methods, origins, metrics; the peers are scripted."""
 
 import asyncio
+import codecs
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -183,6 +184,25 @@ async def test_a_body_is_of_a_type_of_json(tmp_path: Path, kind: str, status: in
         data = b'{"message": "a"}'
         async with http.post("/api/query", data=data, headers={"Content-Type": kind}) as response:
             assert response.status == status
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/query", {"message": "a"}),
+        ("/v1/chat/completions", {"model": "helper", "messages": [{"role": "user", "content": "a"}]}),
+        ("/agui/helper", {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "a"}]}),
+        ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+        ("/a2a/helper", {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"}),
+    ],
+)
+async def test_a_byte_order_mark_is_no_part_of_a_body(tmp_path: Path, path: str, body: Any) -> None:
+    """Programs for .NET, PowerShell and editors write one."""
+    async with suite(tmp_path, Script(query=answering("x"), publish=["ag-ui", "mcp", "a2a"])) as facade:
+        data = codecs.BOM_UTF8 + orjson.dumps(body)
+        async with facade.http.post(path, data=data, headers={"Content-Type": "application/json"}) as response:
+            assert response.status == 200
+            assert b'"error"' not in await response.read()
 
 
 @pytest.mark.parametrize("origins", ["*", "app.example", "https://app.example/", "HTTPS://app.example"])
