@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent, ToolAnnotations
@@ -118,7 +119,10 @@ class _Quiet(uvicorn.Server):
 
 @asynccontextmanager
 async def http_server(
-    port: int = 0, *, make_app: Callable[[Http], MCPServer | PlainApp] | None = None, is_legacy: bool = False
+    port: int = 0,
+    *,
+    make_app: Callable[[Http], MCPServer | Server[Any] | PlainApp] | None = None,
+    is_legacy: bool = False,
 ) -> AsyncGenerator[Http]:
     """Serve inside the block, on `port` if it is given."""
     with socket.create_server(("127.0.0.1", port)) as listening:

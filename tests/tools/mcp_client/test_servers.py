@@ -10,8 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 import structlog
+from mcp.server.lowlevel import Server
 
 from headrace.cli.supervisor.ports import reserve_port
 from headrace.streams import reading
@@ -207,6 +209,28 @@ async def test_a_list_with_a_fault_in_its_pages_is_read_as_far_as_it_goes(
         tools = await suite.tools()
     assert sorted(tools) == sorted({f"a__{name}" for name in (*ALWAYS, paging)})
     assert (tmp_path / "heard").read_text().splitlines().count("tools/list") == lists
+
+
+@pytest.mark.parametrize("is_legacy", [False, True])
+async def test_an_empty_cursor_leads_on_since_2026_07_28_and_ends_the_list_before(
+    tmp_path: Path, *, is_legacy: bool
+) -> None:
+    asked: list[str | None] = []
+
+    async def list_tools(context: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        del context
+        asked.append(cursor := params.cursor if params else None)
+        tool = types.Tool(name="first" if cursor is None else "second", input_schema={"type": "object"})
+        return types.ListToolsResult(tools=[tool], next_cursor="" if cursor is None or is_legacy else None)
+
+    app = Server("paged", on_list_tools=list_tools)
+    async with (
+        http_server(make_app=lambda _: app, is_legacy=is_legacy) as http,
+        serving(tmp_path, {"h": {"url": http.url}}) as suite,
+    ):
+        await suite.until("h__first")
+        tools = await suite.tools()
+    assert (sorted(tools), asked) == ((["h__first"], [None]) if is_legacy else (["h__first", "h__second"], [None, ""]))
 
 
 async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_without_it(tmp_path: Path) -> None:
