@@ -92,6 +92,17 @@ class ResultRepair:
         return not problem
 
 
+def repair_introduction(result: dict[str, Any]) -> None:
+    """Complete what a server says of itself before its version is agreed; PHP writes an empty object as []."""
+    if "capabilities" in result:
+        declared = result["capabilities"] if isinstance(result["capabilities"], dict) else {}
+        result["capabilities"] = {key: {} if value == [] else value for key, value in declared.items()}
+    if "protocolVersion" in result:
+        given = result.get("serverInfo")
+        facts = given if isinstance(given, dict) else {}
+        result["serverInfo"] = facts | {key: str(facts.get(key) or "unknown") for key in ("name", "version")}
+
+
 def _repair_content(result: dict[str, Any], version: str) -> None:
     for key in [key for key, value in result.items() if value is None]:
         del result[key]

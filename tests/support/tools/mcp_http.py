@@ -81,8 +81,10 @@ class Http:
 class PlainApp:
     """A server of the older protocol without the SDK, which answers requests with an id of its own."""
 
-    def __init__(self, answer_id: Callable[[int], Any]) -> None:
+    def __init__(self, answer_id: Callable[[int], Any] = int, **introduction: Any) -> None:
+        """`introduction` is what it says of itself otherwise than others."""
         self._answer_id = answer_id
+        self._introduction = introduction
 
     def streamable_http_app(self) -> Any:
         return self._serve
@@ -99,6 +101,7 @@ class PlainApp:
                 "protocolVersion": "2025-11-25",
                 "capabilities": {},
                 "serverInfo": {"name": "a", "version": ""},
+                **self._introduction,
             },
             "tools/list": {"tools": [{"name": "plain", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": "done"}]},

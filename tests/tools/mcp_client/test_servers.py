@@ -261,6 +261,26 @@ async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(tmp_p
         assert (await suite.result("h__plain")).result == "done"
 
 
+@pytest.mark.parametrize(
+    "introduction",
+    [
+        {"capabilities": []},
+        {"capabilities": {"tools": [], "logging": None}},
+        {"serverInfo": None},
+        {"serverInfo": {"name": "a", "version": 1.0}},
+    ],
+    ids=str,
+)
+async def test_a_server_that_introduces_itself_oddly_is_used(tmp_path: Path, introduction: dict[str, Any]) -> None:
+    async with (
+        http_server(make_app=lambda _: PlainApp(**introduction)) as http,
+        serving(tmp_path, {"h": {"url": http.url}}) as suite,
+        asyncio.timeout(20),
+    ):
+        await suite.until("h__plain")
+        assert (await suite.result("h__plain")).result == "done"
+
+
 async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("storm")
