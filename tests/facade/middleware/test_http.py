@@ -55,6 +55,14 @@ async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_
     assert answer.index(b'"content":"x"') < answer.index(b'"status":"live"')
 
 
+async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection(tmp_path: Path) -> None:
+    """Such a client cannot know the end of a stream otherwise, also if it asks for the connection to be kept."""
+    asked = make_post("/api/query", b'{"message":"a"}')
+    asked = asked.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\nConnection: keep-alive\r\n")
+    async with suite(tmp_path, Script(query=answering("x"))) as facade, within(5):
+        assert (await say(facade.url, asked)).endswith(b"data: [DONE]\n\n")
+
+
 async def test_a_connection_is_kept_after_a_refusal(tmp_path: Path) -> None:
     async with suite(tmp_path) as facade:
         answer = await say(
