@@ -29,6 +29,7 @@ from services.facade.openai_api.request import (
 )
 from services.runtime.auth import identity
 from services.runtime.auth.access import find_keyed_chat
+from services.runtime.randomness import new_uuid
 
 THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 """Namespace of chat ids for threads with ids other than UUIDs."""
@@ -102,8 +103,10 @@ class _Resume(msgspec.Struct, rename="camel"):
 
 class _Body(msgspec.Struct, rename="camel"):
     thread_id: str
-    run_id: str
     messages: list[_Message]
+    run_id: str = msgspec.field(default_factory=new_uuid)
+    """Required by the protocol, but some programs leave it out; their request cannot be sent again."""
+
     tools: list[_Tool] | None = None
     context: list[_Context] | None = None
     forwarded_props: Any = None
