@@ -298,6 +298,8 @@ async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_les
         ("half", True, "cut \ufffd"),
         ("bytes", True, "M\ufffdller"),
         ("video", True, "[content of type 'video' left out: it breaks the protocol]\nseen"),
+        ("own_types", True, '{"doi": 7}\n# One'),
+        ("own_error", False, "Invalid number"),
         ("listing", True, "[1, 2]"),
         ("mismatched", True, "created ticket 4711\n[its structured content does not fit the tool's outputSchema: "),
         ("failed", False, 'no\n{"why": 7}'),
