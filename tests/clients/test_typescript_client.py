@@ -161,6 +161,16 @@ async def test_a_package_has_nothing_but_its_files(project: Path) -> None:
     assert "dependencies" not in described
 
 
+async def test_older_tools_find_the_package_and_read_its_types(project: Path) -> None:
+    """Some read package.json, some know `main` and `types` alone, and TypeScript before 5.7 no generic arrays."""
+    described = json.loads((project / "node_modules/@headrace/client/package.json").read_text())
+    exported = described["exports"]["."]
+    assert (described["main"], described["types"]) == (exported["default"], exported["types"])
+    assert described["exports"]["./package.json"] == "./package.json"
+    declared = [path.read_text() for path in (project / "node_modules/@headrace/client/dist").glob("*.d.ts")]
+    assert not [text for text in declared if "Uint8Array<" in text]
+
+
 @pytest.fixture(params=check_first(["node", "chromium"]))
 def do_exercise(
     request: pytest.FixtureRequest, project: Path, site: str, browser: Browser

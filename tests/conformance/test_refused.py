@@ -35,6 +35,7 @@ TAKEN: list[bytes] = [
     b'{"message":"a","agentKey":null,"params":{"a":"\\ud83e\\udded <&>","b":1e308,"c":12345678901234567890}}',
     b'{"message":"\\ud83e\\udded\\u0000\\"\\\\\\/","references":[],"scene":{}}',
     b'{"message":"a","outputFormat":{"name":"n","schema":{"type" : "object"}}}',
+    b'\xef\xbb\xbf{"message":"a"}',
 ]
 
 QUERIES = [

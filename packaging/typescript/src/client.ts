@@ -159,14 +159,15 @@ export class Client {
   /** Store a file; `reference` and `chatId` are for a query that asks about it. */
   async upload(
     name: string,
-    content: Blob | Uint8Array<ArrayBuffer> | string,
+    content: Blob | Uint8Array | string,
     { chatId, folder, signal }: UploadOptions = {},
   ): Promise<{ chatId: string; reference: contract.Reference }> {
     const form = new FormData();
     if (chatId) form.append("chatId", chatId);
     if (folder) form.append("folder", folder);
     form.append("requestId", createId());
-    form.append("file", content instanceof Blob ? content : new Blob([content]), name);
+    // Uint8Array has no parameter before TypeScript 5.7, so the declaration must not name one.
+    form.append("file", content instanceof Blob ? content : new Blob([content as BlobPart]), name);
     const init = { method: "POST", body: form, ...(signal && { signal }) };
     const answer = await this.#transport.request("/api/upload", init);
     return { chatId: answer.chatId, reference: answer.data };

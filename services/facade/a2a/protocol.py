@@ -154,12 +154,12 @@ class Call:
 def parse_rpc(body: bytes) -> Call:
     """Parse a JSON-RPC request; A2aError names the problem."""
     given = parse_object(body)
-    method, params = given.get("method"), given.get("params", {})
-    if given.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(given.get("id"), (str, int)):
+    method, params, message_id = given.get("method"), given.get("params"), given.get("id")
+    if given.get("jsonrpc") != "2.0" or not isinstance(method, str) or not isinstance(message_id, (str, int, float)):
         raise A2aError(BAD_REQUEST, "the body must be a JSON-RPC 2.0 request with an id")
-    if not isinstance(params, dict):
+    if not isinstance(params, dict | None):
         raise A2aError(BAD_PARAMS, "params: must be an object")
-    return Call(method, use_json_names(params), given["id"], is_rpc=True)
+    return Call(method, use_json_names(params or {}), message_id, is_rpc=True)
 
 
 def use_json_names(given: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from services.facade.openai_api.request import (
 )
 from services.runtime.auth import identity
 from services.runtime.auth.access import find_keyed_chat
+from services.runtime.randomness import new_uuid
 
 THREADS = uuid.UUID("5f0c2f6e-8c3b-5c0e-9a51-2b7f7c0a4c11")
 """Namespace of chat ids for threads with ids other than UUIDs."""
@@ -102,8 +103,10 @@ class _Resume(msgspec.Struct, rename="camel"):
 
 class _Body(msgspec.Struct, rename="camel"):
     thread_id: str
-    run_id: str
     messages: list[_Message]
+    run_id: str = msgspec.field(default_factory=new_uuid)
+    """Required by the protocol, but some programs leave it out; their request cannot be sent again."""
+
     tools: list[_Tool] | None = None
     context: list[_Context] | None = None
     forwarded_props: Any = None
@@ -292,7 +295,7 @@ def _make_query(given: _Body, agent_key: str, chat_id: str, conversation: Conver
         params=msgspec.json.encode(params).decode() if params else None,  # orjson has no integers of more than 64 bits
         client_tools=make_client_tools(
             ("function", Function(tool.name, tool.description, tool.parameters)) for tool in given.tools or ()
-        ),
+        ).values(),
         on_disconnect=_read_word(ours, "onDisconnect"),
         when_busy=_read_word(ours, "whenBusy"),
     )

@@ -10,7 +10,7 @@ from aiohttp import web
 from headrace.v1 import schedule_pb2
 from services.facade.peer_calls import call_peer
 from services.facade.proto_routes import Route
-from services.facade.requests.body import read_body, read_single_header
+from services.facade.requests.body import read_raw_body, read_single_header
 from services.facade.responses import envelope
 from services.runtime.auth.identity import acting_as
 
@@ -31,7 +31,7 @@ def make_hook_handler(
             webhook_id=_read_header(request, "Webhook-Id"),
             timestamp=_read_header(request, "Webhook-Timestamp"),
             signature=_read_header(request, "Webhook-Signature"),
-            payload=await read_body(request.clone(client_max_size=PAYLOAD_BYTES_MAX), timeout_s=BODY_TIMEOUT_S),
+            payload=await read_raw_body(request.clone(client_max_size=PAYLOAD_BYTES_MAX), timeout_s=BODY_TIMEOUT_S),
         )
         with acting_as(None):  # no caller identity: the signature authenticates it
             reply = await call_peer(rpc, message)

@@ -72,7 +72,7 @@ class Message:
     method: str
     """Empty for a response."""
 
-    id: str | int | None = None
+    id: str | float | None = None
     params: dict[str, Any] = field(default_factory=dict[str, Any])
     result: dict[str, Any] = field(default_factory=dict[str, Any])
     is_modern: bool = False
@@ -95,7 +95,7 @@ def decode_body(body: bytes) -> dict[str, Any]:
         raise McpError(PARSE_ERROR, f"the body is not JSON: {error.msg}") from None
     if not isinstance(given, dict) or given.get("jsonrpc") != "2.0" or measure_json_depth(given) > JSON_DEPTH_MAX:
         raise McpError(BAD_REQUEST, "the body must be one JSON-RPC 2.0 message")
-    if not isinstance(given.get("id", ""), (str, int)):
+    if not isinstance(given.get("id", ""), (str, int, float)):
         raise McpError(BAD_REQUEST, "id must be text or a number")
     return given
 
@@ -165,7 +165,7 @@ def build_result(message: Message, result: dict[str, Any], server: dict[str, Any
     return orjson.dumps({"jsonrpc": "2.0", "id": message.id, "result": result})
 
 
-def build_error(message_id: str | int | None, error: McpError) -> bytes:
+def build_error(message_id: str | float | None, error: McpError) -> bytes:
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     body |= {"data": error.data} if error.data is not None else {}
     return orjson.dumps({"jsonrpc": "2.0", "id": message_id, "error": body})

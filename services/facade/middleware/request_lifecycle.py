@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import grpc
 import structlog
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 from opentelemetry.trace import Span
 
 from headrace.errors import CredentialEnded, HeadraceError, from_rpc_error
@@ -79,6 +79,9 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"  # no page of another origin can embed our answers
+    if request.version < HttpVersion11 and hdrs.CONTENT_LENGTH not in response.headers:
+        # The end of the connection is that of the body; aiohttp keeps the connection if the client asks for it.
+        response.force_close()
 
 
 def has_begun(request: web.Request) -> bool:

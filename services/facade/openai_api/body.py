@@ -6,10 +6,11 @@ fields of a message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
+import orjson
 
 from headrace.errors import InvalidRequest
 from headrace.v1 import agent_pb2, common_pb2
@@ -23,6 +24,9 @@ ANY_OBJECT = '{"type":"object"}'
 NO_SCHEMA = (b"", b"null")
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
+
+THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""Parts with the reasoning of another program's model, which no other model may see."""
 
 
 class ImageUrl(msgspec.Struct):
@@ -71,23 +75,23 @@ class _JsonSchema(msgspec.Struct):
 class ResponseFormat(_JsonSchema):
     """In a chat completion, the schema is in `json_schema`; in a response, it is in this object."""
 
-    type: str = "text"
+    type: str | None = None
     json_schema: _JsonSchema | None = None
 
 
 class AllowedTools(msgspec.Struct):
-    mode: str = "auto"
-    tools: list[Any] = []
+    mode: str | None = None
+    tools: list[Any] | None = None
 
 
 class ToolChoice(msgspec.Struct):
     """In a chat completion, the parts are nested objects; in a response, they are in this object."""
 
     type: str
-    name: str = ""
+    name: str | None = None
     function: Function | None = None
-    mode: str = "auto"
-    tools: list[Any] = []
+    mode: str | None = None
+    tools: list[Any] | None = None
     allowed_tools: AllowedTools | None = None
 
 
@@ -104,21 +108,24 @@ def parse_body(body: bytes, kind: type[T]) -> T:
         raise InvalidRequest.of(BODY, f"must be valid JSON in UTF-8: {error}") from None
 
 
-def read_text(content: str | list[Part] | None, name: str) -> str:
-    """Return a message's text; images, files and audio raise InvalidRequest."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    for part in content:
-        if part.type not in TEXT_PARTS:
-            raise InvalidRequest.of(name, f"must be text, not {part.type[:32]!r}; upload files by POST /api/upload")
-    return "".join(part.text or part.refusal or "" for part in content)
+def read_arguments(arguments: msgspec.Raw, plain: str | None) -> str:
+    """Return a call's arguments as JSON text. Some programs send the JSON itself; `plain` is a custom tool's input."""
+    if plain is not None:
+        return orjson.dumps({"input": plain}).decode()
+    return read_json_text(arguments)
+
+
+def read_json_text(value: msgspec.Raw) -> str:
+    """Return a text, or the JSON that is in its place; empty if it is absent or null."""
+    text = bytes(value).decode()
+    return msgspec.json.decode(text, type=str) if text.startswith('"') else "" if text == "null" else text
 
 
 def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.OutputFormat | None:
     """Return the answer's output format; None for free text. A JSON schema format without a schema raises
     InvalidRequest.
     """
-    if given is None or given.type == "text":
+    if given is None or given.type in (None, "text"):
         return None
     if given.type == "json_object":
         return common_pb2.OutputFormat(schema=ANY_OBJECT)
@@ -133,9 +140,9 @@ def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.Ou
 
 
 def choose_tools(
-    choice: str | ToolChoice | None, tools: Sequence[agent_pb2.ClientTool]
-) -> tuple[str, Sequence[agent_pb2.ClientTool]]:
-    """Return the query's toolChoice and the offered subset of the caller's tools.
+    choice: str | ToolChoice | None, tools: Mapping[str, agent_pb2.ClientTool]
+) -> tuple[str, Mapping[str, agent_pb2.ClientTool]]:
+    """Return the query's toolChoice and the offered subset of the caller's tools, by their fields.
 
     `none` affects only the caller's tools: the agent may still use its own.
 
@@ -145,18 +152,18 @@ def choose_tools(
     if choice is None or choice == "auto":
         return "", tools
     if choice == "none":
-        return "", []
+        return "", {}
     if choice == "required":
         return "required", tools
     if isinstance(choice, str):
         raise InvalidRequest.of("tool_choice", "must be none, auto, required, or an object that names a function")
     if choice.type == "allowed_tools":
         allowed = choice.allowed_tools or AllowedTools(choice.mode, choice.tools)
-        names = {_read_tool_name(tool) for tool in allowed.tools}
+        names = {_read_tool_name(tool) for tool in allowed.tools or ()}
         mode = "required" if allowed.mode == "required" else "auto"
-        return choose_tools(mode, [tool for tool in tools if tool.name in names])
-    name = choice.function.name if choice.function is not None else choice.name
-    if choice.type != "function" or name not in {tool.name for tool in tools}:
+        return choose_tools(mode, {field: tool for field, tool in tools.items() if tool.name in names})
+    name = (choice.function.name if choice.function is not None else choice.name) or ""
+    if choice.type != "function" or name not in {tool.name for tool in tools.values()}:
         raise InvalidRequest.of("tool_choice", f"must name a function of tools, not {name[:64]!r}")
     return name, tools
 
@@ -168,20 +175,22 @@ def _read_tool_name(tool: Any) -> str:
     return str((function if isinstance(function, dict) else tool).get("name", ""))
 
 
-def make_client_tools(tools: Iterable[tuple[str, Function]]) -> list[agent_pb2.ClientTool]:
-    """Convert functions, each with its tool's type, to client tools.
+def make_client_tools(tools: Iterable[tuple[str, Function]]) -> dict[str, agent_pb2.ClientTool]:
+    """Convert functions, each with its tool's type, to client tools, by their fields in the request.
+
+    Tools of other types are left out: the agent has its own, and some programs offer theirs to every server.
 
     Raises:
-        InvalidRequest: A tool is not a function or has no name.
+        InvalidRequest: A function has no name.
     """
-    made = list[agent_pb2.ClientTool]()
+    made = dict[str, agent_pb2.ClientTool]()
     for at, (kind, function) in enumerate(tools):
         if kind != "function":
-            raise InvalidRequest.of(f"tools[{at}].type", "must be function: the agent has its own tools")
+            continue
         if not function.name:
             raise InvalidRequest.of(f"tools[{at}]", "must be a function with a name")
         tool = agent_pb2.ClientTool(name=function.name, description=function.description or "")
         if (schema := bytes(function.parameters)) not in NO_SCHEMA:
             tool.parameters = schema.decode()
-        made.append(tool)
+        made[f"tools[{at}]"] = tool
     return made

@@ -34,7 +34,7 @@ Token = Annotated[int, Meta(ge=0, lt=2**31)]
 class _Body(msgspec.Struct):
     model: str
     input: str | list[str | Token | list[Token]]
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
 
 
@@ -76,16 +76,16 @@ def _read_inputs(given: str | list[Any]) -> list[llm_pb2.EmbeddingInput]:
     ]
 
 
-def _encode_answer(reply: llm_pb2.EmbedResponse, encoding: str) -> bytes:
+def _encode_answer(reply: llm_pb2.EmbedResponse, encoding: str | None) -> bytes:
     answer = {
         "object": "list",
         "data": [
             {
                 "object": "embedding",
                 "index": at,
-                "embedding": _write_decimals(one.vector)
-                if encoding == "float"
-                else base64.b64encode(one.vector).decode(),
+                "embedding": base64.b64encode(one.vector).decode()
+                if encoding == "base64"
+                else _write_decimals(one.vector),
             }
             for at, one in enumerate(reply.embeddings)
         ],

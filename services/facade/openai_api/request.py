@@ -7,7 +7,7 @@ already has them in its log; later ones are its progress.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -24,6 +24,7 @@ INSTRUCTING = ("system", "developer")
 """Roles of instructions, which apply at any position."""
 
 _EARLIER_FIELD = re.compile(r"(?P<list>history|progress)\[(?P<at>\d+)\](?P<rest>.*)", re.DOTALL)
+_TOOL_FIELD = re.compile(r"clientTools\[(?P<at>\d+)\](?P<rest>.*)", re.DOTALL)
 _CAPITAL = re.compile(r"[A-Z]")
 
 
@@ -65,7 +66,7 @@ class Conversation:
     """Message of the query; empty if the request has results for a waiting run."""
 
     attachments: Sequence[Attachment] = ()
-    """Images, audio and files of the query's message."""
+    """Images, audio and files of the query's message, or of the results for a waiting run."""
 
     history: Sequence[EarlierMessage] = ()
     progress: Sequence[EarlierMessage] = ()
@@ -78,12 +79,17 @@ class Conversation:
         check_number(attachments)
         return attachments
 
-    def rename_field(self, error: InvalidRequest) -> InvalidRequest:
-        """Return the error with the query's field renamed to the request's field."""
+    def rename_field(self, error: InvalidRequest, tools: Collection[str] = ()) -> InvalidRequest:
+        """Return the error with the query's field renamed to the request's field.
+
+        `tools` are the fields of the tools in the request, if they are not at the same places in the query.
+        """
         field, rule = error.metadata.get("field", ""), error.metadata.get("rule", "")
-        if field.startswith(("clientTools[", "toolChoice")):
-            named = field.replace("clientTools", "tools", 1).replace("toolChoice", "tool_choice", 1)
-            return InvalidRequest.of(named, rule)
+        if field == "toolChoice":
+            return InvalidRequest.of("tool_choice", rule)
+        if match := _TOOL_FIELD.fullmatch(field):
+            named = [*tools][int(match["at"])] if tools else f"tools[{match['at']}]"
+            return InvalidRequest.of(named + match["rest"], rule)
         match = _EARLIER_FIELD.fullmatch(field)
         if match is None:
             return error
@@ -116,7 +122,9 @@ class AgentRequest:
 
     results: Sequence[ToolResult] = ()
 
-    tools: Sequence[agent_pb2.ClientTool] = ()
+    tools: Mapping[str, agent_pb2.ClientTool] = field(default_factory=dict[str, agent_pb2.ClientTool])
+    """By their fields in the request."""
+
     tool_choice: str = ""
     """The query's toolChoice; empty for the agent's own."""
 
@@ -177,6 +185,14 @@ def _find_last_results(entries: Sequence[EarlierMessage]) -> int:
 def find_query(entries: Sequence[EarlierMessage]) -> int:
     """Return the index of the user's last message, -1 if there is none."""
     return next((at for at in range(len(entries) - 1, -1, -1) if entries[at].role == "user"), -1)
+
+
+def make_conversation(entries: Sequence[EarlierMessage], results: Sequence[ToolResult], name: str) -> Conversation:
+    """Return the messages as a query; if there are results for a waiting run, only the attachments of those."""
+    if not results:
+        return split_conversation(entries, name)
+    answered = entries[_find_last_results(entries) :]
+    return Conversation(attachments=[one for entry in answered for one in entry.attachments])
 
 
 def split_conversation(entries: Sequence[EarlierMessage], name: str) -> Conversation:

@@ -121,7 +121,7 @@ class _OpenAIHandlers:
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
         """Start a run, submit results to a waiting run, or resend chunks that the client has missed."""
-        if LAST_EVENT_ID in request.headers or request.headers.get(RESUMABLE) == "true":
+        if request.headers.get(LAST_EVENT_ID) or request.headers.get(RESUMABLE) == "true":
             return await self._follow_chat(request)
         agent_request = await self._read_request(request, parse_chat_request)
         async with aclosing(self._runs.follow_run(agent_request)) as events:
@@ -183,6 +183,9 @@ class _OpenAIHandlers:
                 run = await self._adapter_runs.get_run(parse_response_id(agent_request.previous_response_id))
                 agent_request = replace(agent_request, chat_id=run.chat_id)
             conversation, known = agent_request.conversation, agent_request.known
+            if agent_request.results and conversation.attachments:
+                run = await self._adapter_runs.get_run(agent_request.results[0].call.run_id)
+                agent_request = replace(agent_request, chat_id=run.chat_id)
             if known and (chat_id := agent_request.chat_id) and await self._states.load_state(chat_id) is not None:
                 # The chat's log already has these.
                 conversation = replace(conversation, history=conversation.history[known:])

@@ -68,7 +68,7 @@ class Runs:
         except InvalidRequest as error:
             if request.results:
                 raise
-            raise request.conversation.rename_field(error) from error
+            raise request.conversation.rename_field(error, request.tools) from error
         finally:
             if run_id and not is_over:
                 await self._runs.abandon_run(run_id)
@@ -96,7 +96,7 @@ class Runs:
             references=request.references,
             agent_key=request.model or None,
             chat_id=request.chat_id or None,
-            client_tools=request.tools,
+            client_tools=request.tools.values(),
             tool_choice=request.tool_choice or None,
             parallel_tool_calls=request.parallel_tool_calls,
             output_format=request.output_format,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Collection
 from contextlib import asynccontextmanager
 
@@ -50,10 +51,15 @@ class LargeBodies:
             self._places.release(tenant)
 
 
-async def read_body(
+async def read_body(request: web.Request, *, types: Collection[str] = JSON_TYPES) -> bytes:
+    """Read the JSON body, without the byte order mark that some programs write before it; otherwise `read_raw_body`."""
+    return (await read_raw_body(request, types=types)).removeprefix(BOM_UTF8)
+
+
+async def read_raw_body(
     request: web.Request, *, timeout_s: float = BODY_TIMEOUT_S, types: Collection[str] = JSON_TYPES
 ) -> bytes:
-    """Read the JSON body; its Content-Type must be one of `types`.
+    """Read the JSON body byte for byte; its Content-Type must be one of `types`.
 
     Raises:
         InvalidRequest: The Content-Type is not JSON. Pages of other origins may send form or text types, or none,

@@ -307,7 +307,9 @@ class McpServer:
                 log.warning("mcp server listed in part", server=self.name, problem=str(failure), tools=len(listed))
                 break
             listed = {tool.name: tool for tool in page.tools} | listed
-            if not page.next_cursor or page.next_cursor in cursors:
+            # An empty cursor is one like any other since 2026-07-28; servers before that write it at the end.
+            is_last = page.next_cursor is None if session.is_modern else not page.next_cursor
+            if is_last or page.next_cursor in cursors:
                 break
             cursors.append(page.next_cursor)
         return [*listed.values()]

@@ -26,7 +26,7 @@ from services.tools.mcp_client.sdk_errors import (
     server_errors,
 )
 from services.tools.mcp_client.settings import Settings, Stdio
-from services.tools.mcp_client.tool_results import ResultRepair
+from services.tools.mcp_client.tool_results import ResultRepair, repair_introduction
 
 STDERR_CHARS_MAX = 500
 
@@ -90,6 +90,8 @@ class McpSession:
     def repair_result(self, result: dict[str, Any]) -> None:
         if self.version:
             self.results.repair(result, self.version)
+        else:
+            repair_introduction(result)
 
     def take_stderr(self, data: bytes) -> None:
         """Keep the end of what the process writes before its first answer; later text may contain users' content."""

@@ -92,6 +92,17 @@ class ResultRepair:
         return not problem
 
 
+def repair_introduction(result: dict[str, Any]) -> None:
+    """Complete what a server says of itself before its version is agreed; PHP writes an empty object as []."""
+    if "capabilities" in result:
+        declared = result["capabilities"] if isinstance(result["capabilities"], dict) else {}
+        result["capabilities"] = {key: {} if value == [] else value for key, value in declared.items()}
+    if "protocolVersion" in result:
+        given = result.get("serverInfo")
+        facts = given if isinstance(given, dict) else {}
+        result["serverInfo"] = facts | {key: str(facts.get(key) or "unknown") for key in ("name", "version")}
+
+
 def _repair_content(result: dict[str, Any], version: str) -> None:
     for key in [key for key, value in result.items() if value is None]:
         del result[key]
@@ -104,6 +115,8 @@ def _repair_content(result: dict[str, Any], version: str) -> None:
     rest = {key: value for key, value in result.items() if key != "structuredContent"} | {"content": []}
     if _find_problem("tools/call", version, rest):
         return
+    if any(isinstance(block, dict) and block.get("type") == "error" for block in result["content"]):
+        result["isError"] = True
     content = [_repair_block(block, rest, version) for block in result["content"][:LISTED_MAX]]
     if len(given) > LISTED_MAX:
         content.append(_make_text(f"[{len(given) - LISTED_MAX} more parts left out]"))
@@ -115,11 +128,15 @@ def _repair_content(result: dict[str, Any], version: str) -> None:
 
 
 def _repair_block(block: Any, rest: dict[str, Any], version: str) -> dict[str, Any]:
-    """Return a block without optional fields that are wrong; a remark if that does not suffice."""
+    """Return a block without optional fields that are wrong; its text or a remark if that does not suffice."""
     if not _find_problem("tools/call", version, rest | {"content": [block]}):
         return block
     kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)[:KIND_CHARS_MAX]
     if isinstance(block, dict):
+        if kind not in REQUIRED:  # frameworks have types of their own: "error", "json", "markdown"
+            told = block.get("text", block.get("json"))
+            if told is not None:
+                return _make_text(told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
         block = {"name": block.get("uri"), "mimeType": "application/octet-stream"} | block
         block = {key: block.get(key) for key in REQUIRED.get(kind, ())}
         if isinstance(block.get("text"), dict | list):

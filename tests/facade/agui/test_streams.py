@@ -96,6 +96,7 @@ async def test_an_agent_that_is_not_published_is_not_there(tmp_path: Path) -> No
     ("fields", "field"),
     [
         ({"threadId": ""}, "threadId"),
+        ({"runId": ""}, "runId"),
         ({"messages": [{"id": "u", "role": "assistant", "content": "hi"}]}, "messages"),
         (said({"type": "image"}), "messages[0].content[0].source"),
         (said({"type": "image", "source": "x"}), "messages[0].content"),
@@ -306,8 +307,10 @@ async def test_media_of_a_message_are_references_of_its_query(tmp_path: Path) ->
         ([{"type": "binary", "mimeType": "image/png", "url": f"data:image/png;base64,{PNG}"}], ["image-9eaf66cb.png"]),
         ([media("url", f"data:image/png;base64,{PNG}")], ["image-9eaf66cb.png"]),
         ([media("data", PNG), {"type": "binary", "mimeType": "image/png", "data": PNG}], ["image-9eaf66cb.png"]),
+        ([media("data", f"data:image/png;base64,{PNG}")], ["image-9eaf66cb.png"]),
+        ([{"type": "binary", "mimeType": "image/png", "data": f"data:;base64,{PNG}"}], ["image-9eaf66cb.png"]),
     ],
-    ids=["older", "older with a data URL", "data URL", "both"],
+    ids=["older", "older with a data URL", "data URL", "both", "data URL as data", "data URL as older data"],
 )
 async def test_a_part_may_have_its_bytes_in_the_older_form_or_in_its_url(
     tmp_path: Path, parts: list[Any], names: list[str]
@@ -316,6 +319,16 @@ async def test_a_part_may_have_its_bytes_in_the_older_form_or_in_its_url(
         assert kinds(await read_events(facade, ask(**said(*parts))))[-1] == "RUN_FINISHED"
         query = next(one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest))
     assert [reference.name for reference in query.references] == names
+
+
+async def test_a_run_without_an_id_gets_one(tmp_path: Path) -> None:
+    body = {"threadId": "ephemeral", "messages": ask()["messages"]}
+    async with suite(tmp_path, Script(query=answering("ho"), publish=PUBLISH)) as facade:
+        events = [event for _ in range(2) for event in await read_events(facade, body)]
+        queries = [one for one in facade.script.requests if isinstance(one, agent_pb2.QueryRequest)]
+    named = [event["runId"] for event in events if event["type"] == "RUN_STARTED"]
+    assert named == [query.request_id for query in queries]
+    assert len(set(named)) == 2
 
 
 async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:

@@ -68,6 +68,18 @@ async def test_null_is_as_good_as_nothing_and_a_slash_at_the_end(tmp_path: Path)
             assert response.status == 200
 
 
+@pytest.mark.parametrize("number", [7, 7.0, 1e20])
+async def test_an_id_is_any_number_and_comes_back(tmp_path: Path, number: float) -> None:
+    """Languages whose numbers are all fractions write them so: 7.0."""
+    async with suite(tmp_path, Script(publish=["mcp", "a2a"])) as facade:
+        _, answer = await post(facade, {"jsonrpc": "2.0", "id": number, "method": "tools/list"})
+        assert (answer["id"], "result" in answer) == (number, True)
+        body = {"jsonrpc": "2.0", "id": number, "method": "ListTasks", "params": None}
+        async with facade.http.post("/a2a/helper", json=body) as response:
+            answer = await response.json()
+            assert (answer["id"], "result" in answer) == (number, True)
+
+
 UNKNOWN = "unknown tool: no agent 'helper' is published here"
 
 

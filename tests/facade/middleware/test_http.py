@@ -1,6 +1,7 @@
 """HTTP itself over real sockets: connections, methods, origins, metrics; the peers are scripted."""
 
 import asyncio
+import codecs
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -52,6 +53,14 @@ async def test_two_requests_at_once_on_one_connection_are_answered_in_order(tmp_
         answer = await say(facade.url, first + HEAD + b"Connection: close\r\n\r\n")
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert answer.index(b'"content":"x"') < answer.index(b'"status":"live"')
+
+
+async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection(tmp_path: Path) -> None:
+    """Such a client cannot know the end of a stream otherwise, also if it asks for the connection to be kept."""
+    asked = make_post("/api/query", b'{"message":"a"}')
+    asked = asked.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\nConnection: keep-alive\r\n")
+    async with suite(tmp_path, Script(query=answering("x"))) as facade, within(5):
+        assert (await say(facade.url, asked)).endswith(b"data: [DONE]\n\n")
 
 
 async def test_a_connection_is_kept_after_a_refusal(tmp_path: Path) -> None:
@@ -183,6 +192,25 @@ async def test_a_body_is_of_a_type_of_json(tmp_path: Path, kind: str, status: in
         data = b'{"message": "a"}'
         async with http.post("/api/query", data=data, headers={"Content-Type": kind}) as response:
             assert response.status == status
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/query", {"message": "a"}),
+        ("/v1/chat/completions", {"model": "helper", "messages": [{"role": "user", "content": "a"}]}),
+        ("/agui/helper", {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "a"}]}),
+        ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+        ("/a2a/helper", {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"}),
+    ],
+)
+async def test_a_byte_order_mark_is_no_part_of_a_body(tmp_path: Path, path: str, body: Any) -> None:
+    """Programs for .NET, PowerShell and editors write one."""
+    async with suite(tmp_path, Script(query=answering("x"), publish=["ag-ui", "mcp", "a2a"])) as facade:
+        data = codecs.BOM_UTF8 + orjson.dumps(body)
+        async with facade.http.post(path, data=data, headers={"Content-Type": "application/json"}) as response:
+            assert response.status == 200
+            assert b'"error"' not in await response.read()
 
 
 @pytest.mark.parametrize("origins", ["*", "app.example", "https://app.example/", "HTTPS://app.example"])

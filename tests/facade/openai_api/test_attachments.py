@@ -10,8 +10,9 @@ import pytest
 
 from headrace.errors import InvalidRequest
 from services.facade.adapters.attachments.attachment import ATTACHMENTS_MAX
-from tests.support.facade.openai_api import client
-from tests.support.facade.scripted import CHAT, Script, answering, suite
+from services.facade.adapters.call_ids import CallId
+from tests.support.facade.openai_api import a_run, answer_from, client
+from tests.support.facade.scripted import CHAT, RUN, Script, answering, suite
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde"
 GIF = b"GIF89a\x01\x00\x01\x00\x00\x00\x00"
@@ -77,6 +78,42 @@ async def test_a_response_takes_pictures_and_files(tmp_path: Path) -> None:
     assert answer.output_text == "a dot"
     assert [data for _, data in uploaded] == [PNG, b"a,b"]
     assert [reference.name for reference in query.references] == [uploaded[0][0].name, "a.csv"]
+
+
+async def test_a_result_may_have_a_picture(tmp_path: Path) -> None:
+    """Shown with the query where the call was another program's; a file of its chat where a run waits for it."""
+    part = {"type": "input_image", "image_url": url_of(PNG)}
+    output = [{"type": "input_text", "text": "Seen:"}, part]
+    waiting = Script(query=answering(), attaches=[answer_from(8, "a dot")], run=a_run("waiting"))
+    async with client(tmp_path, waiting) as (api, facade):
+        for call_id in ("c", str(CallId(RUN, "t_0000000a", 7))):
+            items: Any = [
+                {"role": "user", "content": "Look"},
+                {"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": call_id, "output": output},
+            ]
+            answer = await api.responses.create(model="helper", input=items)
+        query, submit, _ = facade.script.requests
+        (shown, _), (kept, data) = facade.tools.uploaded
+    assert [reference.name for reference in query.references] == [shown.name]
+    assert query.progress[1].content == f"Seen:\n[{shown.name}]"
+    assert (kept.chat_id, data, json.loads(submit.payload)) == (CHAT, PNG, f"Seen:\n[{kept.name}]")
+    assert answer.output_text == "a dot"
+
+
+async def test_base64_may_have_line_breaks_or_be_a_data_url(tmp_path: Path) -> None:
+    sound, lines = base64.b64encode(b"RIFF").decode(), base64.encodebytes(PNG * 2).decode()
+    assert "\n" in lines.strip()
+    parts: list[Any] = [
+        {"type": "input_audio", "input_audio": {"data": f"data:;base64,{sound}", "format": "wav"}},
+        {"type": "input_audio", "input_audio": {"data": f"data:audio/x-wav;codec=pcm;base64,{sound}", "format": "wav"}},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{lines}"}},
+        {"type": "image_url", "image_url": {"url": f"DATA:image/png;charset=utf-8;BASE64,{lines}"}},
+        {"type": "file", "file": {"filename": "a", "file_data": lines}},
+    ]
+    async with client(tmp_path, Script(query=answering())) as (api, facade):
+        await api.chat.completions.create(model="helper", messages=[user(*parts)])  # pyright: ignore[reportArgumentType] - plain dictionaries
+        assert [data for _, data in facade.tools.uploaded] == [b"RIFF", b"RIFF", PNG * 2, PNG * 2, PNG * 2]
 
 
 async def test_a_body_may_be_as_large_as_its_pictures(tmp_path: Path) -> None:

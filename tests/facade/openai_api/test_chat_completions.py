@@ -180,10 +180,18 @@ async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
         nothing | {"role": "tool", "content": "20", "tool_call_id": "c"},
         nothing | {"role": "user", "content": [{"type": "text", "text": None}, part]},
     ]
+    choice: Any = {"type": "function", "function": {"name": "thermometer"}, "name": None, "mode": None, "tools": None}
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
-        await api.chat.completions.create(model="helper", messages=messages)
+        await api.chat.completions.create(
+            model="helper",
+            messages=messages,
+            tools=TOOLS,
+            tool_choice=choice,
+            extra_body={"response_format": {"type": None}},
+            extra_headers={"Last-Event-ID": ""},
+        )
         (query,) = facade.script.requests
-    assert query.message == "How warm?"
+    assert (query.message, query.tool_choice) == ("How warm?", "thermometer")
     assert [(one.role, one.content, one.tool_call_id) for one in query.history] == [
         ("assistant", "", ""),
         ("tool", "20", "c"),
@@ -205,6 +213,42 @@ async def test_an_error_of_the_query_names_the_callers_field(tmp_path: Path, fie
         with pytest.raises(openai.BadRequestError, match="must be another one") as caught:
             await api.chat.completions.create(model="helper", messages=messages)
     assert caught.value.param == param
+
+
+async def test_tools_that_are_no_functions_are_left_out(tmp_path: Path) -> None:
+    """Some programs offer those of OpenAI to every server. An error names a tool by its place in the request."""
+    tools: Any = [
+        {"type": "web_search"},
+        {"type": "custom", "custom": {"name": "patch"}},
+        *TOOLS,
+        {"function": FUNCTION},
+    ]
+    wrong = InvalidRequest.of("clientTools[0].name", "must be another one")
+    async with client(tmp_path, Script(query=[wrong])) as (api, facade):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await api.chat.completions.create(**ASK, tools=tools)
+        (query,) = facade.script.requests
+    assert [tool.name for tool in query.client_tools] == ["thermometer"] * 2
+    assert caught.value.param == "tools[2].name"
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ({"function": {"name": "f", "arguments": {"a": 1e2}}}, '{"a":100.0}'),
+        ({"custom": {"name": "f", "input": '*** "a"'}, "function": None}, '{"input":"*** \\"a\\""}'),
+    ],
+    ids=["json", "plain text"],
+)
+async def test_what_other_models_have_said_is_taken_in_other_forms(tmp_path: Path, call: Any, arguments: str) -> None:
+    thoughts = [{"type": "thinking", "thinking": "Hm"}, {"type": "text", "text": "I look."}, {"type": "reasoning"}]
+    spoken = {"role": "assistant", "content": thoughts, "tool_calls": [{"id": "c", **call}]}
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        messages: Any = [*ANSWERED, spoken, foreign_result("c")]
+        await api.chat.completions.create(model="helper", messages=messages)
+        (query,) = facade.script.requests
+    earlier = query.progress[0]
+    assert (earlier.content, earlier.tool_calls[0].name, earlier.tool_calls[0].arguments) == ("I look.", "f", arguments)
 
 
 def answer_calls(asked: ChatCompletion) -> Any:

@@ -16,9 +16,10 @@ NUMBERS = [0.1, -2.5, 1e-7]
 VECTOR = struct.pack("<3f", *NUMBERS)
 
 
-@pytest.mark.parametrize("encoding", [None, "float", "base64"])
+@pytest.mark.parametrize("encoding", ["", None, "float", "base64"])
 async def test_vectors_come_in_both_encodings(tmp_path: Path, encoding: Any) -> None:
-    given: Any = {} if encoding is None else {"encoding_format": encoding}
+    given: Any = {"encoding_format": encoding} if encoding else {}
+    given |= {"extra_body": {"encoding_format": None}} if encoding is None else {}
     async with client(tmp_path, Script(vectors=[VECTOR, VECTOR])) as (api, facade):
         answer = await api.embeddings.create(model="embed-1", input=["a", "b"], dimensions=3, **given)
         (asked,) = facade.script.requests

@@ -315,9 +315,9 @@ async def test_null_is_as_good_as_nothing(tmp_path: Path) -> None:
         nothing | {"type": "function_call_output", "call_id": "c", "output": "20"},
     ]
     async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
-        await api.responses.create(model="helper", input=items)
+        await api.responses.create(input=items, extra_body={"model": None})
         (query,) = facade.script.requests
-    assert query.message == "How warm?"
+    assert (query.agent_key, query.message) == ("", "How warm?")
     assert [(one.role, one.content, one.tool_call_id) for one in query.progress] == [
         ("assistant", "", ""),
         ("tool", "20", "c"),
@@ -344,12 +344,12 @@ async def test_what_is_not_there_is_404(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"input": [{"type": "image_generation_call"}]}, "input[0].type"),
+        ({"input": [{"type": "image_generation_call"}]}, "input"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
             "input[0].content[0].file_id",
         ),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format.type"),
         ({"conversation": f"conv_{CHAT}", "previous_response_id": ID}, "conversation"),
     ],
@@ -390,6 +390,41 @@ async def test_items_of_an_input_list_keep_their_roles_and_the_calls_of_one_answ
     assert [call.id for call in behind.progress[0].tool_calls] == ["fc!1", "fc!2"]
     assert [earlier.role for earlier in before.history] == ["system", "user", "assistant", "tool", "tool"]
     assert (behind.message, before.message) == ("Where?", "Sure?")
+
+
+@pytest.mark.parametrize(
+    ("call", "output", "name", "arguments", "told"),
+    [
+        ({"type": "function_call", "name": "f", "arguments": {"a": 1}}, "ok", "f", '{"a":1}', "ok"),
+        ({"type": "custom_tool_call", "name": "patch", "input": "*** a"}, "ok", "patch", '{"input":"*** a"}', "ok"),
+        (
+            {"type": "shell_call", "action": {"commands": ["ls"]}},
+            [{"stdout": "a", "outcome": {"type": "exit"}}],
+            "shell_call",
+            '{"commands":["ls"]}',
+            '[{"stdout":"a","outcome":{"type":"exit"}}]',
+        ),
+        ({"type": "tool_search_call", "arguments": {"query": "x"}}, None, "tool_search_call", '{"query":"x"}', ""),
+    ],
+    ids=["json", "plain text", "shell", "search"],
+)
+async def test_items_that_a_program_keeps_of_other_tools_are_calls_or_left_out(
+    tmp_path: Path, call: Any, output: Any, name: str, arguments: str, told: str
+) -> None:
+    items: Any = [
+        {"type": "compaction", "encrypted_content": "x"},
+        {"role": "user", "content": "Where?"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
+        {"call_id": "c", **call},
+        {"type": f"{call['type']}_output", "call_id": "c", "output": output},
+        {"type": "compaction_trigger"},
+    ]
+    async with client(tmp_path, Script(query=answering("x"))) as (api, facade):
+        await api.responses.create(model="helper", input=items)
+        (query,) = facade.script.requests
+    (asked,) = query.progress[0].tool_calls
+    assert (asked.id, asked.name, asked.arguments) == ("c", name, arguments)
+    assert [(one.tool_call_id, one.content) for one in query.progress[1:]] == [("c", told)]
 
 
 async def test_a_wrong_item_is_named(tmp_path: Path) -> None:

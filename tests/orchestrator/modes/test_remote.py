@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from headrace.a2a import a2a_pb2
 from headrace.errors import HeadraceError
 from headrace.event_json import parse_event
 from headrace.runs.fold import Fold
+from services.orchestrator.peers.remote.client import read_json
 from tests.support.orchestrator import Serve, Suite, as_json, cancels, kinds, only, people, results, run_of, submit
 from tests.support.orchestrator.crashes import Crashes, read_rest, restart, run_until
 from tests.support.orchestrator.scripted_remote import (
@@ -286,6 +288,54 @@ async def test_an_answer_to_a_question_that_was_lost_is_found_or_sent_again(
         await losing
     assert read_answer(events) == "It rains in Rome."
     assert read_said(remote) == ["hello", "Rome"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b'"status":{"state":"TASK_STATE_COMPLETED","timestamp":"2026-11-26T05:00:00.123456"}',
+        b'"status":{"state":"TASK_STATE_COMPLETED","timestamp":"2026-11-26 05:00:00"}',
+        b'"status":{"state":"TASK_STATE_COMPLETED","timestamp":1795669200000}',
+        b'"status":{"state":"TASK_STATE_COMPLETED"},"metadata":[]',
+        b'"status":{"state":"TASK_STATE_COMPLETED"},"metadata":"none"',
+    ],
+)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+async def test_what_is_not_read_may_deviate(serve: Serve, fields: bytes, mark: bytes) -> None:
+    task = b'{"id":"t","contextId":"c","artifacts":[{"artifactId":"a","parts":[{"text":"It rains."}]}],%b}' % fields
+    async with far_agent(serve) as (suite, remote):
+        remote.replies = [mark + b'{"jsonrpc":"2.0","id":"1","result":{"task":%b}}' % task]
+        assert read_answer(await suite.ask("hello", "far")) == "It rains."
+
+
+async def test_half_an_emoji_is_replaced(serve: Serve) -> None:
+    message = rb'{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"\\ud83e \ud83e\udd16 \ud83e"}]}'
+    async with far_agent(serve) as (suite, remote):
+        remote.replies = [b'{"jsonrpc":"2.0","id":"1","result":{"message":%b}}' % message]
+        assert read_answer(await suite.ask("hello", "far")) == "\\ud83e \U0001f916 \ufffd"
+
+
+def test_questions_are_told_apart_by_times_without_a_zone() -> None:
+    times = []
+    for time in ("2026-11-26T05:00:00", "2026-11-26T05:00:01.5", "2026-11-26T05:00:00Z"):
+        data = b'{"state":"TASK_STATE_INPUT_REQUIRED","timestamp":"%b"}' % time.encode()
+        times.append(read_json(data, a2a_pb2.TaskStatus, "far").timestamp.ToJsonString())
+    assert times == ["2026-11-26T05:00:00Z", "2026-11-26T05:00:01.500Z", "2026-11-26T05:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"version": 1.0},
+        {"securitySchemes": [], "provider": "me"},
+        {"capabilities": []},
+        {"skills": [{"id": "s", "name": "s", "tags": None, "examples": [{"question": "why"}]}]},
+    ],
+)
+async def test_what_is_not_read_of_a_card_may_deviate(serve: Serve, fields: dict[str, Any]) -> None:
+    async with far_agent(serve) as (suite, remote):
+        remote.card |= fields
+        assert read_answer(await suite.ask("hello", "far")) == "one two three"
 
 
 BAD = "REMOTE_BAD_ANSWER"

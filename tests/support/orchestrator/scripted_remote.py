@@ -82,8 +82,8 @@ class ScriptedRemote:
         self.token = ""
         """What is asked for as a bearer; empty: nothing."""
         self.plays: list[list[Step]] = [["one ", "two ", "three", DONE]]
-        self.replies: list[dict[str, Any]] = []
-        """Answers to messages in place of plays."""
+        self.replies: list[dict[str, Any] | bytes] = []
+        """Answers to messages in place of plays; bytes as they are."""
         self.hold: asyncio.Event | None = None
         """Messages are taken, and not answered before this."""
         self.drops = 0
@@ -154,7 +154,10 @@ class ScriptedRemote:
             if self.hold is not None:
                 await self.hold.wait()
             if self.replies:
-                return web.json_response(wrap(self.replies.pop(0)))
+                reply = self.replies.pop(0)
+                if isinstance(reply, bytes):
+                    return web.Response(body=reply, content_type="application/json")
+                return web.json_response(wrap(reply))
             task = self._take(message, is_known=bool(known) and self.knows_ids)
             if self.drops:
                 self.drops -= 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent, ToolAnnotations
@@ -80,8 +81,10 @@ class Http:
 class PlainApp:
     """A server of the older protocol without the SDK, which answers requests with an id of its own."""
 
-    def __init__(self, answer_id: Callable[[int], Any]) -> None:
+    def __init__(self, answer_id: Callable[[int], Any] = int, **introduction: Any) -> None:
+        """`introduction` is what it says of itself otherwise than others."""
         self._answer_id = answer_id
+        self._introduction = introduction
 
     def streamable_http_app(self) -> Any:
         return self._serve
@@ -98,6 +101,7 @@ class PlainApp:
                 "protocolVersion": "2025-11-25",
                 "capabilities": {},
                 "serverInfo": {"name": "a", "version": ""},
+                **self._introduction,
             },
             "tools/list": {"tools": [{"name": "plain", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": "done"}]},
@@ -118,7 +122,10 @@ class _Quiet(uvicorn.Server):
 
 @asynccontextmanager
 async def http_server(
-    port: int = 0, *, make_app: Callable[[Http], MCPServer | PlainApp] | None = None, is_legacy: bool = False
+    port: int = 0,
+    *,
+    make_app: Callable[[Http], MCPServer | Server[Any] | PlainApp] | None = None,
+    is_legacy: bool = False,
 ) -> AsyncGenerator[Http]:
     """Serve inside the block, on `port` if it is given."""
     with socket.create_server(("127.0.0.1", port)) as listening:

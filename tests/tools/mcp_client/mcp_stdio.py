@@ -55,6 +55,9 @@ ANSWERS: dict[str, Any] = {
     "bytes": b'"result": {"content": [{"type": "text", "text": "M\xfcller"}]}',
     "video": b'"result": {"content": [{"type": "video", "data": "AAAA"}, {"type": "text", "text": "seen"}]}',
     "listing": b'"result": {"content": [], "structuredContent": [1, 2]}',
+    "own_types": b"""
+        "result": {"content": [{"type": "json", "json": {"doi": 7}}, {"type": "markdown", "text": "# One"}]}""",
+    "own_error": b'"result": {"content": [{"type": "error", "text": "Invalid number"}]}',
     "mismatched": b"""
         "result": {"content": [{"type": "text", "text": "created ticket 4711"}], "structuredContent": {"id": "x"}}""",
     "failed": b"""

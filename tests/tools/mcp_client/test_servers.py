@@ -10,8 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 import structlog
+from mcp.server.lowlevel import Server
 
 from headrace.cli.supervisor.ports import reserve_port
 from headrace.streams import reading
@@ -209,6 +211,28 @@ async def test_a_list_with_a_fault_in_its_pages_is_read_as_far_as_it_goes(
     assert (tmp_path / "heard").read_text().splitlines().count("tools/list") == lists
 
 
+@pytest.mark.parametrize("is_legacy", [False, True])
+async def test_an_empty_cursor_leads_on_since_2026_07_28_and_ends_the_list_before(
+    tmp_path: Path, *, is_legacy: bool
+) -> None:
+    asked: list[str | None] = []
+
+    async def list_tools(context: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        del context
+        asked.append(cursor := params.cursor if params else None)
+        tool = types.Tool(name="first" if cursor is None else "second", input_schema={"type": "object"})
+        return types.ListToolsResult(tools=[tool], next_cursor="" if cursor is None or is_legacy else None)
+
+    app = Server("paged", on_list_tools=list_tools)
+    async with (
+        http_server(make_app=lambda _: app, is_legacy=is_legacy) as http,
+        serving(tmp_path, {"h": {"url": http.url}}) as suite,
+    ):
+        await suite.until("h__first")
+        tools = await suite.tools()
+    assert (sorted(tools), asked) == ((["h__first"], [None]) if is_legacy else (["h__first", "h__second"], [None, ""]))
+
+
 async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_without_it(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("abrupt")
@@ -237,6 +261,26 @@ async def test_a_response_over_http_is_that_of_its_request_whatever_its_id(tmp_p
         assert (await suite.result("h__plain")).result == "done"
 
 
+@pytest.mark.parametrize(
+    "introduction",
+    [
+        {"capabilities": []},
+        {"capabilities": {"tools": [], "logging": None}},
+        {"serverInfo": None},
+        {"serverInfo": {"name": "a", "version": 1.0}},
+    ],
+    ids=str,
+)
+async def test_a_server_that_introduces_itself_oddly_is_used(tmp_path: Path, introduction: dict[str, Any]) -> None:
+    async with (
+        http_server(make_app=lambda _: PlainApp(**introduction)) as http,
+        serving(tmp_path, {"h": {"url": http.url}}) as suite,
+        asyncio.timeout(20),
+    ):
+        await suite.until("h__plain")
+        assert (await suite.result("h__plain")).result == "done"
+
+
 async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("storm")
@@ -254,6 +298,8 @@ async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_les
         ("half", True, "cut \ufffd"),
         ("bytes", True, "M\ufffdller"),
         ("video", True, "[content of type 'video' left out: it breaks the protocol]\nseen"),
+        ("own_types", True, '{"doi": 7}\n# One'),
+        ("own_error", False, "Invalid number"),
         ("listing", True, "[1, 2]"),
         ("mismatched", True, "created ticket 4711\n[its structured content does not fit the tool's outputSchema: "),
         ("failed", False, 'no\n{"why": 7}'),

@@ -103,7 +103,7 @@ func (g *gateway) readBody(a *answer, request *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, invalid("body", "must be a whole body as HTTP frames it")
 	}
-	return body, nil
+	return bytes.TrimPrefix(body, []byte("\ufeff")), nil
 }
 
 var (

@@ -22,7 +22,7 @@ ATTACHMENTS_MAX = 20
 NOT_FETCHED = "must be a data: URL with base64: this server fetches no address that a caller names"
 NO_PICTURE = "must be a PNG, JPEG, GIF or WebP image"
 
-_DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[^;,]*)*;base64,")
+_DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,11 @@ def decode_url(url: str, field: str) -> tuple[str, bytes]:
 
 
 def decode_base64(text: str, field: str) -> bytes:
+    """Decode base64, which may have line breaks, or be a data URL, as some programs send it in place of its bytes."""
+    if head := _DATA_URL.match(text):
+        text = text[head.end() :]
     try:
-        data = binascii.a2b_base64(text, strict_mode=True)
+        data = binascii.a2b_base64(text.encode("ascii").translate(None, b"\r\n"), strict_mode=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest.of(field, "must be valid base64") from None
     if not data:

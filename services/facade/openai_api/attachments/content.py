@@ -18,7 +18,7 @@ from services.facade.adapters.attachments.attachment import (
     make_name,
 )
 from services.facade.adapters.attachments.file_ids import parse_file_id
-from services.facade.openai_api.body import TEXT_PARTS, Part
+from services.facade.openai_api.body import TEXT_PARTS, THOUGHT_PARTS, Part
 from services.runtime.tokens.image_size import image_size
 
 
@@ -35,6 +35,8 @@ def read_content(content: str | list[Part] | None, name: str) -> Content:
     text, attachments = "", list[Attachment]()
     is_behind_text = True
     for at, part in enumerate(content):
+        if part.type in THOUGHT_PARTS:
+            continue
         if part.type in TEXT_PARTS:
             text += ("" if is_behind_text else "\n") + (part.text or part.refusal or "")
             is_behind_text = True

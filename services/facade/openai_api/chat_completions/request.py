@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import InvalidRequest
-from services.facade.openai_api.attachments.content import Content, read_content
+from services.facade.openai_api.attachments.content import read_content
 from services.facade.openai_api.body import (
     Function,
     Part,
@@ -14,17 +14,16 @@ from services.facade.openai_api.body import (
     choose_tools,
     make_client_tools,
     parse_body,
+    read_arguments,
     read_output_format,
-    read_text,
 )
 from services.facade.openai_api.request import (
     AgentRequest,
-    Conversation,
     EarlierCall,
     EarlierMessage,
     find_results,
+    make_conversation,
     read_chat_id,
-    split_conversation,
 )
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -32,12 +31,15 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 class _FunctionCall(msgspec.Struct):
     name: str = ""
-    arguments: str | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+    input: str | None = None
+    """Arguments of a custom tool, which are plain text."""
 
 
 class _ToolCall(msgspec.Struct):
     id: str = ""
-    function: _FunctionCall = msgspec.field(default_factory=_FunctionCall)
+    function: _FunctionCall | None = None
+    custom: _FunctionCall | None = None
 
 
 class _Message(msgspec.Struct):
@@ -48,7 +50,7 @@ class _Message(msgspec.Struct):
 
 
 class _Tool(msgspec.Struct):
-    type: str
+    type: str = "function"
     function: Function = msgspec.field(default_factory=Function)
 
 
@@ -80,7 +82,7 @@ def parse_chat_request(body: bytes) -> AgentRequest:
     results = find_results(entries, "messages")
     functions = make_client_tools((tool.type, tool.function) for tool in given.tools or ())
     tool_choice, tools = choose_tools(given.tool_choice, functions)
-    conversation = Conversation() if results else split_conversation(entries, "messages")
+    conversation = make_conversation(entries, results, "messages")
     return AgentRequest(
         model=given.model,
         conversation=conversation,
@@ -100,15 +102,17 @@ def parse_chat_request(body: bytes) -> AgentRequest:
 def _parse_entry(message: _Message, name: str) -> EarlierMessage:
     if message.role not in ROLES:
         raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
-    place = f"{name}.content"
-    # A result of the caller's function must be JSON or text.
-    is_result = message.role == "tool"
-    content = Content(read_text(message.content, place)) if is_result else read_content(message.content, place)
+    content = read_content(message.content, f"{name}.content")
     return EarlierMessage(
         name,
         message.role,
         content.text,
-        [EarlierCall(call.id, call.function.name, call.function.arguments or "") for call in message.tool_calls or ()],
+        [_read_call(call) for call in message.tool_calls or ()],
         message.tool_call_id or "",
         content.attachments,
     )
+
+
+def _read_call(call: _ToolCall) -> EarlierCall:
+    called = call.function or call.custom or _FunctionCall()
+    return EarlierCall(call.id, called.name, read_arguments(called.arguments, called.input))

@@ -93,7 +93,7 @@ def _echo_request(request: AgentRequest) -> dict[str, Any]:
         "temperature": None,
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto",
-        "tools": [{"type": "function", "name": tool.name} for tool in request.tools],
+        "tools": [{"type": "function", "name": tool.name} for tool in request.tools.values()],
         "top_p": None,
         "truncation": "disabled",
     }

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from headrace.errors import InvalidRequest, NotFound
-from services.facade.openai_api.attachments.content import read_content
+from services.facade.openai_api.attachments.content import Content, read_content
 from services.facade.openai_api.body import (
     Function,
     Part,
@@ -18,22 +18,20 @@ from services.facade.openai_api.body import (
     choose_tools,
     make_client_tools,
     parse_body,
+    read_arguments,
+    read_json_text,
     read_output_format,
-    read_text,
 )
 from services.facade.openai_api.request import (
     AgentRequest,
-    Conversation,
     EarlierCall,
     EarlierMessage,
     find_results,
+    make_conversation,
     read_chat_id,
-    split_conversation,
 )
 
 ROLES = frozenset({"system", "developer", "user", "assistant"})
-
-SKIPPED_ITEMS = frozenset({"reasoning", "item_reference"})
 
 RESPONSE_PREFIX, CONVERSATION_PREFIX = "resp_", "conv_"
 
@@ -44,8 +42,14 @@ class _Item(msgspec.Struct):
     content: str | list[Part] | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
-    output: str | list[Part] | None = None
+    arguments: msgspec.Raw = msgspec.Raw()
+    input: str | None = None
+    """Arguments of a custom tool, which are plain text."""
+
+    action: msgspec.Raw = msgspec.Raw()
+    """Arguments of OpenAI's shell."""
+
+    output: msgspec.Raw = msgspec.Raw()
 
 
 class _Conversation(msgspec.Struct):
@@ -53,7 +57,7 @@ class _Conversation(msgspec.Struct):
 
 
 class _Tool(Function):
-    type: str = ""
+    type: str = "function"
 
 
 class _Text(msgspec.Struct):
@@ -62,8 +66,8 @@ class _Text(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     input: str | list[_Item]
-    model: str = ""
-    """Key of the agent; empty for the chat's last agent or else the default."""
+    model: str | None = None
+    """Key of the agent; absent or empty for the chat's last agent or else the default."""
 
     instructions: str | None = None
     stream: bool | None = None
@@ -82,9 +86,7 @@ def parse_response_request(body: bytes) -> AgentRequest:
     given = parse_body(body, _Body)
     output_format = read_output_format(given.text.format if given.text else None, "text.format")
     items = [_Item(role="user", content=given.input)] if isinstance(given.input, str) else given.input
-    entries = join_calls(
-        _parse_entry(item, f"input[{at}]") for at, item in enumerate(items) if item.type not in SKIPPED_ITEMS
-    )
+    entries = join_calls(filter(None, (_parse_entry(item, f"input[{at}]") for at, item in enumerate(items))))
     if given.conversation and given.previous_response_id:
         raise InvalidRequest.of("conversation", "must not be given together with previous_response_id")
     if given.instructions:
@@ -94,8 +96,8 @@ def parse_response_request(body: bytes) -> AgentRequest:
     functions = make_client_tools((tool.type, tool) for tool in given.tools or ())
     tool_choice, tools = choose_tools(given.tool_choice, functions)
     return AgentRequest(
-        model=given.model,
-        conversation=Conversation() if results else split_conversation(entries, "input"),
+        model=given.model or "",
+        conversation=make_conversation(entries, results, "input"),
         known=1 if given.instructions else 0,
         results=results,
         tools=tools,
@@ -129,18 +131,29 @@ def join_calls(entries: Iterable[EarlierMessage]) -> list[EarlierMessage]:
     return joined
 
 
-def _parse_entry(item: _Item, name: str) -> EarlierMessage:
-    call_id = item.call_id or ""
-    match item.type or "message":
-        case "message" if item.role in ROLES:
-            content = read_content(item.content, f"{name}.content")
-            return EarlierMessage(name, item.role or "", content.text, attachments=content.attachments)
-        case "message":
-            raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
-        case "function_call":
-            call = EarlierCall(call_id, item.name or "", item.arguments or "")
-            return EarlierMessage(name, "assistant", "", [call])
-        case "function_call_output":
-            return EarlierMessage(name, "tool", read_text(item.output, f"{name}.output"), call_id=call_id)
-        case _:
-            raise InvalidRequest.of(f"{name}.type", "must be message, function_call or function_call_output")
+def _parse_entry(item: _Item, name: str) -> EarlierMessage | None:
+    """Return an item's message; None for what is only for the program or for OpenAI, such as reasoning, references, and
+    calls that OpenAI itself executes: those have no `call_id`.
+    """
+    kind, call_id = item.type or "message", item.call_id or ""
+    if kind == "message" and item.role in ROLES:
+        content = read_content(item.content, f"{name}.content")
+        return EarlierMessage(name, item.role or "", content.text, attachments=content.attachments)
+    if kind == "message":
+        raise InvalidRequest.of(f"{name}.role", f"must be one of {', '.join(sorted(ROLES))}")
+    if kind == "function_call_output" or (call_id and kind.endswith("_output")):
+        content = _read_result(item.output, f"{name}.output")
+        return EarlierMessage(name, "tool", content.text, call_id=call_id, attachments=content.attachments)
+    if kind == "function_call" or (call_id and kind.endswith("_call")):
+        arguments = read_arguments(item.arguments, item.input) or read_json_text(item.action)
+        return EarlierMessage(name, "assistant", "", [EarlierCall(call_id, item.name or kind, arguments)])
+    return None
+
+
+def _read_result(output: msgspec.Raw, name: str) -> Content:
+    """Read a result: text, a list of parts, or any other JSON, as that of OpenAI's shell."""
+    try:
+        parts = msgspec.json.decode(output, type=list[Part])
+    except msgspec.DecodeError:  # also for an absent one, which is empty
+        return Content(read_json_text(output))
+    return read_content(parts, name)

@@ -19,6 +19,7 @@ from headrace.a2a import a2a_pb2
 from headrace.errors import BadFrame, RemoteBadAnswer, RemoteNotAllowed
 from headrace.sse import SseReader
 from services.orchestrator.agents.definition.sections import Remote
+from services.orchestrator.peers.remote.answers import drop_unread, keep_read_of_card, load_json
 from services.orchestrator.peers.remote.http import (
     AUTH_REQUIRED,
     TASK_NOT_FOUND,
@@ -62,16 +63,19 @@ class Interface:
         return name_host(self.url)
 
 
-def read_json(data: bytes | str, kind: type[M], host: str) -> M:
-    """Parse JSON as a message of the protocol, ignoring unknown fields.
+def read_json(data: bytes, kind: type[M], host: str) -> M:
+    """Parse JSON as a message of the protocol, ignoring unknown fields and those that the client does not read.
 
     Raises:
         RemoteBadAnswer: It is not such a message.
     """
     try:
-        return json_format.ParseDict(
-            orjson.loads(data), kind(), ignore_unknown_fields=True, max_recursion_depth=DEPTH_MAX
-        )
+        given = load_json(data)
+        if kind is a2a_pb2.AgentCard:
+            given = keep_read_of_card(given)
+        else:
+            drop_unread(given)
+        return json_format.ParseDict(given, kind(), ignore_unknown_fields=True, max_recursion_depth=DEPTH_MAX)
     except (orjson.JSONDecodeError, json_format.ParseError, RecursionError, TypeError, ValueError, AttributeError):
         name = kind.DESCRIPTOR.name
         raise RemoteBadAnswer(f"{host} sent an answer that is not a {name} of A2A 1.0", remote=host) from None
@@ -209,7 +213,7 @@ def read_error(interface: Interface, status: int, data: bytes) -> Refused:
 
 def _load_object(interface: Interface, data: bytes) -> dict[str, Any]:
     try:
-        given = orjson.loads(data)
+        given = load_json(data)
     except orjson.JSONDecodeError:
         given = None
     if not isinstance(given, dict):
