@@ -21,7 +21,7 @@ _GAP = (
 
 _TAGS = {
     name: re.compile(rf"<(?={_GAP}/?{_GAP}{name}(?![A-Za-z0-9_]))", re.IGNORECASE)
-    for name in ("system_reminder", "speaker")
+    for name in ("system_reminder", "speaker", "conversation")
 }
 
 
