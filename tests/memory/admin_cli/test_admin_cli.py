@@ -243,6 +243,67 @@ async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, fold
         assert len((await memory.chat(chat_id=chat_id)).events) > 20
 
 
+def asked(uuid: str, parent: str | None, *content: Any, **more: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": list(content)}
+    return {"uuid": uuid, "parentUuid": parent, "type": "user", "message": message, **more}
+
+
+def said(uuid: str, parent: str, *content: Any, of: str = "", **more: Any) -> dict[str, Any]:
+    message = {"id": of or uuid, "role": "assistant", "content": list(content)}
+    return {"uuid": uuid, "parentUuid": parent, "type": "assistant", "message": message, **more}
+
+
+def use(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "look", "input": {}}
+
+
+def found(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": f"result {call_id}"}
+
+
+BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        pytest.param(  # github.com/apache/maka/pull/3435: each result's parent is its own call
+            [
+                *(asked("1", None, "Go."), said("2", "1", use("a"), of="m"), said("3", "2", use("b"), of="m")),
+                *(asked("4", "2", found("a")), asked("5", "3", found("b")), said("6", "5", "Done.")),
+            ],
+            ["user: Go.", "assistant: look{}look{}", "tool: result a", "tool: result b", "assistant: Done."],
+            id="parallel calls",
+        ),
+        pytest.param(
+            [*BEGUN, asked("3", "2", found("a"), "Stop."), said("4", "3", "Well.")],
+            ["user: Go.", "assistant: look{}", "tool: result a", "user: Stop.", "assistant: Well."],
+            id="a result and a text in one entry",
+        ),
+        pytest.param(  # github.com/anthropics/claude-code/issues/22526
+            [asked("1", None, "Go."), said("2", "1", "Gone."), asked("3", "lost", "And?"), said("4", "3", "Well.")],
+            ["user: Go.", "assistant: Gone.", "user: And?", "assistant: Well."],
+            id="a parent that is not there",
+        ),
+        pytest.param(
+            [
+                *BEGUN,
+                *(asked("3", "2", found("a")), said("4", "3", "Done.")),
+                *(asked("s", None, "Look.", isSidechain=True), said("t", "s", "Seen.", isSidechain=True)),
+            ],
+            ["user: Go.", "assistant: look{}", "tool: result a", "assistant: Done."],
+            id="a sub-agent's entries last",
+        ),
+    ],
+)
+async def test_transcripts_keep_all_of_their_conversation(
+    serve: Serve, folder: Path, tmp_path: Path, entries: list[dict[str, Any]], expected: list[str]
+) -> None:
+    chat_id = await import_chat(folder, tmp_path, entries)
+    async with serve() as memory:
+        assert await load_next_context(memory, chat_id) == expected
+
+
 @pytest.mark.parametrize(
     "text",
     [
