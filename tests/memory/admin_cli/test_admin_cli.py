@@ -182,7 +182,7 @@ COMPACTED = [
 
 async def import_chat(folder: Path, tmp_path: Path, entries: list[dict[str, Any]]) -> str:
     path = tmp_path / "old.jsonl"
-    path.write_bytes(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return (await tool(folder, "import", str(path))).strip()
 
 
@@ -261,6 +261,7 @@ def found(call_id: str) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": call_id, "content": f"result {call_id}"}
 
 
+PDF, NAN = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}, float("nan")
 BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
 
 
@@ -294,6 +295,21 @@ BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
             ["user: Go.", "assistant: look{}", "tool: result a", "assistant: Done."],
             id="a sub-agent's entries last",
         ),
+        pytest.param(
+            [
+                asked("1", None, "See.", {"type": "document", "title": "a.pdf", "source": PDF}),
+                *(said("2", "1", {"type": "redacted_thinking", "data": "c2VjcmV0"}, use("a") | {"input": {"x": NAN}}),),
+                *(
+                    asked("3", "2", found("a") | {"content": [{"type": "document", "source": PDF}]}),
+                    said("4", "3", "Ok."),
+                ),
+            ],
+            [
+                *("user: See.", "user: [file: a.pdf, read_history 2 shows it again]", 'assistant: look{"x": "NaN"}'),
+                *('tool: [file: , read_result "a" shows it again]', "assistant: Ok."),
+            ],
+            id="documents, and what is no JSON",
+        ),
     ],
 )
 async def test_transcripts_keep_all_of_their_conversation(
@@ -319,6 +335,25 @@ async def test_what_is_no_log_is_refused(folder: Path, tmp_path: Path, text: str
     path.write_text(text)
     assert str(path) in await tool(folder, "import", str(path), exit_code=1)
     assert logs_in(folder) == []
+
+
+async def test_one_file_does_not_keep_the_others_from_being_imported(folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "project"
+    source.mkdir()
+    of = {"sessionId": new_id()}
+    files = {
+        "agent-1": [asked("1", None, "Look.", isSidechain=True, **of)],
+        "agent-2": [asked("1", None, "Look.", isSidechain=True, **of)],
+        "broken": [],
+        "main": [asked("1", None, "Go.", **of), said("2", "1", "Done.", **of)],
+    }
+    for name, entries in files.items():
+        (source / f"{name}.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries) or "{")
+    printed = await tool(folder, "import", str(source), exit_code=1)
+    assert printed.count("broken.jsonl") == 1
+    assert len(logs_in(folder)) == 3
+    again = await tool(folder, "import", str(source), exit_code=1)
+    assert (again.count("exists already"), len(logs_in(folder))) == (3, 3)
 
 
 async def test_odd_values_of_others_are_no_reason_to_refuse_their_chat(folder: Path, tmp_path: Path) -> None:
