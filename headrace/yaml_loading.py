@@ -18,6 +18,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+# As in YAML 1.2: JSON has no dates, so 2026-01-31 without quotes is a text where a schema or a call has it.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def load_yaml(text: bytes | str) -> object:
     """Return the value of a YAML text; None for an empty one.
 

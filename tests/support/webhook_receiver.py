@@ -14,6 +14,8 @@ from aiohttp import web
 class Post:
     headers: dict[str, str]
     body: bytes
+    target: str = ""
+    """Path and query as they came."""
 
     @property
     def event(self) -> dict[str, Any]:
@@ -47,7 +49,9 @@ class Receiver:
         return self.posts
 
     async def take(self, request: web.Request) -> web.StreamResponse:
-        post = Post({name.lower(): value for name, value in request.headers.items()}, await request.read())
+        post = Post(
+            {name.lower(): value for name, value in request.headers.items()}, await request.read(), request.raw_path
+        )
         async with self.news:
             self.posts.append(post)
             self.news.notify_all()

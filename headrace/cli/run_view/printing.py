@@ -71,11 +71,15 @@ class Instant(click.ParamType[int]):
 def format_time(time_ms: int, zone: str | None = None) -> str:
     """Return Unix milliseconds as local time, to the minute, clamped to the range of datetime.
 
-    With `zone`, return the time of that zone and its name; the local zone if it is empty.
+    With `zone`, return the time of that zone and its name; the local zone if it is empty, or if this machine does not
+    know it.
     """
     time_s = min(max(time_ms / 1000, 0), TIME_S_MAX)
-    moment = datetime.fromtimestamp(time_s, UTC).astimezone(ZoneInfo(zone) if zone else None)
-    return f"{moment:%Y-%m-%d %H:%M}" + ("" if zone is None else f" {zone or moment.tzname()}")
+    where: ZoneInfo | None = None
+    with suppress(KeyError, ValueError, OSError):
+        where = ZoneInfo(zone) if zone else None
+    moment = datetime.fromtimestamp(time_s, UTC).astimezone(where)
+    return f"{moment:%Y-%m-%d %H:%M}" + ("" if zone is None else f" {where or moment.tzname()}")
 
 
 def describe_usage(usage: common_pb2.Usage) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, InvalidRequest, NotFound
 from services.memory.admin_cli import encryption, verify
 from services.memory.admin_cli.verify import print_line
 from services.memory.config import Config
@@ -146,26 +146,36 @@ async def _export_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
 
 
 async def _import_chats(engine: Engine, arguments: argparse.Namespace) -> bool:
+    problems: list[str] = []
     for path in (file for given in arguments.path for file in chat_files.list_files(given)):
-        if path.name == FACTS:
-            lines = _read_lines(path, user_facts.decode_facts, "facts")
-            await engine.records.facts.import_all(fact for facts in lines for fact in facts)
-            continue
-        if path.name == VERSIONS:
-            for version, definition in _read_lines(path, agent_versions.decode_version, "versions of agents"):
-                await engine.records.agent_versions.import_version(version, definition)
-            continue
-        if records := _list_copied(engine).get(path.name):
-            decode = msgspec.json.Decoder(records.kind.struct).decode
-            for record in _read_lines(path, decode, records.kind.plural):
-                await records.put(record)  # known ones stay
-            continue
+        try:
+            await _import_file(engine, path)
+        except chat_files.UnreadableFile as error:
+            problems.append(str(error))
+        except InvalidRequest as error:  # such as a chat that exists
+            problems.append(f"{path}: {error}")
+    if problems:
+        raise chat_files.UnreadableFile("\n".join(problems))
+    return True
+
+
+async def _import_file(engine: Engine, path: Path) -> None:
+    if path.name == FACTS:
+        lines = _read_lines(path, user_facts.decode_facts, "facts")
+        await engine.records.facts.import_all(fact for facts in lines for fact in facts)
+    elif path.name == VERSIONS:
+        for version, definition in _read_lines(path, agent_versions.decode_version, "versions of agents"):
+            await engine.records.agent_versions.import_version(version, definition)
+    elif records := _list_copied(engine).get(path.name):
+        decode = msgspec.json.Decoder(records.kind.struct).decode
+        for record in _read_lines(path, decode, records.kind.plural):
+            await records.put(record)  # known ones stay
+    else:
         found = await asyncio.to_thread(chat_files.read_chat_file, path)
         tenant = read_chat(found.chat_id, found.log).info.owner.tenant
         await engine.blobs.put_all(found.chat_id, tenant, found.blobs)
         await engine.chats.import_log(found.chat_id, found.log)
         print_line(found.chat_id)
-    return True
 
 
 async def _move_blobs(engine: Engine, arguments: argparse.Namespace) -> bool:

@@ -18,9 +18,9 @@ from services.memory.compaction.prompt import (
     EDITED,
     FILES_RATIO,
     build_content,
-    extract_summary,
     fit_files,
     format_lines,
+    split_content,
 )
 from services.memory.compaction.receipt import (
     Unseen,
@@ -91,7 +91,7 @@ class CompactionDraft:
         """Return the draft with people's edits of `former`, its former summary, up to now."""
         before = self.source.compacted
         is_edited = former is not None and before is not None and former.text != before.text
-        return replace(self, pins=pins, edited=extract_summary(former.text) if former and is_edited else "")
+        return replace(self, pins=pins, edited=split_content(former.text)[1] if former and is_edited else "")
 
     @cached_property
     def groups(self) -> list[MessageGroup]:
@@ -152,7 +152,7 @@ class CompactionDraft:
 
     def fall_back(self, written: WrittenSummary) -> CompactionResult:
         """Return the result with the former summary, and a note of the messages it lacks."""
-        former = self.edited or ("" if self.source.compacted is None else extract_summary(self.source.compacted.text))
+        former = self.edited or ("" if self.source.compacted is None else split_content(self.source.compacted.text)[1])
 
         def write(plan: CompactionPlan) -> str:
             count = count_messages(plan.replaced)

@@ -10,6 +10,7 @@ from itertools import islice
 
 from headrace.v1 import memory_pb2
 from services.memory.compaction.transcript import share_room
+from services.runtime.formats.own_tags import neutralise_tag
 
 FILES_MAX = 5
 FILE_LINES_MAX = 1000
@@ -200,8 +201,12 @@ EDITED = "While this summary was written, the user changed the one before it to 
 
 UNSEEN = "Whoever wrote the summary did not see all of these lines, which read_history shows: {lines}."
 
-_SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL)
-_ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL)
+_ANSWER = re.compile(r"<summary>(.*)</summary>|<summary>(.*)\Z", re.DOTALL)
+"""The summary in an answer: to the last end tag, because a summary may quote HTML's element of that name."""
+_CONTENT = re.compile(r"<summary>(?:\n(.*?)\n</summary>(?=\n\n|\Z)|(.*?)(?:</summary>|\Z))", re.DOTALL)
+"""The summary in a message by `build_content`: to the first end tag on a line of its own; in an edited message without
+such a line, to the first end tag."""
+_ANALYSIS = re.compile(r"<analysis>.*?(</analysis>|\Z)", re.DOTALL)
 
 
 def build_wishes(request: memory_pb2.CompactRequest) -> list[str]:
@@ -218,7 +223,8 @@ def build_instruction(files: Iterable[memory_pb2.ContextFile], wishes: Iterable[
 def build_part_request(template: str, first: int, last: int, text: str, wishes: Iterable[str]) -> str:
     """Build a request for the summary of a part, or of several summaries, from `template`."""
     instruction = template.format(first=first, last=last)
-    return "\n\n".join([f"<conversation>\n{text}\n</conversation>", instruction, *wishes])
+    quoted = neutralise_tag(text, "conversation")
+    return "\n\n".join([f"<conversation>\n{quoted}\n</conversation>", instruction, *wishes])
 
 
 def build_content(
@@ -244,13 +250,19 @@ def split_content(content: str) -> tuple[str, str, str]:
 
     Without tags all of it is the summary.
     """
-    match = _SUMMARY.search(content)
+    match = _CONTENT.search(content)
     if match is None:
         return "", content.strip(), ""
-    return content[: match.start()].strip(), match[1].strip(), content[match.end() :].strip()
+    summary = match[1] if match[1] is not None else match[2]
+    return content[: match.start()].strip(), summary.strip(), content[match.end() :].strip()
 
 
 def extract_summary(answer: str) -> str:
     """Return the summary in an answer; without tags, everything except the analysis; empty if there is none."""
-    match = _SUMMARY.search(answer)
-    return (match[1] if match else _ANALYSIS.sub("", answer)).strip()
+    analysis = _ANALYSIS.search(answer)
+    if analysis is not None and analysis[1]:  # it may name the tags
+        answer = answer[: analysis.start()] + answer[analysis.end() :]
+    match = _ANSWER.search(answer)
+    if match is None:
+        return _ANALYSIS.sub("", answer).strip()
+    return (match[1] if match[1] is not None else match[2]).strip()

@@ -12,7 +12,7 @@ from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.source import select_whole
 from services.memory.log.media import describe_media, get_media, name_reader, read_media
-from services.memory.storage.search import TERMS_MAX, compute_rarity, split_terms
+from services.memory.storage.search import TERMS_MAX, compute_rarity, find_place, fold, split_terms
 
 if TYPE_CHECKING:
     from services.memory.context.pairing import PairedMessage
@@ -72,7 +72,7 @@ def read_history(
         for entry in _list_messages(runs, request.run_id, request.context_id or None)
         if request.first_n <= entry.line.n and (not request.last_n or entry.line.n <= request.last_n)
     ]
-    terms = [term.casefold() for term in split_terms(request.query)[:TERMS_MAX]]
+    terms = [fold(term) for term in split_terms(request.query)[:TERMS_MAX]]
     if request.query:
         found, terms = _rank(found, terms)
     part = room if len(found) == 1 else room // PART_RATIO
@@ -130,10 +130,11 @@ def join_content(message: llm_pb2.Message, where: str = "") -> str:
 
 def cut_around(text: str, chars_max: int, terms: Sequence[str]) -> str:
     """Return the part of `text` around the first of `terms` found in it; if none is, its beginning and end."""
-    folded = text.casefold()
+    folded = fold(text)
     at = next((found for term in terms if (found := folded.find(term)) >= 0), -1)
     if len(text) <= chars_max or at < 0:
         return cut_middle(text, chars_max)
+    at = find_place(text, folded, at)
     start = max(0, min(at - chars_max // 3, len(text) - chars_max))
     after = len(text) - start - chars_max
     before = CUT.format(start) if start else ""
@@ -165,7 +166,7 @@ def _rank(found: Sequence[_LoggedMessage], terms: Sequence[str]) -> tuple[list[_
     for entry in found:
         message = entry.paired.message
         if not READERS.intersection((message.name, *(call.name for call in message.tool_calls))):
-            text = f"{entry.text} {' '.join(call.arguments for call in message.tool_calls)}".casefold()
+            text = fold(f"{entry.text} {' '.join(call.arguments for call in message.tool_calls)}")
             held.append((entry, [term for term in terms if term in text]))
     counts = Counter(chain.from_iterable(of_text for _, of_text in held))
     weights = {term: compute_rarity(count, len(held)) for term, count in counts.items()}

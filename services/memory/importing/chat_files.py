@@ -56,6 +56,8 @@ def read_chat_file(path: Path) -> ImportedChat:
     entries = _parse_entries(log, path)
     names = (to_text(entry.get("chatId") or entry.get("sessionId")) for entry in entries)
     name = next(filter(None, names), path.stem)
+    if all(entry.get("isSidechain") is True for entry in entries):  # a sub-agent's file has its parent's session
+        name = f"{name} {path.stem}"
     chat_id = make_uuid(name) if name else str(uuid.uuid4())
     writing = LogBuilder(chat_id)
     (v3.convert_lines if any("_type" in entry for entry in entries) else blade.convert_entries)(writing, entries)

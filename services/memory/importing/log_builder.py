@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.v1 import agent_pb2, llm_pb2
+from headrace.v1 import agent_pb2
 from services.memory.importing.messages import Json, to_count, to_raw
 from services.memory.log.lines import (
     CompactBoundary,
@@ -26,8 +26,8 @@ from services.memory.log.lines import (
     decode_line,
     encode_line,
 )
-from services.memory.log.media import Blob, extract_blob
-from services.memory.log.messages import ImagePart, ImageUrl, Part, Range, StoredMessage, TextPart, join_text
+from services.memory.log.media import Blob, describe_media, get_media
+from services.memory.log.messages import Part, Range, StoredMessage, TextPart, decode_content, encode_part, join_text
 from services.memory.log.raw_json import load_delta, pick_loadable
 from services.runtime.rpc.field_rules import is_uuid
 
@@ -153,22 +153,18 @@ class LogBuilder:
         return self._runs[run_id]
 
     def _complete_message(self, run: _OpenRun, message: StoredMessage) -> StoredMessage:
-        content = [self._extract_image(part) for part in message.content or ()]
+        content = [self._extract_media(part) for part in message.content or ()]
         events = message.events or Range(run.last_seq + 1, run.last_seq + 1)
         run.last_seq = max(run.last_seq, events.last)
         return msgspec.structs.replace(message, content=content or None, events=events)
 
-    def _extract_image(self, part: Part) -> Part:
-        if not isinstance(part, ImagePart):
-            return part
+    def _extract_media(self, part: Part) -> Part:
+        (given,) = decode_content([part])
         try:
-            blob = extract_blob(llm_pb2.ImagePart(url=part.image_url.url), "image")
+            return encode_part(given, "content", self.blobs)
         except InvalidRequest:
-            return TextPart("[image]")
-        if blob is None:
-            return part
-        self.blobs.append(blob)
-        return ImagePart(ImageUrl(blob.reference, part.image_url.detail))
+            media = get_media(given)
+            return TextPart(describe_media(media) if media is not None else "")
 
     def _make_stamp(self, run_id: str, ts: int, given_uuid: str) -> Json:
         self._ts = max(self._ts, ts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,8 +12,22 @@ from typing import Any
 import msgspec
 
 from headrace.v1 import common_pb2
-from services.memory.log.messages import Call, Function, ImagePart, ImageUrl, Part, StoredMessage, TextPart, Timing
+from services.memory.log.messages import (
+    AudioPart,
+    AudioUrl,
+    Call,
+    FilePart,
+    FileUrl,
+    Function,
+    ImagePart,
+    ImageUrl,
+    Part,
+    StoredMessage,
+    TextPart,
+    Timing,
+)
 from services.memory.log.raw_json import ABSENT, pick_loadable
+from services.runtime.formats.json_form import is_object
 
 SECONDS_MAX = 100_000_000_000
 """Larger numbers are milliseconds; as seconds they would be after the year 5000."""
@@ -39,12 +54,20 @@ Json = dict[str, Any]
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse JSON. Raises ValueError or RecursionError if it is invalid."""
-    value = json.loads(text)
+    """Parse JSON, with numbers that it does not have, such as Python's NaN, as text.
+
+    Raises ValueError or RecursionError if it is invalid.
+    """
+    value = json.loads(text, parse_constant=str, parse_float=_read_float)
     if b"\\ud" in text.lower():  # a half of a character, which a writer cut in two, has no form in UTF-8
         whole = json.dumps(value, ensure_ascii=False)
         value = json.loads(whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return value
+
+
+def _read_float(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
 
 
 def to_dict(value: Any) -> Json:
@@ -100,14 +123,11 @@ def make_result(call_id: str, content: Any, ts: int, ids: Json, name: str | None
 
 def make_call(call_id: str, name: str, arguments: Any, ts: int, msg_id: str | None, ids: Json) -> StoredMessage:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        is_object = False
+    is_whole = is_object(text)
     return StoredMessage(
         role="assistant",
-        tool_calls=[Call(call_id, Function(name, text if is_object else "{}"))],
-        raw_arguments=None if is_object else text,
+        tool_calls=[Call(call_id, Function(name, text if is_whole else "{}"))],
+        raw_arguments=None if is_whole else text,
         ts=ts,
         msg_id=msg_id,
         **ids,
@@ -176,6 +196,7 @@ def _read_part(item: Any) -> Part | None:
     if isinstance(item, str):
         return TextPart(item) if item else None
     given = to_dict(item)
+    file, audio = to_dict(given.get("file")), to_dict(given.get("input_audio"))
     match given.get("type"):
         case "text" if isinstance(given.get("text"), str):
             return TextPart(given["text"]) if given["text"] else None
@@ -183,9 +204,25 @@ def _read_part(item: Any) -> Part | None:
             image = given.get("image_url")
             url = image if isinstance(image, str) else to_dict(image).get("url")
             return ImagePart(ImageUrl(to_text(url), to_text(to_dict(image).get("detail"))))
-        case "image":
-            source = to_dict(given.get("source"))
-            kind, data = to_text(source.get("media_type")), to_text(source.get("data"))
-            return ImagePart(ImageUrl(to_text(source.get("url")) or f"data:{kind};base64,{data}"))
+        case "image" if url := _read_source(given):
+            return ImagePart(ImageUrl(url))
+        case "document" if to_dict(given.get("source")).get("type") == "text":
+            return _read_part(given["source"].get("data"))
+        case "document" if url := _read_source(given):
+            return FilePart(FileUrl(url, to_text(given.get("title"))))
+        case "file" if url := to_text(file.get("url") or file.get("file_data")):
+            return FilePart(FileUrl(url, to_text(file.get("filename"))))
+        case "input_audio" if audio.get("url") or audio.get("data"):
+            data = f"data:audio/{audio.get('format')};base64,{to_text(audio.get('data'))}"
+            return AudioPart(AudioUrl(to_text(audio.get("url")) or data))
+        case "redacted_thinking":  # only its provider can read it
+            return None
         case _:
             return TextPart(to_text(item))
+
+
+def _read_source(part: Json) -> str:
+    """Return the URL of an image or document in Anthropic's format; empty if it has none."""
+    source = to_dict(part.get("source"))
+    kind, data = to_text(source.get("media_type")), to_text(source.get("data"))
+    return to_text(source.get("url")) or (f"data:{kind};base64,{data}" if data else "")

@@ -133,7 +133,7 @@ def encode_message(
     event_id = (given.action_id or given.tool_id) or None
     return StoredMessage(
         role=message.role,
-        content=[_encode_part(part, path, blobs) for part in message.content] or None,
+        content=[encode_part(part, path, blobs) for part in message.content] or None,
         reasoning_content=[TextPart(message.reasoning_content)] if message.HasField("reasoning_content") else None,
         tool_calls=[Call(call.id, Function(call.name, call.arguments if is_whole else "{}"))] if call else None,
         name=message.name or None,
@@ -196,7 +196,8 @@ def _check_message(message: llm_pb2.Message, path: str) -> None:
         raise InvalidRequest.of(f"{path}.toolCallId", "must be set in tool messages, and only there")
 
 
-def _encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
+def encode_part(part: llm_pb2.ContentPart, path: str, blobs: list[Blob]) -> Part:
+    """Return a part as it is stored; its own content is added to `blobs`. Raises InvalidRequest."""
     if part.WhichOneof("part") == "text":
         return TextPart(part.text)
     given = get_media(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -28,6 +29,10 @@ ONCE_AT_MAX = 253_402_300_799_999
 """The last millisecond that dates can represent."""
 
 MS = 1000
+
+_OTHER_ZONES = re.compile(r"localtime$|posixrules$|Factory$|(right|posix)/")
+"""Files of a machine's database that are not zones of IANA: its own zone, which other machines do not share, and copies
+of all zones, of which those in `right` count leap seconds."""
 
 log = structlog.get_logger()
 
@@ -65,10 +70,8 @@ def check_times(schedule: Schedule) -> None:
         raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them")
     if not (schedule.cron or schedule.once_at or schedule.on_webhook):
         raise InvalidRequest.of("cron", "or onceAt must be given, and only one of them, where onWebhook is not true")
-    try:
-        _load_zone(schedule.time_zone)
-    except (OSError, ValueError, KeyError):
-        raise InvalidRequest.of("timeZone", "must be a name of the IANA database, such as Europe/Berlin") from None
+    if not _is_of_iana(schedule.time_zone):
+        raise InvalidRequest.of("timeZone", "must be a name of the IANA database, such as Europe/Berlin")
     if not 0 <= schedule.jitter_s <= JITTER_S_MAX:
         raise InvalidRequest.of("jitterS", f"must be 0 to {JITTER_S_MAX}")
     if not 0 <= schedule.once_at <= ONCE_AT_MAX:
@@ -80,6 +83,14 @@ def check_times(schedule: Schedule) -> None:
             CronSim(schedule.cron, datetime.now(UTC))
         except CronSimError as error:
             raise InvalidRequest.of("cron", f"must be valid: {str(error).lower()}") from None
+
+
+def _is_of_iana(zone: str) -> bool:
+    try:
+        _load_zone(zone)
+    except (OSError, ValueError, KeyError):
+        return False
+    return _OTHER_ZONES.match(zone) is None
 
 
 def check_next(schedule: Schedule) -> None:

@@ -75,9 +75,9 @@ class Question:
         return long, [term for term in self.terms if len(term) < _TRIGRAM]
 
     def make_excerpt(self, text: str) -> str:
-        lowered = text.lower()
-        found = (lowered.find(term.lower()) for term in self.terms)
-        at = min((place for place in found if place >= 0), default=0)
+        folded = fold(text)
+        found = (folded.find(fold(term)) for term in self.terms)
+        at = find_place(text, folded, min((place for place in found if place >= 0), default=0))
         start = max(0, min(at - EXCERPT_CHARS // 3, len(text) - EXCERPT_CHARS))
         end = start + EXCERPT_CHARS
         part = " ".join(text[start:end].split())
@@ -92,7 +92,11 @@ def read_limit(limit: int) -> int:
 
 
 def split_terms(query: str) -> list[str]:
-    """Return the distinct words of a text; for scripts without spaces, each sequence of three characters."""
+    """Return the distinct words of a text; for scripts without spaces, each sequence of three characters.
+
+    Emoji and other symbols beyond ASCII are words of their own.
+    """
+    query = unicodedata.normalize("NFC", query)
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0
@@ -101,7 +105,32 @@ def split_terms(query: str) -> list[str]:
             terms |= dict.fromkeys(run[0][at : at + _TRIGRAM] for at in range(max(1, len(run[0]) - _TRIGRAM + 1)))
             start = run.end()
         terms |= dict.fromkeys(filter(None, [word[start:]]))
-    return list(terms)
+    symbols = (char for char in query if not char.isascii() and unicodedata.category(char)[0] == "S")
+    return list(terms | dict.fromkeys(symbols))
+
+
+def fold(text: str) -> str:
+    """Return a text without case, its letters and their accents in one form, with plain apostrophes; the Turkish dotted
+    capital is an i."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFC", text.casefold()).replace("i\u0307", "i").replace("’", "'")
+
+
+def find_place(text: str, folded: str, place: int) -> int:
+    """Return the place in `text` of what is at `place` in its folded form, to within a letter."""
+    if len(folded) == len(text):
+        return place
+    # ß folds to two letters, and a letter with its accent to one.
+    low, high = 0, len(text)
+    while high - low > 1:
+        middle = (low + high) // 2
+        length = len(fold(text[low:middle]))
+        if length <= place:
+            low, place = middle, place - length
+        else:
+            high = middle
+    return low
 
 
 def compute_rarity(held: int, count: int) -> float:
@@ -110,7 +139,7 @@ def compute_rarity(held: int, count: int) -> float:
 
 
 def make_like_pattern(term: str) -> str:
-    return "%" + re.sub(r"([\\%_])", r"\\\1", term.casefold()) + "%"
+    return "%" + re.sub(r"([\\%_])", r"\\\1", fold(term)) + "%"
 
 
 READ_TEXTS = 20_000
@@ -182,4 +211,4 @@ async def search_texts(
 
 def fold_text(text: str) -> str:
     """Return the form in which a text is searched; encrypted texts have none."""
-    return "" if is_encrypted_text(text) else text.casefold()
+    return "" if is_encrypted_text(text) else fold(text)

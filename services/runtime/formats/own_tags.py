@@ -34,7 +34,9 @@ def _describe_tag(name: str) -> str:
     return rf"[{_OPENING}](?={_GAP}[/\uff0f]?{_GAP}{_HIDDEN.join(letters)}(?![A-Za-z0-9_]))"
 
 
-_TAGS = {name: re.compile(_describe_tag(name), re.IGNORECASE) for name in ("system_reminder", "speaker")}
+_TAGS = {
+    name: re.compile(_describe_tag(name), re.IGNORECASE) for name in ("system_reminder", "speaker", "conversation")
+}
 
 _ASCII_INVISIBLE = bytes([*range(0x09), *range(0x0E, 0x20), 0x7F])
 """The ASCII part of `_INVISIBLE`."""

@@ -27,6 +27,10 @@ NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0
 NUMBER = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)")
 """A last label that makes a host an IPv4 address in some form (the URL standard, Host parsing)."""
 
+_ENCODED = re.compile(r"(?:[\w.~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*", re.ASCII)
+"""Characters of a URL that need no encoding (RFC 3986, 2)."""
+_DOTS = re.compile(r"/\.\.?(?:/|\Z)")
+
 CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -59,7 +63,7 @@ def parse_target(text: str, allow: AllowList, ports: frozenset[int] = PORTS) -> 
             raise TargetRefused(f"{host!r} is no host name")
     if port not in ports and not allow.has_host(host, port) and not (address and allow.has_address(address, port)):
         raise TargetRefused(f"port {port} is not allowed; only {', '.join(map(str, sorted(ports)))} are")
-    return Target(url, host, port, address)
+    return Target(keep_encoding(text), host, port, address)
 
 
 def _parse_url(text: str) -> URL:
@@ -72,6 +76,15 @@ def _parse_url(text: str) -> URL:
         return URL(text)
     except ValueError as error:
         raise TargetRefused(f"not a URL: {error}") from error
+
+
+def keep_encoding(text: str) -> URL:
+    """Return a URL that is requested as it is written, if it is written as URLs are; otherwise encoded.
+
+    Its signature may cover the very escapes that another writer would leave out (`sig=a%2Fb`). Raises ValueError.
+    """
+    path = text.partition("://")[2].partition("?")[0]
+    return URL(text, encoded=_ENCODED.fullmatch(text) is not None and _DOTS.search(path) is None)
 
 
 HTTPS_PORTS = frozenset({443, 8443})

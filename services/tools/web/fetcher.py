@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from yarl import URL
-
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.targets import (
     PORTS,
@@ -19,6 +17,7 @@ from services.runtime.net.targets import (
     Target,
     TargetRefused,
     checked_addresses,
+    keep_encoding,
     parse_target,
     resolve_name,
 )
@@ -91,7 +90,7 @@ class Fetcher:
             location = response.headers.get("Location")
             if response.status in REDIRECTS and location:
                 try:
-                    return str(target.url.join(URL(location)))
+                    return str(target.url.join(keep_encoding(location)))
                 except ValueError as error:
                     raise ToolFailed("the answer redirects to something that is no URL") from error
             body = await read_body(

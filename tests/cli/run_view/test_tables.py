@@ -46,3 +46,8 @@ def test_without_columns_there_are_those_that_a_row_has(capsys: pytest.CaptureFi
 @pytest.mark.parametrize("time_ms", [-(2**63), 0, 253_402_300_800_000, 2**63 - 1])
 def test_a_time_that_no_date_has_is_told_as_one(time_ms: int) -> None:
     assert re.fullmatch(r"(1969|1970|9999)-\d\d-\d\d \d\d:\d\d", format_time(time_ms))
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "../etc", "Europe"])
+def test_the_time_of_a_zone_that_this_machine_lacks_is_local(zone: str) -> None:
+    assert format_time(0, zone) == format_time(0, "")

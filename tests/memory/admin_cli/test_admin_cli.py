@@ -182,7 +182,7 @@ COMPACTED = [
 
 async def import_chat(folder: Path, tmp_path: Path, entries: list[dict[str, Any]]) -> str:
     path = tmp_path / "old.jsonl"
-    path.write_bytes(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return (await tool(folder, "import", str(path))).strip()
 
 
@@ -243,6 +243,83 @@ async def test_a_summary_of_others_stands_for_what_was_before(serve: Serve, fold
         assert len((await memory.chat(chat_id=chat_id)).events) > 20
 
 
+def asked(uuid: str, parent: str | None, *content: Any, **more: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": list(content)}
+    return {"uuid": uuid, "parentUuid": parent, "type": "user", "message": message, **more}
+
+
+def said(uuid: str, parent: str, *content: Any, of: str = "", **more: Any) -> dict[str, Any]:
+    message = {"id": of or uuid, "role": "assistant", "content": list(content)}
+    return {"uuid": uuid, "parentUuid": parent, "type": "assistant", "message": message, **more}
+
+
+def use(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "look", "input": {}}
+
+
+def found(call_id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": f"result {call_id}"}
+
+
+PDF, NAN = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}, float("nan")
+BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        pytest.param(  # github.com/apache/maka/pull/3435: each result's parent is its own call
+            [
+                *(asked("1", None, "Go."), said("2", "1", use("a"), of="m"), said("3", "2", use("b"), of="m")),
+                *(asked("4", "2", found("a")), asked("5", "3", found("b")), said("6", "5", "Done.")),
+            ],
+            ["user: Go.", "assistant: look{}look{}", "tool: result a", "tool: result b", "assistant: Done."],
+            id="parallel calls",
+        ),
+        pytest.param(
+            [*BEGUN, asked("3", "2", found("a"), "Stop."), said("4", "3", "Well.")],
+            ["user: Go.", "assistant: look{}", "tool: result a", "user: Stop.", "assistant: Well."],
+            id="a result and a text in one entry",
+        ),
+        pytest.param(  # github.com/anthropics/claude-code/issues/22526
+            [asked("1", None, "Go."), said("2", "1", "Gone."), asked("3", "lost", "And?"), said("4", "3", "Well.")],
+            ["user: Go.", "assistant: Gone.", "user: And?", "assistant: Well."],
+            id="a parent that is not there",
+        ),
+        pytest.param(
+            [
+                *BEGUN,
+                *(asked("3", "2", found("a")), said("4", "3", "Done.")),
+                *(asked("s", None, "Look.", isSidechain=True), said("t", "s", "Seen.", isSidechain=True)),
+            ],
+            ["user: Go.", "assistant: look{}", "tool: result a", "assistant: Done."],
+            id="a sub-agent's entries last",
+        ),
+        pytest.param(
+            [
+                asked("1", None, "See.", {"type": "document", "title": "a.pdf", "source": PDF}),
+                *(said("2", "1", {"type": "redacted_thinking", "data": "c2VjcmV0"}, use("a") | {"input": {"x": NAN}}),),
+                *(
+                    asked("3", "2", found("a") | {"content": [{"type": "document", "source": PDF}]}),
+                    said("4", "3", "Ok."),
+                ),
+            ],
+            [
+                *("user: See.", "user: [file: a.pdf, read_history 2 shows it again]", 'assistant: look{"x": "NaN"}'),
+                *('tool: [file: , read_result "a" shows it again]', "assistant: Ok."),
+            ],
+            id="documents, and what is no JSON",
+        ),
+    ],
+)
+async def test_transcripts_keep_all_of_their_conversation(
+    serve: Serve, folder: Path, tmp_path: Path, entries: list[dict[str, Any]], expected: list[str]
+) -> None:
+    chat_id = await import_chat(folder, tmp_path, entries)
+    async with serve() as memory:
+        assert await load_next_context(memory, chat_id) == expected
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -258,6 +335,25 @@ async def test_what_is_no_log_is_refused(folder: Path, tmp_path: Path, text: str
     path.write_text(text)
     assert str(path) in await tool(folder, "import", str(path), exit_code=1)
     assert logs_in(folder) == []
+
+
+async def test_one_file_does_not_keep_the_others_from_being_imported(folder: Path, tmp_path: Path) -> None:
+    source = tmp_path / "project"
+    source.mkdir()
+    of = {"sessionId": new_id()}
+    files = {
+        "agent-1": [asked("1", None, "Look.", isSidechain=True, **of)],
+        "agent-2": [asked("1", None, "Look.", isSidechain=True, **of)],
+        "broken": [],
+        "main": [asked("1", None, "Go.", **of), said("2", "1", "Done.", **of)],
+    }
+    for name, entries in files.items():
+        (source / f"{name}.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries) or "{")
+    printed = await tool(folder, "import", str(source), exit_code=1)
+    assert printed.count("broken.jsonl") == 1
+    assert len(logs_in(folder)) == 3
+    again = await tool(folder, "import", str(source), exit_code=1)
+    assert (again.count("exists already"), len(logs_in(folder))) == (3, 3)
 
 
 async def test_odd_values_of_others_are_no_reason_to_refuse_their_chat(folder: Path, tmp_path: Path) -> None:

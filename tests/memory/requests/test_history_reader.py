@@ -96,8 +96,12 @@ async def test_a_search_finds_arguments_but_neither_itself_nor_earlier_searches(
     assert [each.tool_calls[0].id for each in told] == ["c1"]
 
 
-async def test_of_a_long_message_the_words_sought_are_given_with_what_stands_around_them(memory: Memory) -> None:
-    chat_id, run_id = await memory.begin("İ " + "a " * 5000 + "the safe opens with 7713 " + "b " * 5000)
+@pytest.mark.parametrize("before", ["a ", "ß ", "ﬁ", "İ"])
+async def test_of_a_long_message_the_words_sought_are_given_with_what_stands_around_them(
+    memory: Memory, before: str
+) -> None:
+    long = before * (10_000 // len(before))
+    chat_id, run_id = await memory.begin("İ " + long + "the safe opens with 7713 " + "b " * 5000)
     await memory.append(chat_id, run_id, step_line(content("a safe, noted")))
     told = (await read(memory, chat_id, run_id, query="opens safe", chars_max=1000)).messages[0]
     assert "the safe opens with 7713" in told.text

@@ -259,6 +259,8 @@ async def test_a_change_is_in_force_at_once(memory: Memory, clock: Clock) -> Non
         ({"cron": "0 * * * *", "time_zone": "Mars/Base"}, "timeZone"),
         ({"cron": "0 * * * *", "time_zone": "../etc/passwd"}, "timeZone"),
         ({"cron": "0 * * * *", "time_zone": "Europe"}, "timeZone"),
+        # The machine's own zone, and zones that count leap seconds.
+        *(({"cron": "0 * * * *", "time_zone": zone}, "timeZone") for zone in ("localtime", "right/Europe/Berlin")),
         ({"cron": "0 * * * *", "jitter_s": 3601}, "jitterS"),
         ({"cron": "0 * * * *", "jitter_s": -1}, "jitterS"),
         ({"cron": "0 * * * *", "overlap": "maybe"}, "overlap"),

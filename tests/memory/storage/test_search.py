@@ -56,10 +56,14 @@ async def test_the_more_words_a_text_holds_the_better(memory: Memory) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["水车", "水", "水车的历史", "水车的历史很长吗", "한국어", "ひらがな", "カタカナ", "ё", "Ök", "a_b", "100%"],
+    [
+        *("水车", "水", "水车的历史", "水车的历史很长吗", "한국어", "ひらがな", "カタカナ", "ё", "Ök", "a_b", "100%"),
+        *("🎵", "🐽", "➡\ufe0f", "👩🏽\u200d💻", "€"),
+    ],
 )
 async def test_any_script_is_found_by_any_part(memory: Memory, query: str) -> None:
-    chat_id = await chat_of(memory, "古代水车的历史。한국어를 배우다 ひらがなとカタカナ Ёлка ÖKO 'a_b' 100%")
+    said = "古代水车的历史。한국어를 배우다 ひらがなとカタカナ Ёлка ÖKO 'a_b' 100% 🐽🎵➡👩🏽\u200d💻 5€"
+    chat_id = await chat_of(memory, said)
     await chat_of(memory, "something else")
     assert await search_texts(memory, query) == [chat_id]
 
@@ -68,6 +72,21 @@ async def test_any_script_is_found_by_any_part(memory: Memory, query: str) -> No
 async def test_a_vowel_s_sign_is_part_of_its_word(memory: Memory, query: str) -> None:
     chat_id = await chat_of(memory, "สวัสดีที่นี่ हिन्दी नदी cafe\u0301")
     await chat_of(memory, "another: ส ว ด ท น ह द न cafe")
+    assert await search_texts(memory, query) == [chat_id]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("caf\u00e9", "cafe\u0301 au lait"),
+        ("Vie\u0323\u0302t", "VI\u1ec6T NAM"),
+        ("\u1112\u1161\u11ab\u1100\u116e\u11a8", "\ud55c\uad6d"),
+        *(("istanbul", "İSTANBUL"), ("İstanbul", "ISTANBUL"), ("STRASSE", "Straße"), ("don't", "I don’t")),
+    ],
+)
+async def test_a_letter_is_found_in_any_of_its_forms(memory: Memory, query: str, said: str) -> None:
+    chat_id = await chat_of(memory, f"In {said} it was.")
+    await chat_of(memory, "Elsewhere.")
     assert await search_texts(memory, query) == [chat_id]
 
 
@@ -92,8 +111,9 @@ async def test_what_tools_answered_and_models_thought_is_not_searched(memory: Me
     assert await memory.search("pondering") == []
 
 
-async def test_an_excerpt_is_the_part_around_the_match(memory: Memory) -> None:
-    await chat_of(memory, "x " * 5000 + "needle\n\nin  hay " + "y " * 5000)
+@pytest.mark.parametrize("before", ["x ", "ß ", "İ ", "e\u0301 "])
+async def test_an_excerpt_is_the_part_around_the_match(memory: Memory, before: str) -> None:
+    await chat_of(memory, before * 5000 + "needle\n\nin  hay " + "y " * 5000)
     (hit,) = await memory.search("needle")
     assert "needle in hay" in hit.excerpt
     assert hit.excerpt.startswith("…")

@@ -66,6 +66,19 @@ async def test_a_name_is_resolved_once_for_each_try_and_all_its_addresses_count(
     assert receiver.posts == []
 
 
+@pytest.mark.parametrize(
+    ("target", "asked"),
+    [
+        *(("/in?sp=%2Ftriggers%2Frun&sig=a%2Bb%2F%3D", "/in?sp=%2Ftriggers%2Frun&sig=a%2Bb%2F%3D"),),
+        *(("/a%3Ab/%28c%29/%7Ed", "/a%3Ab/%28c%29/%7Ed"), ("/in?q=é", "/in?q=%C3%A9"), ("/a/../b", "/b")),
+    ],
+)
+async def test_an_address_is_asked_for_as_it_was_given(receiver: Receiver, target: str, asked: str) -> None:
+    """Its signature may cover each escape: github.com/aio-libs/aiohttp/issues/4307."""
+    answer = await send(receiver, f"http://hooks.test:{{port}}{target}", f"hooks.test:{receiver.port}")
+    assert (answer.failure, [post.target for post in receiver.posts]) == ("", [asked])
+
+
 async def test_what_the_operator_has_opened_is_reached_and_nothing_beside_it(receiver: Receiver) -> None:
     opened = f"hooks.test:{receiver.port},192.168.7.0/24"
     assert await send(receiver, "http://hooks.test:{port}/in", opened) == Answer(204)

@@ -132,7 +132,7 @@ async def test_a_pattern_that_would_take_others_for_ever_is_linear() -> None:
     ("source", "problem"),
     [
         ("tools: [", "not valid YAML: line 1, column 9: while parsing a flow node: expected the node content"),
-        ("since: 2020-13-45", "not valid YAML: a value is not of its type: month must be in 1..12"),
+        ("since: !!timestamp 2020-13-45", "not valid YAML: a value is not of its type: month must be in 1..12"),
         ("builtinRisks: !!bool maybe", "not valid YAML: a value is not of its type"),
         ("[" * 5000, "not valid YAML: nested too deeply"),
         ("- a", "expected a mapping"),

@@ -185,7 +185,7 @@ class ModelProtocol:
         return self.session.pid
 
     def get_settings(self) -> Any:
-        return SimpleNamespace(server_version=VERSION)
+        return SimpleNamespace(server_version=VERSION, server_encoding="UTF8")
 
     def get_record_class(self) -> Any:
         return asyncpg.Record

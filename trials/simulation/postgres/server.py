@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from services.memory.storage.postgres.connection.session import BEGIN
 from trials.simulation.postgres.dialect import Translated, translate
 from trials.simulation.postgres.session import Call, Session, SessionSettings
 from trials.simulation.postgres.tables import Row, run_statement
@@ -28,7 +29,7 @@ _LISTEN = re.compile(r'LISTEN "?(\w+)"?')
 _UNMODELLED = re.compile(r"SET LOCAL |(SET|RESET) statement_timeout|VACUUM ")
 """Statements without an effect for clients of the model."""
 _RESET = re.compile(r"SELECT pg_advisory_unlock_all")
-_ABOUT_SESSION = {"SELECT pg_backend_pid()": "pid", "SELECT pg_postmaster_start_time()": "began"}
+_ABOUT_SESSION = {"SELECT pg_backend_pid()": "pid", BEGIN: "began"}
 _ADVISORY = re.compile(r"SELECT pg_advisory_xact_lock\(")
 
 

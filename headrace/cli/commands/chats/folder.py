@@ -31,7 +31,8 @@ _COMMANDS: dict[str, tuple[str, list[click.Parameter]]] = {
     "import": (
         """Import chats from files or folders.
 
-        Reads exported chats, Chat Memory V3 and V3.1, and Blade-style entries.""",
+        Reads exported chats, Chat Memory V3 and V3.1, and Blade-style entries. A file that is no chat, or whose chat
+        exists already, is reported at the end; the others are imported.""",
         [click.Argument(["paths"], nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))],
     ),
     "prune": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from services.memory.storage.search import Hit
+from services.memory.storage.search import Hit, fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,14 +45,14 @@ class EncryptedSearch:
         self._question = question
         self._cipher = cipher
         long, short = question.split_by_length()
-        self._long, self._short = [term.casefold() for term in long], [term.casefold() for term in short]
+        self._long, self._short = [fold(term) for term in long], [fold(term) for term in short]
         self._best: list[_Match] = []
 
     def add_rows(self, rows: Iterable[TextRow]) -> None:
         """Scan texts. Raises LogDamaged, KeyUnavailable, Overloaded."""
         for row in rows:
             text = self._cipher.decrypt_searched(row.chat_id, row.run_id, row.kind, row.text)
-            folded = text.casefold()
+            folded = fold(text)
             score = float(sum(term in folded for term in self._long))
             if not score:  # matches of short words alone rank below, because many texts contain them
                 count = sum(term in folded for term in self._short)

@@ -20,7 +20,7 @@ import structlog
 
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pool import AWAY, CONNECT_TIMEOUT_S, make_server_settings
-from services.memory.storage.postgres.connection.session import read_start_time
+from services.memory.storage.postgres.connection.session import begin_session
 from services.memory.storage.postgres.gates import CHANNEL as GATE_CHANNEL
 from services.memory.storage.records.agents import AGENTS
 from services.memory.storage.records.erasures import ERASURES
@@ -133,7 +133,7 @@ class Notifications:
             await asyncio.sleep(RECONNECT_S)
 
     async def _serve_connection(self, connection: Connection) -> None:
-        self._found(await read_start_time(connection))
+        self._found(await begin_session(connection))
         # Read now: the pid is unknown once the connection is lost, perhaps with a notification still to be delivered.
         await connection.add_listener(CHANNEL, partial(self._on_notification, connection.get_server_pid()))
         await connection.add_listener(GATE_CHANNEL, self._on_gate)

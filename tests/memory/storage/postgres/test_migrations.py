@@ -9,6 +9,7 @@ from benchmarks.postgresql import Server
 from services.memory.storage.postgres.connection.pool import Limits
 from services.memory.storage.postgres.engine import open_postgres
 from services.memory.storage.postgres.migrations import LOCK, list_versions, migrate_tables
+from services.runtime.ending import CannotServe
 from tests.support.memory.admin_cli import run_program
 from tests.support.memory.serving import memory_in
 from tests.support.postgresql import connected, make_tables, until_waits
@@ -125,4 +126,13 @@ async def test_chats_of_an_earlier_version_get_their_titles(postgres: Server) ->
 async def test_a_database_that_refuses_is_a_clear_error_at_start(postgres: Server, url: str) -> None:
     with pytest.raises(OSError, match="the database refuses"):
         async with open_postgres(url.format(folder=postgres.folder), LIMITS):
+            pass
+
+
+async def test_a_database_that_cannot_store_every_character_is_refused_at_start(postgres: Server) -> None:
+    url = postgres.url("latin")
+    async with connected(postgres.url()) as connection:
+        await connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    with pytest.raises(CannotServe, match="encoding LATIN1: create one with ENCODING 'UTF8'"):
+        async with memory_in(url):
             pass

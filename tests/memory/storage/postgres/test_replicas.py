@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,13 +19,19 @@ from tests.support.memory.engines import Tables
 from tests.support.memory.messages import content, user
 from tests.support.memory.serving import memory_in
 from tests.support.memory.writing import Memory, new_id, query_line, run_line, step_line
+from tests.support.postgresql import connected
 
 A, B = "127.0.0.1:7001", "127.0.0.1:7011"
 
 
 @pytest.fixture
-async def replicas(database_url: str) -> AsyncGenerator[list[Memory]]:
+async def replicas(request: pytest.FixtureRequest, database_url: str) -> AsyncGenerator[list[Memory]]:
+    """Three services; a test may give the isolation that the database has as its default."""
+    name = urlsplit(database_url).path[1:]
     async with AsyncExitStack() as stack:
+        async with connected(database_url) as connection:
+            isolation = getattr(request, "param", "read committed")
+            await connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
         yield [await stack.enter_async_context(memory_in(database_url, tells=False)) for _ in range(3)]
 
 
@@ -46,6 +53,7 @@ async def test_what_one_has_acknowledged_all_show(replicas: list[Memory]) -> Non
             await memory.append(chat_id, run_id, step_line(user("late")))
 
 
+@pytest.mark.parametrize("replicas", ["read committed", "repeatable read", "serializable"], indirect=True)
 async def test_lines_of_all_have_consecutive_numbers(replicas: list[Memory], database_url: str) -> None:
     chats = [await replicas[0].begin(str(index)) for index in range(4)]
 

@@ -35,7 +35,7 @@ from services.memory.storage.spend import SpendRow
 from services.memory.storage.where import Place
 from services.runtime.auth.identity import Identity
 
-VERSION = 17
+VERSION = 18
 """Version of the tables; a file of another version is rebuilt."""
 
 ENCRYPTED_VERSIONS = 1_000_000

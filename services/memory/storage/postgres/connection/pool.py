@@ -21,7 +21,7 @@ from prometheus_client import Gauge, Histogram
 from headrace.errors import Overloaded
 from services.memory.storage.postgres.connection.hosts import open_connection
 from services.memory.storage.postgres.connection.pooler import refuse_pooler
-from services.memory.storage.postgres.connection.session import Connection, Session, read_start_time
+from services.memory.storage.postgres.connection.session import Connection, Session, begin_session, check_encoding
 from services.memory.storage.work import WORK, Shares
 from services.runtime.clock import monotonic_s
 from services.runtime.ending import CannotServe
@@ -233,7 +233,7 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
     sessions = WeakSet[Session]()
 
     async def begin(session: Session) -> None:
-        session.server = await read_start_time(session)
+        session.server = await begin_session(session)
         sessions.add(session)
 
     options: dict[str, Any] = {
@@ -280,7 +280,8 @@ async def _wait_until_open(pool: asyncpg.Pool, presence: Availability, check: Ca
             with _keeping_cancellation():
                 await check()
                 await pool
-                async with pool.acquire():
+                async with pool.acquire() as connection:
+                    check_encoding(connection)
                     presence.note_success()
                     return
         except CannotServe:

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from services.runtime.ending import CannotServe
+
 Connection: TypeAlias = Any
 """A `Session` as returned by asyncpg's pool, without types."""
 
@@ -35,5 +37,20 @@ def get_server(connection: Connection) -> datetime | None:
     return getattr(connection, "server", None)
 
 
-async def read_start_time(connection: Connection) -> datetime:
-    return await connection.fetchval("SELECT pg_postmaster_start_time()")
+BEGIN = "SELECT pg_postmaster_start_time(), set_config('default_transaction_isolation', 'read committed', false)"
+
+
+async def begin_session(connection: Connection) -> datetime:
+    """Return the server's start time, and let transactions see what others have committed before each statement.
+
+    The role or the database may have another default, with which a transaction would see the data as of before it had
+    waited for a lock.
+    """
+    return await connection.fetchval(BEGIN)
+
+
+def check_encoding(connection: Connection) -> None:
+    """Raise CannotServe if the database cannot store every character."""
+    encoding = connection.get_settings().server_encoding
+    if encoding != "UTF8":
+        raise CannotServe(f"the database has the encoding {encoding}: create one with ENCODING 'UTF8'")
