@@ -1,13 +1,27 @@
-"""Reads standard input line by line on an event loop."""
+"""Reads standard input: line by line on an event loop, or all of it as the text that a command needs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import deque
 from types import TracebackType
+from typing import Any
+
+import click
 
 READ_BYTES = 65536
+
+
+class TextOrInput(click.ParamType[str]):
+    """A text; `-` is all of standard input, read as UTF-8 as far as possible."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        del param, ctx
+        return sys.stdin.buffer.read().decode("utf-8-sig", "replace") if value == "-" else str(value)
 
 
 class InputLines:
@@ -42,7 +56,10 @@ class InputLines:
         return self._lines.popleft() if self._lines else None
 
     def _read(self) -> None:
-        data = os.read(self._fd, READ_BYTES)
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except OSError:  # EIO: the terminal is gone, and would be ready to be read for ever
+            data = b""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if not data:
             whole, self._rest, self._is_over = [*whole, *filter(None, [self._rest])], b"", True
