@@ -89,7 +89,8 @@ def become_command(
         file.write("1000")
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     listeners = [_confine(policy, home, port, untouchable_pids)] if policy.confined else []
-    environment = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", **dict(policy.environment)}
+    # Shells and libraries would put a long here-document or a temporary file into /tmp, which may be closed.
+    environment = {"PATH": PATH, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", **dict(policy.environment)}
     if port is not None:
         environment |= dict.fromkeys(("http_proxy", "https_proxy"), f"http://127.0.0.1:{port}")
     if policy.channel is not None:
