@@ -124,7 +124,7 @@ def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() 
                 assert container[probe]["httpGet"] == {"path": path, "port": PORTS[name]}
             else:
                 listen = environment(container)[f"HEADRACE_{prefix(name)}_LISTEN"]
-                assert listen == f"0.0.0.0:{PORTS[name]},plain:0.0.0.0:{PROBES}"
+                assert listen == f"[::]:{PORTS[name]},plain:[::]:{PROBES}"
                 # One without valid files is not ready, and is not started again for it.
                 name_of_check = {} if probe == "readinessProbe" else {"service": "live"}
                 assert container[probe]["grpc"] == {"port": PROBES} | name_of_check
