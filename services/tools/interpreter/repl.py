@@ -33,6 +33,12 @@ DATA_LIBRARIES = ("numpy", "pandas", "matplotlib", "openpyxl", "scipy")
 CHART_FONTS = ("Noto Sans SC", "Noto Sans CJK SC", "Noto Sans JP", "Noto Sans KR", "WenQuanYi Micro Hei")
 CHART_FONT_FILES = "justmytype_intl_cjk/fonts/ofl/notosans*/*.ttf"
 
+SYNCHRONIZE = f"{os.path.dirname(os.__file__)}/multiprocessing/synchronize.py"
+NO_SEMAPHORES = (
+    "multiprocessing has no semaphores in this sandbox: use threads of concurrent.futures, or start programs with "
+    "subprocess."
+)
+
 TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
 
 
@@ -88,6 +94,9 @@ def _run_code(code: str, number: int, namespace: dict[str, Any], folder: str) ->
             frames = frames.tb_next  # frames of this file
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, frames)
+            where = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(frames)]
+            if isinstance(error, PermissionError) and where[-1:] == [SYNCHRONIZE]:
+                print(NO_SEMAPHORES, file=sys.stderr)  # noqa: T201
             if isinstance(error, ModuleNotFoundError):
                 library = (error.name or "").partition(".")[0]
                 if library in DATA_LIBRARIES:

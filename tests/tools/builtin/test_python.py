@@ -77,6 +77,17 @@ async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, o
         assert (await python(suite, "print('lives')")).ok
 
 
+POOL = "from multiprocessing import Pool\ndef f(x): return x * x\nwith Pool(2) as pool: print(pool.map(f, [2, 3]))"
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_processes_share_work_or_the_model_reads_what_does(serve: Serve, tier: str) -> None:
+    async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+        outcome = await python(suite, POOL)
+    said = "[4, 9]\n" if tier == "bubblewrap" else "use threads of concurrent.futures"
+    assert (outcome.ok, said in outcome.result) == (tier == "bubblewrap", True), outcome.result
+
+
 async def test_output_streams_line_by_line(serve: Serve) -> None:
     code = "import os, time\nfor n in range(4):\n print(n)\n while not os.path.exists(f'seen{n}'): time.sleep(0.01)"
     seen: list[str] = []

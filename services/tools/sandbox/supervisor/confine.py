@@ -12,7 +12,7 @@ from errno import ENOENT, ENOSYS
 from typing import NoReturn
 
 from services.tools.sandbox.supervisor import kernel, landlock, seccomp
-from services.tools.sandbox.supervisor.policy import READY, Limits, Policy
+from services.tools.sandbox.supervisor.policy import READY, SHARED_MEMORY, Limits, Policy
 
 SYSTEM = (
     "/usr",
@@ -113,7 +113,8 @@ def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tupl
         raise OSError(ENOSYS, "this kernel has no Landlock: Linux 5.13 or later is needed, with lsm=landlock,…")
     version = min(version, policy.landlock_abi_max or version)
     readable = (*SYSTEM, sys.base_prefix, *policy.readable)
-    landlock.restrict_process(readable, (policy.folder, home, *policy.writable), DEVICES, port, version)
+    writable = (policy.folder, home, *policy.writable, *((SHARED_MEMORY,) if policy.namespaces else ()))
+    landlock.restrict_process(readable, writable, DEVICES, port, version)
     truncates_read = version < landlock.TRUNCATION
     return seccomp.install_filter(untouchable_pids, network=port is not None, truncates_read=truncates_read)
 
