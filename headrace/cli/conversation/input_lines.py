@@ -15,13 +15,15 @@ READ_BYTES = 65536
 
 
 class TextOrInput(click.ParamType[str]):
-    """A text; `-` is all of standard input, read as UTF-8 as far as possible."""
+    """A text, read as UTF-8 as far as possible; `-` is all of standard input."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         del param, ctx
-        return sys.stdin.buffer.read().decode("utf-8-sig", "replace") if value == "-" else str(value)
+        # Python keeps bytes of an argument that are no text as lone surrogates.
+        data = sys.stdin.buffer.read() if value == "-" else str(value).encode(errors="surrogateescape")
+        return data.decode("utf-8-sig", "replace")
 
 
 class InputLines:
