@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -50,6 +51,9 @@ class _Commands(CommandGroup):
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:  # the caller has closed it, as `<&-` and some supervisors do
                 setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # its encoding may be of a locale without our letters
         return super().main(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -37,6 +37,8 @@ from services.runtime.auth.audit_records import AuditRecords, recording_refused
 from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.setup import following_memory_keys, open_authenticator
+from services.runtime.calls.addresses import describe_address
+from services.runtime.net.listening import bind_port
 from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from services.runtime.rpc.push_stream import Watches
@@ -83,7 +85,7 @@ async def serve(config: Config, peers: Mapping[str, grpc.aio.Channel]) -> AsyncG
         try:
             listeners = await _listen(config, runner.server, unauthenticated)
             try:
-                address = f"{config.host}:{listeners[0].sockets[0].getsockname()[1]}"
+                address = describe_address((config.host.strip("[]"), listeners[0].sockets[0].getsockname()[1]))
                 log.info("serving", addresses=[address], metrics=metrics_address)
                 yield address
             finally:
@@ -112,13 +114,11 @@ async def _listen(
     def connection() -> Connection:
         return Connection(server, unauthenticated, config.slow_reader_s, loop=loop, **settings)
 
-    reuse_port = config.process.reuse_port or None  # even False raises on systems without it
-    listener = await loop.create_server(connection, config.host, config.port, backlog=BACKLOG, reuse_port=reuse_port)
-    if not listener.sockets:  # asyncio ignores a socket that the system refuses
-        raise OSError(f"no socket could be opened for {config.host}:{config.port}")
-    if not config.socket:
-        return [listener]
-    return [listener, await loop.create_unix_server(connection, config.socket, backlog=BACKLOG)]
+    sockets, _ = bind_port(f"{config.host}:{config.port}", reuse_port=config.process.reuse_port)
+    listeners = [await loop.create_server(connection, sock=item, backlog=BACKLOG) for item in sockets]
+    if config.socket:
+        listeners.append(await loop.create_unix_server(connection, config.socket, backlog=BACKLOG))
+    return listeners
 
 
 def _make_timeouts(config: Config) -> StreamTimeouts:

@@ -91,7 +91,7 @@ BREAKS: dict[str, Break] = {
         "agents/double.json",
         (EXAMPLES / "agents" / "assistant.json").read_text().replace("{", '{"key": "assistant",', 1),
     ),
-    "tools/cut.backend: not valid JSON": write("tools/cut.backend", "{"),
+    "tools/cut.backend: line 1, column 2: not valid JSON": write("tools/cut.backend", "{"),
     "tools/wrong.action: tools[0].name: ": write("tools/wrong.action", '{"tools": [{"name": "a b"}]}'),
     "tools/bare.backend: command: missing": write("tools/bare.backend", '{"tools": [{"name": "bare"}]}'),
     "tools/blind: its view 'dark' does not exist": write(

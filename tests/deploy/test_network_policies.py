@@ -79,6 +79,20 @@ def test_outside_of_the_cluster_are_only_models_agents_the_web_and_webhooks() ->
                     assert private <= set(peer["ipBlock"]["except"])
 
 
+def test_every_pod_reaches_the_clusters_dns() -> None:
+    """On OpenShift it has another namespace, and its pods another port, which policies see; a cache is no pod."""
+    for variant in ("default", "single", "backups"):
+        for policy in of_kind(variant, "NetworkPolicy").values():
+            to = [
+                (str(peer), port["port"])
+                for rule in policy["spec"]["egress"]
+                for peer in rule["to"]
+                for port in rule["ports"]
+            ]
+            for where, number in (("kube-dns", 53), ("169.254.20.10/32", 53), ("openshift-dns", 5353)):
+                assert [port for peer, port in to if where in peer] == [number] * 2, where
+
+
 def test_tokens_are_taken_where_their_issuers_keys_can_be_fetched() -> None:
     ours = [item for item in containers("documented") if item["name"] != "gateway"]
     takers = {item["name"] for item in ours if "jwt" in environment(item)["HEADRACE_AUTH"]}

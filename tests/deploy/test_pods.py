@@ -94,7 +94,10 @@ def test_the_images_first_process_is_kept(variant: str) -> None:
 def test_every_volume_is_there_and_used(variant: str) -> None:
     for name, workload in workloads(variant).items():
         spec = workload["spec"]["template"]["spec"]
-        claimed = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
+        claims = workload["spec"].get("volumeClaimTemplates", ())
+        # As the API server writes them: what compares a chart with it would show a difference for good.
+        assert {(claim["apiVersion"], claim["kind"]) for claim in claims} <= {("v1", "PersistentVolumeClaim")}
+        claimed = {claim["metadata"]["name"] for claim in claims}
         mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in mounts} == claimed | {volume["name"] for volume in spec["volumes"]}, name
     made = {
@@ -124,7 +127,7 @@ def test_every_service_is_probed_at_a_port_that_answers_without_a_certificate() 
                 assert container[probe]["httpGet"] == {"path": path, "port": PORTS[name]}
             else:
                 listen = environment(container)[f"HEADRACE_{prefix(name)}_LISTEN"]
-                assert listen == f"0.0.0.0:{PORTS[name]},plain:0.0.0.0:{PROBES}"
+                assert listen == f"[::]:{PORTS[name]},plain:[::]:{PROBES}"
                 # One without valid files is not ready, and is not started again for it.
                 name_of_check = {} if probe == "readinessProbe" else {"service": "live"}
                 assert container[probe]["grpc"] == {"port": PROBES} | name_of_check

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 
 from headrace.cli.conversation.conversation import Conversation
-from headrace.cli.conversation.input_lines import InputLines
+from headrace.cli.conversation.input_lines import InputLines, TextOrInput
 from headrace.cli.conversation.run_follower import follow_run
 from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.run_view.view import choose_view
@@ -29,7 +29,7 @@ from headrace.cli.run_view.view import choose_view
     help="File that the question is about, such as a picture, a sound or a PDF. Repeatable.",
 )
 @click.option("--record", is_flag=True, help="Record the run, so that headrace record can write its cassette.")
-@click.argument("question")
+@click.argument("question", type=TextOrInput())
 def ask(
     agent: str | None,
     chat_id: str | None,
@@ -46,13 +46,12 @@ def ask(
     Exit codes: 0 answered, 1 the run failed, 2 wrong usage, 3 no server, 4 the run waits for an answer, 130 cancelled.
     Ctrl-C cancels the run.
     """
-    message = sys.stdin.buffer.read().decode("utf-8-sig", "replace") if question == "-" else question
     try:
         output_schema = None if schema is None else json.load(schema)
     except ValueError as error:
         raise click.BadParameter(f"is no JSON: {error}", param_hint="--schema") from None
     options = {"output_schema": output_schema, "files": files, "is_recorded": record}
-    sys.exit(asyncio.run(_ask(message, agent, chat_id, options)))
+    sys.exit(asyncio.run(_ask(question, agent, chat_id, options)))
 
 
 async def _ask(message: str, agent: str | None, chat_id: str | None, options: dict[str, Any]) -> int:

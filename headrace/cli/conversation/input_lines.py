@@ -1,13 +1,29 @@
-"""Reads standard input line by line on an event loop."""
+"""Reads standard input: line by line on an event loop, or all of it as the text that a command needs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import deque
 from types import TracebackType
+from typing import Any
+
+import click
 
 READ_BYTES = 65536
+
+
+class TextOrInput(click.ParamType[str]):
+    """A text, read as UTF-8 as far as possible; `-` is all of standard input."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        del param, ctx
+        # Python keeps bytes of an argument that are no text as lone surrogates.
+        data = sys.stdin.buffer.read() if value == "-" else str(value).encode(errors="surrogateescape")
+        return data.decode("utf-8-sig", "replace")
 
 
 class InputLines:
@@ -42,7 +58,10 @@ class InputLines:
         return self._lines.popleft() if self._lines else None
 
     def _read(self) -> None:
-        data = os.read(self._fd, READ_BYTES)
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except OSError:  # EIO: the terminal is gone, and would be ready to be read for ever
+            data = b""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if not data:
             whole, self._rest, self._is_over = [*whole, *filter(None, [self._rest])], b"", True

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 
 
 def _check_url(text: str) -> str:
+    text = text.strip()
     try:
         url = urlsplit(text)
         is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
         # Requests go to the host's root; a path in the URL would be ignored.
         is_address = is_address and url.path in ("", "/") and not (url.query or url.fragment)
         (url.hostname or "").encode("idna")
+        if url.username is not None:  # the text is shown where no server answers
+            raise click.BadParameter("an address has no user name and no password; a credential is for --token")
     except ValueError:
         is_address = False
     if not is_address:

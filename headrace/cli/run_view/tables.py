@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import click
 from google.protobuf.descriptor import FieldDescriptor
+from rich.cells import cell_len
 
 from headrace.cli.run_view.printing import format_time
 from headrace.shown_text import isolate, make_visible
@@ -32,10 +33,10 @@ def print_table(head: Sequence[str], rows: Collection[Sequence[str]], *, right: 
     if not head:
         return
     lines = [[*map(_clean_cell, row)] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         padded = (
-            cell.rjust(width) if name in right else cell.ljust(width)
+            _pad_cell(cell, width, at_right=name in right)
             for name, cell, width in zip(head, cells, widths, strict=True)
         )
         _print_line("  ".join(padded).rstrip())
@@ -84,6 +85,11 @@ def print_message(message: Any) -> None:
         if field not in single:
             click.echo(f"{_name_field(field.name)}:")
             print_rows(getattr(message, field.name))
+
+
+def _pad_cell(text: str, width: int, *, at_right: bool) -> str:
+    space = " " * (width - cell_len(text))  # a terminal shows some letters in two columns
+    return space + text if at_right else text + space
 
 
 def _clean_cell(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_text
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, report_refusal, take_unique
+from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, load_json, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -34,9 +33,9 @@ class Catalogue:
         """Read the file again; an invalid one is logged and ignored."""
         try:
             text = read_regular_text(self._path, FILE_BYTES_MAX)
-            provider_file = Providers.model_validate(json.loads(text, object_pairs_hook=take_unique))
-        except (OSError, ValueError, RecursionError) as error:
-            problems = [str(error)] if isinstance(error, OSError) else [f"not valid JSON: {error}"]
+            provider_file = Providers.model_validate(load_json(text))
+        except (OSError, ValueError) as error:
+            problems = [str(error)]
             if isinstance(error, ValidationError):
                 problems = describe_problems(error, Providers)
             REFUSED_FILES.labels("providers").set(1)

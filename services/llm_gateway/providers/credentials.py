@@ -14,22 +14,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-import structlog
-
 from headrace.errors import ProviderAuthentication, ProviderUnavailable
-from headrace.regular_files import read_regular_text
 from headrace.tls import Tls
 from services.llm_gateway.providers.provider_file import Provider
 from services.llm_gateway.providers.route import Proxy, Route, find_environment_proxy, parse_proxy
+from services.runtime.files.named_secrets import SECRET_PLACES, read_secret
 
 if TYPE_CHECKING:
     from services.runtime.net.aws import AwsSession
-
-log = structlog.get_logger()
-
-SECRET_PLACES = ("env:", "file:")
-
-KEY_BYTES_MAX = 64 * 1024
 
 WHERE = "the gateway's environment; `headrace up` reads it from .env, too, when it starts"
 
@@ -72,7 +64,7 @@ class Credentials:
         """
         if not provider.api_keys:
             return ("",)
-        if keys := tuple(key for name in provider.api_keys if (key := self._read_secret(name))):
+        if keys := tuple(key for name in provider.api_keys if (key := read_secret(name, self._env))):
             return keys
         places = ", ".join(provider.api_keys)
         raise ProviderAuthentication(
@@ -131,28 +123,12 @@ class Credentials:
     def _look_up(self, provider: Provider, name: str, value: str) -> str:
         if not value.startswith(SECRET_PLACES):
             return value
-        if secret := self._read_secret(value):
+        if secret := read_secret(value, self._env):
             return secret
         raise ProviderAuthentication(
             f"provider {provider.key!r} lacks {name}: {value} is not set in {WHERE}",
             provider=provider.key,
         )
-
-    def _read_secret(self, name: str) -> str:
-        kind, _, place = name.partition(":")
-        if kind == "env":
-            return self._env.get(place, "").strip()
-        try:
-            # Reading some bytes of a mounted secret is not worth a thread.
-            return read_regular_text(place, KEY_BYTES_MAX).strip()
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            log.error("key file refused", file=place, problem=error.strerror)
-            return ""
-        except UnicodeDecodeError:
-            log.error("key file refused", file=place, problem="not UTF-8")
-            return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from headrace.regular_files import read_regular_file
 from services.orchestrator.agents.definition import Definition
 from services.orchestrator.agents.definition.modes import MODES
 from services.orchestrator.agents.definition.problems import Problem, list_tool_names, number_names
-from services.orchestrator.agents.definition.sections import SECRET_PLACES
+from services.runtime.files.named_secrets import SECRET_PLACES
 from services.runtime.files.refused_files import REFUSED_FILES, load_yaml_model, report_refusal
 
 log = structlog.get_logger()

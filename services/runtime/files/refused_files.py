@@ -5,6 +5,7 @@ Without a report, the last good version, which stays in force, would hide the mi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import orjson
 import structlog
 from prometheus_client import Gauge
 
 from headrace.yaml_loading import load_yaml
+from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -77,11 +80,23 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
         raise ValueError("\n".join(describe_problems(error, model, "file"))) from error
 
 
-def take_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of a configuration file, as json's `object_pairs_hook`.
+def load_json(text: str) -> Any:
+    """Return the value of a configuration file's JSON.
 
-    Raises ValueError for a repeated name: a parser would silently drop the first value.
+    Raises ValueError for text that is not JSON, for what is nested deeper than JSON_DEPTH_MAX, and for a repeated name
+    of an object: a parser would silently drop its first value.
     """
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
+    if measure_json_depth(value) > JSON_DEPTH_MAX:
+        raise ValueError(f"nested deeper than {JSON_DEPTH_MAX} levels")
+    # Only json finds repeated names, and keeps large integers; it also takes NaN and half a surrogate pair.
+    return json.loads(text, object_pairs_hook=_take_unique)
+
+
+def _take_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     named = dict(pairs)
     if len(named) < len(pairs):
         names = [name for name, _ in pairs]

@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 
 from services.runtime.clock import monotonic_s, thread_time_s
 from services.runtime.ending import guarding
+from services.runtime.net.listening import bind_port
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -34,15 +35,16 @@ async def serving_metrics(listen: str) -> AsyncGenerator[str]:
         return
     from aiohttp import web
 
-    host, _, port = listen.rpartition(":")
     app = web.Application()
     app.router.add_get("/metrics", get_metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, int(port)).start()
+        sockets, port = bind_port(listen)
+        for item in sockets:
+            await web.SockSite(runner, item).start()
         async with measuring_loop_lag():
-            yield f"{host}:{runner.addresses[0][1]}"
+            yield f"{listen.rpartition(':')[0]}:{port}"
     finally:
         await runner.cleanup()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -38,6 +39,9 @@ SECONDS_MAX = 5.0
 """Maximum processor time of a search, because its thread cannot be cancelled: an honest pattern reads 512 MB in 1 s, a
 hostile one 0.1 MB."""
 
+LARGE, NO_TEXT = "large files", "files that are not text"
+"""Why a file was not searched, or not to its end."""
+
 PARAMETERS = describe_parameters(
     {
         "pattern": {
@@ -60,19 +64,19 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
     pattern = _compile_pattern(context.arguments["pattern"], context.arguments.get("ignoreCase", False))
     workspace = await run_in_thread(path, context.open_workspace)
     files = await run_in_thread(path, lambda: _list_candidates(workspace, path, context.arguments.get("glob")))
-    matches, room_bytes, room_s, left_out = list[str](), BYTES_MAX, SECONDS_MAX, 0
+    matches, room_bytes, room_s, left_out = list[str](), BYTES_MAX, SECONDS_MAX, Counter[str]()
     for file in files[:FILES_MAX]:
         if len(matches) >= MATCHES_MAX or room_s <= 0:
             break
         if file.size_bytes > min(FILE_BYTES_MAX, room_bytes):
-            left_out += 1
+            left_out[LARGE] += 1
             continue
         room_bytes -= file.size_bytes
-        lines, spent_s, is_whole = await run_in_thread(
+        lines, spent_s, problem = await run_in_thread(
             path, lambda file=file, room_s=room_s: _search_file(workspace, file, pattern, room_s)
         )
         room_s -= spent_s
-        left_out += not is_whole
+        left_out[problem] += 1
         lines = [_printable(file.path)] if lines and files_only else lines[: MATCHES_MAX - len(matches)]
         if lines:
             matches += lines
@@ -106,10 +110,10 @@ def _list_candidates(workspace: Workspace, path: str, glob: str | None) -> list[
 
 def _search_file(
     workspace: Workspace, file: WorkspaceFile, pattern: Any, room_s: float
-) -> tuple[list[str], float, bool]:
-    """Return the matching lines, the processor time taken, and whether no line was too long for the pattern.
+) -> tuple[list[str], float, str]:
+    """Return the matching lines, the processor time taken, and why not all of the file was searched.
 
-    A file that is not text, or was deleted, has no lines.
+    A file that was deleted has no lines.
     """
     began_s = time.thread_time()
     try:
@@ -117,14 +121,14 @@ def _search_file(
             charset = detect_charset(fd)
             content = opened.read(FILE_BYTES_MAX)
     except (OSError, ValueError):
-        return [], 0.0, True
+        return [], 0.0, ""
     if charset is None:
-        return [], 0.0, True
+        return [], 0.0, NO_TEXT
     content = content[len(charset.mark) :] if charset.is_utf8 else charset.decode(content).encode(errors="replace")
     # Or no pattern that ends with $ would match in a file of Windows.
     content = content.replace(b"\r\n", b"\n")
     lines, is_whole = _find_lines(_printable(file.path), content, pattern, began_s + room_s)
-    return lines, time.thread_time() - began_s, is_whole
+    return lines, time.thread_time() - began_s, "" if is_whole else LARGE
 
 
 def _find_lines(path: str, content: bytes, pattern: Any, until_s: float) -> tuple[list[str], bool]:
@@ -166,10 +170,10 @@ def _printable(path: str) -> str:
     return path.encode(errors="replace").decode()
 
 
-def _format_note(matches: int, left_out: int, has_more_files: bool, *, is_stopped: bool) -> str:
+def _format_note(matches: int, left_out: Counter[str], has_more_files: bool, *, is_stopped: bool) -> str:
     notes = ["more matches are not shown; narrow the pattern, the path or the glob"] if matches >= MATCHES_MAX else []
-    if left_out:
-        notes.append(f"{left_out} large files were not searched; use a command")
+    kinds = (LARGE,) if matches else (LARGE, NO_TEXT)  # most workspaces have pictures
+    notes += [f"{left_out[kind]} {kind} were not searched; use a command" for kind in kinds if left_out[kind]]
     if is_stopped:
         notes.append(f"stopped after {SECONDS_MAX:g} s; use a simpler pattern, or a narrower path or glob")
     if has_more_files:

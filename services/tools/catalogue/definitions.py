@@ -26,8 +26,7 @@ from pydantic.alias_generators import to_camel
 from headrace.regular_files import read_regular_text
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.files.refused_files import describe_rule, take_unique
-from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.files.refused_files import describe_rule, load_json
 from services.tools.toolkit.api_request import ApiRequest
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
@@ -190,14 +189,9 @@ def read_text(path: Path) -> str:
 def parse_json(text: str) -> Any:
     """Return the value in `text`. Raises BadDefinition."""
     try:
-        value = json.loads(text, object_pairs_hook=take_unique)
-    except RecursionError as error:
-        raise BadDefinition("nested too deeply") from error
+        return load_json(text)
     except ValueError as error:
-        raise BadDefinition(f"not valid JSON: {error}") from error
-    if measure_json_depth(value) > JSON_DEPTH_MAX:
-        raise BadDefinition(f"nested too deeply: more than {JSON_DEPTH_MAX} levels")
-    return value
+        raise BadDefinition(str(error)) from error
 
 
 def format_problem(error: ValidationError, model: type[BaseModel]) -> str:

@@ -10,6 +10,8 @@ from typing import TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from services.tools.documents.emphasis import add_emphasis
+
 CHARS_MIN, CHARS_MAX = 3, 40
 """Bounds of the length that counts, so that a long text leaves room for short ones."""
 
@@ -83,7 +85,7 @@ BULLET = "•"
 
 def make_parser() -> MarkdownIt:
     """Create a parser without raw HTML, which also refuses links to scripts."""
-    return MarkdownIt("commonmark", {"html": False}).enable("table")
+    return add_emphasis(MarkdownIt("commonmark", {"html": False}).enable("table"))
 
 
 def parse_blocks(text: str) -> list[Block]:

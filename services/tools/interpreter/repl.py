@@ -21,7 +21,7 @@ import traceback
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 NAME = "<python>"
@@ -32,6 +32,12 @@ DATA_LIBRARIES = ("numpy", "pandas", "matplotlib", "openpyxl", "scipy")
 
 CHART_FONTS = ("Noto Sans SC", "Noto Sans CJK SC", "Noto Sans JP", "Noto Sans KR", "WenQuanYi Micro Hei")
 CHART_FONT_FILES = "justmytype_intl_cjk/fonts/ofl/notosans*/*.ttf"
+
+SYNCHRONIZE = f"{os.path.dirname(os.__file__)}/multiprocessing/synchronize.py"
+NO_SEMAPHORES = (
+    "multiprocessing has no semaphores in this sandbox: use threads of concurrent.futures, or start programs with "
+    "subprocess."
+)
 
 TABLE_ROWS_MAX, TABLE_COLUMNS_MAX = 60, 30
 
@@ -49,12 +55,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    namespace: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    folder = os.getcwd()
+    # pickle, multiprocessing and typing look up there what the code defines.
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    vars(module)["__builtins__"] = __builtins__
     with channel, channel.makefile("r", encoding="utf-8") as requests:
         channel.sendall(b"r")  # ready: from now on an interrupt ends the code and not the interpreter
         for number, line in enumerate(requests, start=1):
             request = json.loads(line)
-            ok = _run_code(request["code"], number, namespace)
+            ok = _run_code(request["code"], number, vars(module), folder)
             if os.getpid() != own:
                 os._exit(0)  # the code has forked and this is the copy
             channel.sendall(b"1" if ok else b"0")
@@ -62,7 +71,7 @@ def main() -> None:
                 os.write(fd, request["mark"].encode())
 
 
-def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
+def _run_code(code: str, number: int, namespace: dict[str, Any], folder: str) -> bool:
     """Return whether the code ran to its end."""
     name = f"{NAME[:-1]} {number}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
@@ -71,7 +80,7 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             _execute_code(code, name, namespace)
-            _save_figures(number)
+            _save_figures(number, folder)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     except SystemExit as ending:
@@ -85,6 +94,9 @@ def _run_code(code: str, number: int, namespace: dict[str, Any]) -> bool:
             frames = frames.tb_next  # frames of this file
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, frames)
+            where = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(frames)]
+            if isinstance(error, PermissionError) and where[-1:] == [SYNCHRONIZE]:
+                print(NO_SEMAPHORES, file=sys.stderr)  # noqa: T201
             if isinstance(error, ModuleNotFoundError):
                 library = (error.name or "").partition(".")[0]
                 if library in DATA_LIBRARIES:
@@ -104,9 +116,10 @@ def _execute_code(code: str, name: str, namespace: dict[str, Any]) -> None:
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.Expr):
         tree.body.pop()
-    exec(compile(tree, name, "exec"), namespace)  # the purpose of this program
+    # Without this file's own future statements, which would make texts of the code's annotations.
+    exec(compile(tree, name, "exec", dont_inherit=True), namespace)  # the purpose of this program
     if isinstance(last, ast.Expr):
-        expression: CodeType = compile(ast.Expression(last.value), name, "eval")
+        expression: CodeType = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
         value = eval(expression, namespace)
         if value is not None:
             namespace["_"] = value
@@ -143,16 +156,17 @@ class _ChartFonts(importlib.abc.MetaPathFinder):
         settings["font.family"] = ["DejaVu Sans", *(name for name in CHART_FONTS if name in known)]
 
 
-def _save_figures(number: int) -> None:
+def _save_figures(number: int, folder: str) -> None:
+    """Save open figures in the workspace, wherever the code has gone to."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
     for figure in pyplot.get_fignums():
         path, copy = f"outputs/figure-{number}-{figure}.png", 1
-        while os.path.lexists(path):
+        while os.path.lexists(f"{folder}/{path}"):
             copy += 1
             path = f"outputs/figure-{number}-{figure}-{copy}.png"
-        pyplot.figure(figure).savefig(path, bbox_inches="tight")
+        pyplot.figure(figure).savefig(f"{folder}/{path}", bbox_inches="tight")
         print(f"[figure saved: {path}]")  # noqa: T201
     pyplot.close("all")
 

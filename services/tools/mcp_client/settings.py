@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from yarl import URL
 
 from headrace.regular_files import read_regular_text
-from services.runtime.files.refused_files import describe_problems, take_unique
+from services.runtime.files.refused_files import describe_problems, load_json
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -198,13 +197,11 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
 
 def _read_entries(path: Path) -> dict[str, Any]:
     try:
-        stated = json.loads(read_regular_text(path, FILE_BYTES_MAX), object_pairs_hook=take_unique)
+        stated = load_json(read_regular_text(path, FILE_BYTES_MAX))
     except FileNotFoundError:
         return {}
-    except RecursionError as error:
-        raise BadMcpFile("nested too deeply") from error
     except ValueError as error:
-        raise BadMcpFile(f"not valid JSON: {error}") from error
+        raise BadMcpFile(str(error)) from error
     except OSError as error:
         raise BadMcpFile(f"cannot be read: {error.strerror}") from error
     entries = stated.get("mcpServers") if isinstance(stated, dict) else None
@@ -223,10 +220,12 @@ def _parse_server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) 
         raise ValueError("either command or url is expected")
     settings = _FORMS[kinds[0]].model_validate(stated)
     if isinstance(settings, Http):
-        filled: dict[str, Any] = {"headers": _fill_from_environment("headers", settings.headers, env)}
+        headers = _fill_from_environment("headers", settings.headers, env)
+        # A line end after a mounted secret is no part of a header.
+        filled: dict[str, Any] = {"headers": {name: value.strip() for name, value in headers.items()}}
         if settings.oauth is not None:
             secret = _fill_from_environment("oauth", {"clientSecret": settings.oauth.client_secret}, env)
-            filled["oauth"] = settings.oauth.model_copy(update={"client_secret": secret["clientSecret"]})
+            filled["oauth"] = settings.oauth.model_copy(update={"client_secret": secret["clientSecret"].strip()})
         return settings.model_copy(update=filled)
     cwd = str((folder / settings.cwd).absolute())
     return settings.model_copy(update={"env": _fill_from_environment("env", settings.env, env), "cwd": cwd})

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 
 from services.tools.sandbox.supervisor.confine import SYSTEM
-from services.tools.sandbox.supervisor.policy import Policy
+from services.tools.sandbox.supervisor.policy import SHARED_MEMORY, Policy
 
 PROGRAM = "bwrap"
 
@@ -37,6 +37,7 @@ def build_arguments(policy: Policy, needed: Iterable[str]) -> tuple[str, ...]:
     binds = dict.fromkeys(_list_system(), "--ro-bind") | dict.fromkeys(readable, "--ro-bind")
     binds |= dict.fromkeys((policy.folder, *policy.writable), "--bind")
     mounts = ["--size", str(policy.limits.home_bytes), "--tmpfs", policy.home_parent]
+    mounts += ["--size", str(policy.limits.shared_bytes), "--tmpfs", SHARED_MEMORY]
     # Parents before what lies in them: a later mount covers an earlier one.
     for path, kind in sorted(binds.items()):
         real = os.path.realpath(path)

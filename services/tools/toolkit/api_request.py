@@ -16,8 +16,8 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from yarl import URL
 
-from headrace.regular_files import read_regular_text
 from headrace.v1 import tools_pb2
+from services.runtime.files.named_secrets import read_secret
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.targets import (
     URL_CHARS_MAX,
@@ -30,6 +30,7 @@ from services.runtime.net.targets import (
 from services.runtime.telemetry.masking import mask_values
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import ToolContext, make_result
+from services.tools.web.charsets import decode_answer, is_utf8
 from services.tools.web.fetcher import ACCEPT_ENCODING, PIECE_BYTES, fetch_errors, load_http_client, read_body
 
 TIMEOUT_S = 120.0
@@ -38,18 +39,20 @@ TIMEOUT_S = 120.0
 FAILURE_CHARS_MAX = 4000
 """Shown characters of an error's body, which may be a page for people."""
 
-SECRET_BYTES_MAX = 64 * 1024
-
 OWN_HEADERS = frozenset(
     {"host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding"}
 )
 """Headers that follow from the request."""
 
-PLACEHOLDER = re.compile(r"\{(\w+)\}")
+PLACEHOLDER = re.compile(r"\{([^{}/?#]+)\}")
+"""An argument's name, which may have any letter: many APIs write {user-id}."""
+
+WHOLE_MAX = 2.0**53
+"""Up to it, each whole number has a float of its own."""
 
 TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml|javascript|x-ndjson)|")
 
-_SECRET = re.compile(r"(?:(?P<scheme>[\w-]+) )?(?P<kind>env|file):(?P<place>\S+)")
+_SECRET = re.compile(r"(?:(?P<scheme>[\w-]+) )?(?P<place>(?:env|file):\S+)")
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[\w!#$%&'*+.^`|~-]+$", max_length=128)]
 HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]*$", max_length=8192)]
@@ -118,13 +121,9 @@ async def send_request(context: ToolContext, request: ApiRequest) -> AsyncGenera
                 pieces = response.content.iter_chunked(PIECE_BYTES)
                 content = await read_body(pieces, response.headers.get("Content-Encoding", ""))
     media_type = response.content_type.lower() if content and "Content-Type" in response.headers else ""
-    if not TEXT.fullmatch(media_type):
+    if not (TEXT.fullmatch(media_type) or is_utf8(content)):
         raise ToolFailed(f"the API answered with {media_type}, which is not text")
-    try:
-        text = content.decode(response.charset or "utf-8", "replace")
-    except LookupError:  # an unknown charset
-        text = content.decode("utf-8", "replace")
-    text = mask_values(text, *secrets)
+    text = mask_values(await asyncio.to_thread(decode_answer, content, response.charset), *secrets)
     if 200 <= response.status < 300:
         yield make_result(text or f"(HTTP {response.status}, no content)")
         return
@@ -138,7 +137,7 @@ def find_headers(request: ApiRequest, env: Mapping[str, str]) -> tuple[dict[str,
     secrets: list[str] = []
     for name, value in request.headers.items():
         if (match := _SECRET.fullmatch(value)) is not None:
-            secret = _read_secret(match["kind"], match["place"], env)
+            secret = _find_secret(match["place"], env)
             secrets.append(secret)
             value = f"{match['scheme']} {secret}" if match["scheme"] else secret
         headers[name.lower()] = value
@@ -147,19 +146,15 @@ def find_headers(request: ApiRequest, env: Mapping[str, str]) -> tuple[dict[str,
     return headers, secrets
 
 
-def _read_secret(kind: str, place: str, env: Mapping[str, str]) -> str:
-    if kind == "env":
-        secret = env.get(place, "").strip()
-        problem = f"{place} is not set in the environment of the tools service; `headrace up` reads it from .env, too"
-    else:
-        try:
-            secret, problem = read_regular_text(place, SECRET_BYTES_MAX).strip(), f"{place} is empty"
-        except (OSError, UnicodeDecodeError) as error:
-            secret, problem = "", f"{place} cannot be read: {error}"
+def _find_secret(name: str, env: Mapping[str, str]) -> str:
+    secret = read_secret(name, env)
+    if not secret and name.startswith("env:"):
+        name = f"{name.removeprefix('env:')} is not set in the environment of the tools service"
+        raise ToolFailed(f"the tool lacks its credential: {name}; `headrace up` reads it from .env, too")
     if not secret:
-        raise ToolFailed(f"the tool lacks its credential: {problem}")
+        raise ToolFailed(f"the tool lacks its credential: {name} is missing, empty or cannot be read")
     if not (secret.isascii() and secret.isprintable()):
-        raise ToolFailed(f"the tool's credential {place} has a character that no header may have")
+        raise ToolFailed(f"the tool's credential {name} has a character that no header may have")
     return secret
 
 
@@ -167,7 +162,7 @@ def _fill_request(request: ApiRequest, arguments: Mapping[str, Any]) -> tuple[Ta
     """Return the address with the arguments that belong there, and the body."""
     placeholders = request.placeholders
     rest = {name: value for name, value in arguments.items() if name not in placeholders}
-    segments = {name: _format(arguments.get(name)) for name in placeholders}
+    segments = {name: ",".join(map(_format, _list(arguments.get(name)))) for name in placeholders}
     # `.` and `..` would change the path around them.
     if bad := [f"{name}: {text!r}" for name, text in segments.items() if text in ("", ".", "..")]:
         raise ToolFailed(f"invalid arguments: {bad[0]} cannot be a part of a path")
@@ -179,12 +174,17 @@ def _fill_request(request: ApiRequest, arguments: Mapping[str, Any]) -> tuple[Ta
         return target, json.dumps(rest, ensure_ascii=False).encode()
     query: list[tuple[str, str]] = []
     for name, value in rest.items():
-        values: list[Any] = value if isinstance(value, list) else [value]
-        query += [(name, _format(item)) for item in values if item is not None]
+        query += [(name, _format(item)) for item in _list(value) if item is not None]
     return Target(target.url.extend_query(query), target.host, target.port, target.address), None
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _format(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < WHOLE_MAX:
+        value = int(value)  # to JSON Schema, 7.0 is an integer, too
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -45,6 +45,9 @@ GZIP, GZIP_BEGIN = 31, b"\x1f\x8b"
 ENCODINGS = {"": None, "identity": None, "gzip": GZIP, "x-gzip": GZIP, "deflate": 15}
 """zlib's window bits by Content-Encoding, None for no compression; no others are requested."""
 
+OTHER_ENCODINGS = frozenset({"aes128gcm", "br", "compress", "dcb", "dcz", "exi", "pack200-gzip", "x-compress", "zstd"})
+"""The other registered ones. Whatever else a server says, such as `utf-8`, has compressed nothing."""
+
 ACCEPT_ENCODING = "gzip, deflate"
 
 
@@ -90,7 +93,7 @@ class Fetcher:
             location = response.headers.get("Location")
             if response.status in REDIRECTS and location:
                 try:
-                    return str(target.url.join(keep_encoding(location)))
+                    return str(target.url.join(keep_encoding(_decode_location(location))))
                 except ValueError as error:
                     raise ToolFailed("the answer redirects to something that is no URL") from error
             body = await read_body(
@@ -98,6 +101,15 @@ class Fetcher:
             )
             media_type = response.content_type.lower() if "Content-Type" in response.headers else ""
             return FetchedResponse(str(target.url), response.status, media_type, response.charset, body)
+
+
+def _decode_location(text: str) -> str:
+    """Return an address of a header, whose bytes are UTF-8 or else Latin-1; aiohttp keeps the latter as surrogates."""
+    data = text.encode(errors="surrogateescape")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 @contextmanager
@@ -123,10 +135,11 @@ def fetch_errors(fetch_s: float) -> Generator[None]:
 
 async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
     """Read and decompress a body. Raises ToolFailed if it exceeds SIZE_BYTES_MAX or cannot be decompressed."""
-    encoding = encoding.strip().lower()
-    if encoding not in ENCODINGS:
+    names = [name.strip() for name in encoding.lower().split(",")]
+    packed = [name for name in names if ENCODINGS.get(name) or name in OTHER_ENCODINGS]
+    if len(packed) > 1 or OTHER_ENCODINGS.intersection(packed):
         raise ToolFailed(f"the answer is packed as {encoding!r}, which was not asked for")
-    unpacker, body = _Unpacker(ENCODINGS[encoding]), bytearray()
+    unpacker, body = _Unpacker(ENCODINGS[packed[0]] if packed else None), bytearray()
     async for piece in pieces:
         body += unpacker.feed(piece, SIZE_BYTES_MAX + 1 - len(body))
         if len(body) > SIZE_BYTES_MAX:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import sys
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -16,9 +15,9 @@ import msgspec
 from headrace.v1 import agent_pb2, tools_pb2
 from services.runtime.auth.identity import current_tenant
 from services.tools.errors import ToolFailed
+from services.tools.web.charsets import decode_answer, find_charset, is_utf8
 from services.tools.web.fetcher import FetchedResponse, Fetcher
 from services.tools.web.search import Search
-from services.tools.workspace.content_types import detect_content_charset
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 """Types read as HTML; a server that sends no type usually sends HTML."""
@@ -30,17 +29,6 @@ TEXT = frozenset(
 )
 
 UNKNOWN_TYPES = frozenset({"application/octet-stream", "binary/octet-stream"})
-
-WEB_CHARSETS = {
-    **dict.fromkeys(("ascii", "iso8859-1"), "windows-1252"),
-    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
-    "euc_kr": "cp949",
-    "iso8859-9": "windows-1254",
-    "shift_jis": "cp932",
-}
-"""Larger charsets that browsers use for declared ones (WHATWG Encoding, 4.2), by Python's names."""
-
-NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 
 EXTRACT_S = 15.0
 """Time for one document: pages take 0.2 to 6 s; a PDF file may be crafted to take forever."""
@@ -71,19 +59,18 @@ async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
     if fetched.status >= 400:
         raise ToolFailed(f"the server answered with status {fetched.status}")
     kind = fetched.content_type
-    if kind == PDF or (kind in UNKNOWN_TYPES and fetched.body.startswith(b"%PDF-")):
+    if kind == PDF or fetched.body.startswith(b"%PDF-"):  # under other names, too, such as application/x-pdf
         extracted = await extractor.extract("pdf", fetched.body)
         title, text = extracted.title, extracted.text
     elif kind in HTML:
         # Without a declared charset the extractor takes the page's own.
-        is_declared = _find_charset(fetched) is not None
-        body = (
-            (await asyncio.to_thread(_decode_text, fetched)).encode(errors="replace") if is_declared else fetched.body
-        )
+        body = fetched.body
+        if find_charset(fetched.charset) is not None:
+            body = (await asyncio.to_thread(decode_answer, body, fetched.charset)).encode(errors="replace")
         extracted = await extractor.extract("html", body)
         title, text = extracted.title, extracted.text
     elif kind.startswith("text/") or kind in TEXT or kind.endswith(("+json", "+xml")) or _is_unnamed_text(fetched):
-        title, text = "", await asyncio.to_thread(_decode_text, fetched)
+        title, text = "", await asyncio.to_thread(decode_answer, fetched.body, fetched.charset)
     else:
         raise ToolFailed(f"{kind!r} is no text; only web pages, text and PDF files can be read")
     if not text.strip():
@@ -95,29 +82,7 @@ def _is_unnamed_text(fetched: FetchedResponse) -> bool:
     """Return whether an answer is UTF-8 under a type that says nothing of it, or not enough, such as jsonl."""
     kind = fetched.content_type
     is_unnamed = kind in UNKNOWN_TYPES or kind.startswith("application/x-") or kind.endswith(("json", "jsonl"))
-    found = detect_content_charset(fetched.body) if is_unnamed else None
-    return found is not None and found.is_utf8
-
-
-def _find_charset(fetched: FetchedResponse) -> str | None:
-    """Return Python's name of the declared charset; None if there is none, or no such one."""
-    try:
-        # Python has codecs that are no charsets: some refuse to replace what is wrong, punycode is slow without bound.
-        name = codecs.lookup(fetched.charset or "").name
-    except LookupError:
-        return None
-    return None if name in NO_CHARSETS else WEB_CHARSETS.get(name, name)
-
-
-def _decode_text(fetched: FetchedResponse) -> str:
-    """Decode by the byte order mark, the declared charset, or else the content. Raises ToolFailed."""
-    found, declared = detect_content_charset(fetched.body), _find_charset(fetched)
-    if found is None and not (declared or "").startswith(("utf-16", "utf-32")):
-        raise ToolFailed("the answer is declared as text but is not")
-    if declared is None or (found is not None and found.mark):
-        assert found is not None
-        return fetched.body[len(found.mark) :].decode(found.name, errors="replace")
-    return fetched.body.decode(declared, errors="replace")
+    return is_unnamed and is_utf8(fetched.body)
 
 
 class ExtractedText(msgspec.Struct, frozen=True):

@@ -36,6 +36,16 @@ async def init(folder: Path, *arguments: str, **settings: Any) -> tuple[int | No
     return await run("init", str(folder), *arguments, **settings)
 
 
+@pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"caf\xe9\\u6c34"), ("ascii", "café水".encode())])
+def test_output_is_shown_as_far_as_its_encoding_has_the_letters(tmp_path: Path, encoding: str, shown: bytes) -> None:
+    """For ASCII, click takes UTF-8: what sets it mostly means nothing by it."""
+    command = [sys.executable, "-m", "headrace.cli", "init", str(tmp_path / "café水"), "--provider", "simulator"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"/" + shown + b"/providers.json\n" in done.stdout
+
+
 @pytest.mark.parametrize("provider", check_first(list(PROVIDERS), 3))
 async def test_a_project_of_each_provider_answers_with_its_own_tool(tmp_path: Path, provider: str) -> None:
     code, out, _ = await init(tmp_path / "own", "--provider", provider)

@@ -39,9 +39,9 @@ async def test_an_answer_of_another_form_is_said_to_be_no_headraces(command: str
     assert (code, out, complaint.decode()) == (1, b"", told)
 
 
-async def test_space_around_a_credential_is_none_of_it(tmp_path: Path) -> None:
+async def test_space_around_a_credential_or_an_address_is_none_of_it(tmp_path: Path) -> None:
     async with suite(tmp_path, Script(query=answering("seen"))) as facade:
-        code, out, complaint = await run("ask", "hi", url=facade.url, HEADRACE_TOKEN=" abc\n")
+        code, out, complaint = await run("ask", "hi", url=f" {facade.url}\n", HEADRACE_TOKEN=" abc\n")
     assert (code, out, complaint) == (0, b"seen\n", b"")
 
 
@@ -81,6 +81,14 @@ async def test_a_file_keeps_its_name(tmp_path: Path, name: bytes, stored: str) -
         code, _, complaint = await run("ask", "--file", str(file), "hi", url=facade.url)
         assert [(start.name, data) for start, data in facade.tools.uploaded] == [(stored, b"hello")]
     assert (code, complaint) == (0, b"")
+
+
+@pytest.mark.parametrize("user", ["ann:hunter2@", "hunter2@", ":hunter2@"])
+async def test_an_address_with_a_credential_is_wrong_usage_and_the_credential_is_not_shown(user: str) -> None:
+    code, _, complaint = await run("agents", "list", url=f"http://{user}127.0.0.1:1", HEADRACE_TOKEN="abc")
+    assert code == 2
+    assert b"--token" in complaint
+    assert b"hunter2" not in complaint
 
 
 HOSTILE = "rm\x1b[2K\x1b]52;c;aGk=\x07\x9b1A\r\x08\x7f水"

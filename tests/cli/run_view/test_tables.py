@@ -21,6 +21,19 @@ def test_a_cell_stays_on_its_line_and_in_its_column(capsys: pytest.CaptureFixtur
     ]
 
 
+def test_letters_that_a_terminal_shows_in_two_columns_keep_the_next_in_its_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ("ab", "水车转轮", "e\u0301 ✅")
+    print_rows([llm_pb2.ModelHealth(model=name, attempts=12) for name in names], ("model", "attempts"))
+    assert capsys.readouterr().out.splitlines() == [
+        "model     attempts",
+        "ab              12",
+        "水车转轮        12",
+        "e\u0301 ✅            12",
+    ]
+
+
 def test_numbers_end_at_the_right_and_absent_ones_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     models = [llm_pb2.ModelHealth(model="a", attempts=12, error_ratio=0.25), llm_pb2.ModelHealth(model="b")]
     print_rows(models, ("model", "attempts", "error_ratio:errors"))

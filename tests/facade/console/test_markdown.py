@@ -95,6 +95,15 @@ CASES = {
         + A.format("https://x.org/%E6%B0%B4", "https://x.org/水")
         + "</p>"
     ),
+    "**中文。**后 例**“加粗”**例 日本語**(強調)**日本語 한국어**[강조]**한국어 ~~删。~~后": (
+        "<p><strong>中文。</strong>后 例<strong>“加粗”</strong>例 日本語<strong>(強調)</strong>日本語 "
+        "한국어<strong>[강조]</strong>한국어 <del>删。</del>后</p>"
+    ),
+    "*`a`*文 中*`b`* **a：**b **。 c**": (
+        "<p><em><code>a</code></em>文 中<em><code>b</code></em> <strong>a：</strong>b <strong>。 c</strong></p>"
+    ),
+    'a**"b"**c': '<p>a**"b"**c</p>',
+    "_中。_后 2**3。**4 ** 中 **": "<p>_中。_后 2<strong>3。</strong>4 ** 中 **</p>",
     "10~20 to 30~40, ~5 to ~~*6*~~": "<p>10~20 to 30~40, ~5 to <del><em>6</em></del></p>",
     "$5; set `PATH=$HOME` or $5 [a](https://x.org/?$b=1), $\\text{a}_`$": (
         "<p>$5; set <code>PATH=$HOME</code> or $5 " + A.format("https://x.org/?$b=1", "a") + ", $\\text{a}_`$</p>"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
@@ -286,6 +287,31 @@ async def test_files_are_uploaded_and_go_with_the_question(opening: Opening) -> 
         uploaded = [(start.name, data) for start, data in console.suite.tools.uploaded]
         assert uploaded == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
         assert [reference.name for reference in asked.references] == ["b.txt"]
+
+
+async def test_files_stay_with_the_chat_that_they_were_uploaded_to(opening: Opening) -> None:
+    async with opening(memory=two_runs()) as console:
+        file = {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"}
+        await console.page.locator("#file").set_input_files(file)  # pyright: ignore[reportArgumentType] - FilePayload
+        await expect(console.page.get_by_role("button", name="Remove a.txt")).to_be_visible()
+        await console.page.get_by_role("link", name="水车 怎么").click()
+        await expect(console.page.locator(".question p")).to_have_text(["question 1", "question 2"])
+        await expect(console.page.locator("#files li")).to_have_count(0)
+        await console.ask()
+        assert not (await console.suite.script.first(agent_pb2.QueryRequest)).references
+
+
+@pytest.mark.parametrize("key", [{"isComposing": True}, {"keyCode": 229}])
+async def test_a_key_that_an_input_method_takes_sends_nothing(opening: Opening, key: dict[str, Any]) -> None:
+    """Safari ends a composition before the Enter that ends it, which only its code tells from others."""
+    press = """(key) => document.activeElement.dispatchEvent(
+        new KeyboardEvent('keydown', {key: 'Enter', cancelable: true, bubbles: true, ...key}))"""
+    async with opening(Story().complete()) as console:
+        await console.page.fill("#message", "水车")
+        assert await console.page.evaluate(press, key), "it is the input method's"
+        assert await console.page.input_value("#message") == "水车"
+        assert not await console.page.evaluate(press, {})
+        await expect(console.page.locator("#message")).to_have_value("")
 
 
 @pytest.mark.nightly

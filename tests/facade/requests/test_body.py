@@ -73,7 +73,7 @@ async def test_broken_http_is_400_and_one_info_line_without_its_bytes(
 )
 async def test_a_body_that_does_not_end_is_408(sent: bytes) -> None:
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=await body.read_body(request, timeout_s=0.1))
+        return web.Response(body=await body.read_raw_body(request, timeout_s=0.1))
 
     application = web.Application()
     application.router.add_post("/api/query", answer)

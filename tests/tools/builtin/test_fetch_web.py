@@ -91,9 +91,10 @@ async def test_other_text_is_read_too(serve: Serve, body: bytes, content_type: s
     assert said in result.result
 
 
-async def test_a_pdf_is_read(serve: Serve) -> None:
+@pytest.mark.parametrize("content_type", ["application/pdf", "application/x-pdf", "application/octet-stream"])
+async def test_a_pdf_is_read(serve: Serve, content_type: str) -> None:
     pdf = (await render_file("# Water mills\n\nThey turn.", "pdf")).data
-    result, _ = await fetched(serve, pdf, "application/pdf")
+    result, _ = await fetched(serve, pdf, content_type)
     assert result.ok
     assert result.result.startswith("# Water mills\n")
     assert "They turn." in result.result

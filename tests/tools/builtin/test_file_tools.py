@@ -280,7 +280,8 @@ async def test_grep_streams_the_lines_that_match_and_names_their_places(serve: S
         nothing = await call(suite, "grep", pattern="nowhere")
     assert pieces == [("text", "a.py:1: import os\na.py:4: import re as os\n"), ("text", "b/c.md:2: IMPORT 水\n")]
     assert outcome.result == "".join(text for _, text in pieces).rstrip("\n")
-    assert (only, one, globbed, nothing) == ("a.py", "a.py:3: print(1)", "b/c.md:2: IMPORT 水", "no matches")
+    assert (only, one, globbed) == ("a.py", "a.py:3: print(1)", "b/c.md:2: IMPORT 水")
+    assert nothing == "no matches\n[… 1 files that are not text were not searched; use a command …]"
 
 
 @pytest.mark.parametrize("pattern", ["[^x]+", "a\\s+b", "a\\nb", "(?s)a.*b"])

@@ -64,6 +64,8 @@ async def test_variables_stay_from_call_to_call(serve: Serve, tier: str) -> None
         ("import threading; threading.Thread(target=print, args=('thread',)).start()", True, "thread"),
         ("print('x', end='')", True, "x"),
         ("print('\\ud800')", True, "\\ud800"),
+        ("import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))) is A)", True, "True"),
+        ("def f(x: int): ...\nprint(f.__annotations__['x'] is int)", True, "True"),
     ],
 )
 async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, ok: bool, said: str) -> None:
@@ -73,6 +75,17 @@ async def test_a_piece_of_code_ends_with_what_it_said(serve: Serve, code: str, o
         assert "services/" not in outcome.result
         assert "/repl.py" not in outcome.result
         assert (await python(suite, "print('lives')")).ok
+
+
+POOL = "from multiprocessing import Pool\ndef f(x): return x * x\nwith Pool(2) as pool: print(pool.map(f, [2, 3]))"
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_processes_share_work_or_the_model_reads_what_does(serve: Serve, tier: str) -> None:
+    async with serve(Sandbox(tier)) as suite:  # pyright: ignore[reportArgumentType] - one of its literals
+        outcome = await python(suite, POOL)
+    said = "[4, 9]\n" if tier == "bubblewrap" else "use threads of concurrent.futures"
+    assert (outcome.ok, said in outcome.result) == (tier == "bubblewrap", True), outcome.result
 
 
 async def test_output_streams_line_by_line(serve: Serve) -> None:
@@ -164,7 +177,9 @@ async def test_runs_have_interpreters_of_their_own_and_the_idlest_gives_way(serv
 async def test_figures_are_saved_as_pictures_and_published(serve: Serve) -> None:
     async with serve() as suite:
         artifacts, result = list[str](), ""
-        async with reading(suite.call("python", json.dumps({"code": FIGURES}))) as deltas:
+        async with reading(
+            suite.call("python", json.dumps({"code": f"{FIGURES}\nimport os; os.chdir('outputs')"}))
+        ) as deltas:
             async for delta in deltas:
                 if delta.HasField("artifact"):
                     artifacts.append(delta.artifact.name)

@@ -61,8 +61,11 @@ def test_an_own_tool_has_its_effect_once_unless_it_says_otherwise(tmp_path: Path
     ("text", "problem"),
     [
         ("{", "not valid JSON"),
-        ("[" * 100_000, "nested too deeply"),
-        ('"\\ud800"', "the file"),
+        ("[" * 100_000, "depth limit exceeded"),
+        ("[" * 900 + "]" * 900, "nested deeper than 64 levels"),
+        ('{"tools": [{"name": "a", "description": "\\ud800"}]}', "not valid JSON"),
+        ('{"tools": [{"name": "a", "parameters": {"type": "object", "minProperties": NaN}}]}', "not valid JSON"),
+        ('"\\ud800"', "not valid JSON"),
         ('{"tool": []}', "tools: Field required"),
         ('{"tools": [{"name": "a b"}]}', "tools[0].name"),
         ('{"tools": [{"name": "a", "efect": "read"}]}', "tools[0].efect"),

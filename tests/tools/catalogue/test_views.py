@@ -56,8 +56,8 @@ async def test_html_is_served_as_text_and_the_other_forms_as_their_own_json(serv
     [
         ("a.qlc", b"{", "not valid JSON"),
         ("a.custom", b"<p>", "not valid JSON"),
-        ("a.json_schema", b"[" * 100_000, "nested too deeply"),
-        ("a.dqlc", b"[" * 100 + b"]" * 100, "more than 64 levels"),
+        ("a.json_schema", b"[" * 100_000, "depth limit exceeded"),
+        ("a.dqlc", b"[" * 100 + b"]" * 100, "nested deeper than 64 levels"),
         ("a.html", b"\xff", "not UTF-8"),
         ("a.html", b" " * (FILE_BYTES_MAX + 1), "larger than"),
         ("a b.html", b"<p>", "its name"),

@@ -69,6 +69,20 @@ def list_slides(data: bytes) -> list[Any]:
     return list(Presentation(io.BytesIO(data)).slides)
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**结论：**很好", "<strong>结论：</strong>很好"),
+        ("例**“加粗”**例", "例<strong>“加粗”</strong>例"),
+        ("한국어**[강조]**한국어 *`a`*文", "한국어<strong>[강조]</strong>한국어 <em><code>a</code></em>文"),
+        ("a**(b)**c", "a**(b)**c"),
+        ("** 中 **", "** 中 **"),
+    ],
+)
+async def test_emphasis_is_found_in_scripts_that_write_no_spaces(text: str, shown: str) -> None:
+    assert f"<p>{shown}</p>" in (await render_file(text, "html")).data.decode()
+
+
 @needs_cjk_font
 @pytest.mark.parametrize("texts", [3, pytest.param(15, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", SUFFIXES)

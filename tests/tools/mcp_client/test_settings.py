@@ -21,7 +21,7 @@ from services.tools.mcp_client.settings import BadMcpFile, Http, Stdio, read_ser
 from services.tools.mcp_client.user_sessions import UserSessions
 from services.tools.toolkit.tool import Effect, Execute, ToolContext
 
-ENV = {"TOKEN": "Bearer x"}
+ENV = {"TOKEN": "Bearer x\n"}
 
 
 def read(folder: Path, servers: Any) -> Any:
@@ -43,7 +43,7 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
     )
     assert found.problems == {}
     assert found.servers == {
-        "files": Stdio(command="x", args=("a",), env={"T": "Bearer x", "M": "env"}, cwd=str(tmp_path / "sub")),
+        "files": Stdio(command="x", args=("a",), env={"T": "Bearer x\n", "M": "env"}, cwd=str(tmp_path / "sub")),
         "web": Http(type="streamable-http", url="https://x.org/mcp", headers={"Authorization": "Bearer x"}),
     }
 

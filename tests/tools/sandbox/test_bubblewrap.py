@@ -32,7 +32,7 @@ def test_only_what_the_policy_names_is_writable(folder: Path) -> None:
     shared.mkdir()
     arguments = bubblewrap.build_arguments(Policy(("true",), str(folder), writable=(str(shared),)), ())
     assert pairs(arguments, "--bind") == [str(shared), str(folder)]
-    assert pairs(arguments, "--tmpfs") == ["/tmp"]
+    assert pairs(arguments, "--tmpfs") == ["/tmp", "/dev/shm"]
     assert "/usr" in pairs(arguments, "--ro-bind")
     assert not {"/", "/home", "/root", "/etc", "/var", "/proc", "/sys"} & set(pairs(arguments, "--ro-bind"))
 
@@ -58,6 +58,15 @@ async def test_only_its_own_processes_are_there(folder: Path, tier: str) -> None
     text, _ = await said(bash(folder, "echo $$; stat -c %n /proc/[0-9]* 2>/dev/null; hostname", tier))
     assert int(text.split()[0]) < 10
     assert text.split()[-1] == "sandbox"
+
+
+@pytest.mark.parametrize("tier", works)
+async def test_shared_memory_is_its_own_and_bounded(folder: Path, tier: str) -> None:
+    name = f"headrace-{os.getpid()}"
+    text, _ = await said(bash(folder, f"head -c 100M /dev/zero >/dev/shm/{name}; du -m /dev/shm/{name}", tier))
+    assert "No space left on device" in text
+    assert text.splitlines()[-1].split() == ["64", f"/dev/shm/{name}"]
+    assert name not in os.listdir("/dev/shm")
 
 
 @pytest.mark.parametrize("tier", works)

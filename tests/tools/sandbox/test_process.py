@@ -51,9 +51,15 @@ async def test_input_is_read_to_its_end(folder: Path) -> None:
     assert text.strip() == "200000"
 
 
-async def test_the_environment_holds_three_names(folder: Path) -> None:
+async def test_the_environment_holds_four_names(folder: Path) -> None:
     text, _ = await said(Policy(("env",), str(folder), home_parent=str(folder.parent)))
-    assert sorted(line.partition("=")[0] for line in text.splitlines()) == ["HOME", "LANG", "PATH"]
+    assert sorted(line.partition("=")[0] for line in text.splitlines()) == ["HOME", "LANG", "PATH", "TMPDIR"]
+
+
+async def test_a_long_here_document_has_a_place(folder: Path) -> None:
+    """bash keeps in a file what no pipe holds."""
+    text, _ = await said(bash(folder, f"cat <<'END' | wc -c\n{'x' * 99_000}\nEND\nmktemp"))
+    assert text.startswith(f"99001\n{folder.parent}/headrace-")
 
 
 async def test_home_is_private_writable_and_gone_afterwards(folder: Path) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from aiohttp import web
@@ -30,6 +31,11 @@ async def echo(request: web.Request) -> web.Response:
             return web.Response(body=b"\x89PNG", content_type="image/png")
         case "/missing":
             return web.json_response({"error": "no such ticket"}, status=404)
+        case path if path.startswith("/text/"):
+            kind = {"Content-Type": unquote(path.removeprefix("/text/"))}
+            return web.Response(
+                body="Größe".encode("utf-8" if "application/" in unquote(path) else "cp1252"), headers=kind
+            )
         case "/empty":
             return web.Response(status=204)
         case _:
@@ -60,6 +66,31 @@ async def test_arguments_fill_the_path_and_the_query(serve: Serve) -> None:
     sent = json.loads(outcome.result)
     assert (sent["method"], sent["body"]) == ("GET", "")
     assert sent["path"] == "/tickets/a%2Fb%3Fc%23d%20%252e?v=1&fields=x&fields=y%26z&note=7"
+
+
+async def test_an_argument_of_the_path_has_any_name_and_may_be_a_list(serve: Serve) -> None:
+    async with serving(serve, "/users/{user-id}/tickets({ids})", "user-id", "ids") as suite:
+        _, outcome = await suite.execute("api", '{"user-id": "水", "ids": [1, 2.0, "a/b"], "note": 3.0}')
+        _, empty = await suite.execute("api", '{"user-id": "a", "ids": []}')
+    assert json.loads(outcome.result)["path"] == "/users/%E6%B0%B4/tickets(1,2,a%2Fb)?note=3"
+    assert (empty.ok, "ids: '' cannot be a part of a path" in empty.result) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "text/plain; charset=idna",
+        "text/csv; charset=windows-1252",
+        "application/json",
+        "application/octet-stream",
+        "application/x-yaml",
+    ],
+)
+async def test_an_answer_is_text_by_its_content_whatever_its_type_and_charset(serve: Serve, kind: str) -> None:
+    async with serving(serve, f"/text/{quote(kind, safe='')}") as suite:
+        _, outcome = await suite.execute("api")
+    assert (outcome.ok, outcome.result) == (True, "Größe")
 
 
 async def test_arguments_become_a_body_where_the_method_has_one(serve: Serve) -> None:

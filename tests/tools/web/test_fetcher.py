@@ -71,6 +71,8 @@ def compress_and_pad(data: bytes) -> bytes:
         ("deflate", zlib.compress),
         ("deflate", lambda data: zlib.compress(data, wbits=-15)),  # pyright: ignore[reportUnknownLambdaType]
         ("identity", bytes),
+        ("utf-8", bytes),  # a charset in the wrong place, as buckets have it
+        ("gzip, none", gzip.compress),
     ],
 )
 async def test_a_packed_answer_is_unpacked(encoding: str, pack: Callable[[bytes], bytes]) -> None:
@@ -129,6 +131,23 @@ async def test_a_slow_answer_ends_at_the_time_limit_for_the_whole() -> None:
     async with site(slow) as (fetcher, url):
         with pytest.raises(ToolFailed, match=r"no answer within 0\.2 s"):
             await Fetcher(fetcher.allow, resolve, fetch_s=0.2).fetch(url)
+
+
+@pytest.mark.parametrize("location", ["/café".encode(), "/café".encode("latin-1"), b"/caf%C3%A9"])
+async def test_a_redirect_is_followed_to_an_address_that_is_not_encoded(location: bytes) -> None:
+    asked: list[bytes] = []
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        status = b"302 Found\r\nLocation: " + location if asked == [b"/"] else b"200 OK"
+        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    async with asyncio.timeout(100), await asyncio.start_server(met, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        fetched = await Fetcher(parse_allow_list("127.0.0.1"), resolve, fetch_s=2).fetch(f"http://127.0.0.1:{port}/")
+    assert asked == [b"/", b"/caf%C3%A9"]
+    assert fetched.status == 200
 
 
 @pytest.mark.parametrize("redirects", [5, 6])

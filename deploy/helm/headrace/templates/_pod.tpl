@@ -122,8 +122,8 @@ volumeMounts:
 
 {{- define "headrace.gatewayVariables" -}}
 {{- $root := index . 0 }}{{ $service := index . 2 }}{{ $values := index . 3 -}}
-- {name: HEADRACE_GATEWAY_LISTEN, value: "0.0.0.0:8080"}
-- {name: HEADRACE_GATEWAY_METRICS_LISTEN, value: "0.0.0.0:9464"}
+- {name: HEADRACE_GATEWAY_LISTEN, value: ":8080"}
+- {name: HEADRACE_GATEWAY_METRICS_LISTEN, value: ":9464"}
 - {name: HEADRACE_GATEWAY_DRAIN_S, value: {{ $values.drainSeconds | quote }}}
 - {name: HEADRACE_GATEWAY_FACADE_ADDRESS, value: "127.0.0.1:8081"}
 {{- range $service.calls }}

@@ -7,8 +7,8 @@
 {{- include (printf "headrace.variables.%s" $name) . }}
 - {name: HEADRACE_DRAIN_S, value: {{ $values.drainSeconds | quote }}}
 {{- if ne $name "facade" }}
-- {name: {{ $prefix }}_LISTEN, value: "0.0.0.0:{{ $service.port }},plain:0.0.0.0:7000"}   # 7000: the kubelet's probes
-- {name: {{ $prefix }}_METRICS_LISTEN, value: "0.0.0.0:9464"}
+- {name: {{ $prefix }}_LISTEN, value: "[::]:{{ $service.port }},plain:[::]:7000"}   # both families; 7000: the kubelet's probes
+- {name: {{ $prefix }}_METRICS_LISTEN, value: "[::]:9464"}
 - {name: HEADRACE_CONNECTION_AGE_S, value: "300"}
 {{- end }}
 {{- range without $service.calls $name }}
@@ -39,12 +39,12 @@
 {{- end -}}
 
 {{- define "headrace.variables.facade" -}}
-- {name: HEADRACE_FACADE_HOST, value: 0.0.0.0}
+- {name: HEADRACE_FACADE_HOST, value: "::"}
 {{- if (index . 0).Values.gateway.enabled }}
 - {name: HEADRACE_FACADE_PORT, value: "8081"}
-- {name: HEADRACE_FACADE_METRICS_LISTEN, value: "0.0.0.0:9465"}   # the gateway sees all requests
+- {name: HEADRACE_FACADE_METRICS_LISTEN, value: "[::]:9465"}   # the gateway sees all requests
 {{- else }}
-- {name: HEADRACE_FACADE_METRICS_LISTEN, value: "0.0.0.0:9464"}
+- {name: HEADRACE_FACADE_METRICS_LISTEN, value: "[::]:9464"}
 {{- end }}
 {{- end -}}
 

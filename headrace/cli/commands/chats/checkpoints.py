@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 
 import click
 
+from headrace.cli.conversation.input_lines import TextOrInput
 from headrace.cli.facade.client import FacadeClient, make_request
 from headrace.cli.facade.command import FacadeCommand
 from headrace.cli.rpc_commands import add_command, make_flag
@@ -92,22 +92,21 @@ pins = add_command(None, "pins", "MemoryService/ListPins", PINS)
 
 @click.command(cls=FacadeCommand)
 @json_option
-@click.option("--set", "text", help="New text; - reads it from standard input.")
+@click.option("--set", "text", type=TextOrInput(), help="New text; - reads it from standard input.")
 @click.argument("chat_id")
 def summary(text: str | None, chat_id: str) -> None:
     """Show the summary of a chat, or replace its text.
 
     The previous text stays in the log.
     """
-    wanted = sys.stdin.buffer.read().decode("utf-8-sig", "replace") if text == "-" else text
 
     async def answer(facade: FacadeClient) -> None:
         request = memory_pb2.GetSummaryRequest(chat_id=chat_id)
-        if wanted is None or not (before := await facade.send(request)).n:
+        if text is None or not (before := await facade.send(request)).n:
             await show_answer(facade, request, _SUMMARY)
         else:
-            await facade.send(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=before.n, text=wanted))
-            print_text(wanted)
+            await facade.send(memory_pb2.EditSummaryRequest(chat_id=chat_id, n=before.n, text=text))
+            print_text(text)
 
     make_request(answer)
 

@@ -45,7 +45,10 @@ const conversation = new Conversation(byId("runs"), {
   onLost: (isLost) => (byId("lost").hidden = !isLost),
   onAgent: (agentKey) => agentPicker.chooseAgent(agentKey),
   onGate: () => waitingGates.refresh(),
-  onFork: () => chatList.loadFirstPage(),
+  onFork: () => {
+    leaveUploads();
+    chatList.loadFirstPage();
+  },
   onReturn: (question) => composer.proposeMessage(question ?? ""),
 });
 let chatOfUploads = null; // a file may be uploaded before the chat's first question
@@ -67,7 +70,9 @@ async function sendMessage(message) {
     await conversation.steerRun(message);
     return;
   }
+  const { chatId } = conversation;
   const references = await attachments.takeReferences();
+  if (conversation.chatId !== chatId) throw new Error("Another chat was opened while the files were uploaded.");
   const query = { message, agentKey: agentPicker.key, ...(references.length && { references }) };
   if (references.length) query.chatId = chatOfUploads;
   conversation.askQuestion(query);
@@ -100,9 +105,15 @@ async function openChats(isReturn) {
   if (address.readAddress().chatId !== conversation.chatId) await openAddressedChat();
 }
 
+/** A file belongs to the chat that it was uploaded to. */
+function leaveUploads() {
+  chatOfUploads = null;
+  attachments.clear();
+}
+
 async function openAddressedChat() {
   byId("problem").hidden = true;
-  chatOfUploads = null;
+  leaveUploads();
   try {
     await conversation.openChat(address.readAddress());
   } catch (error) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from services.orchestrator.agents.definition.agent import Definition
-from services.runtime.files.refused_files import describe_problems, take_unique
-from services.runtime.formats.json_form import JSON_DEPTH_MAX, measure_json_depth
+from services.runtime.files.refused_files import describe_problems, load_json
 
 log = structlog.get_logger()
 
@@ -64,20 +62,13 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
 def load_object(source: bytes) -> dict[str, Any]:
     """Return the JSON object of an agent file. Raises DefinitionError."""
     try:
-        text = to_json(source.decode("utf-8-sig"))
-        given = orjson.loads(text)
+        given = load_json(to_json(source.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         raise DefinitionError(f"not UTF-8 text (byte {error.start})") from None
-    except orjson.JSONDecodeError as error:
-        raise DefinitionError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
-    if not isinstance(given, dict):
-        raise DefinitionError("expected a JSON object")
-    if measure_json_depth(given) > JSON_DEPTH_MAX:
-        raise DefinitionError(f"nested deeper than {JSON_DEPTH_MAX} levels")
-    try:
-        json.loads(text, object_pairs_hook=take_unique)
     except ValueError as error:
         raise DefinitionError(str(error)) from None
+    if not isinstance(given, dict):
+        raise DefinitionError("expected a JSON object")
     return given
 
 

@@ -21,8 +21,7 @@ from services.orchestrator.agents.definition.parts import (
     Verify,
     with_tool_policy,
 )
-
-SECRET_PLACES = ("env:", "file:")
+from services.runtime.files.named_secrets import SECRET_PLACES
 
 SecretName = Annotated[str, StringConstraints(pattern=r"^(env:\w+|file:.+)$", max_length=1024)]
 """Location of a secret: `env:NAME` or `file:/path`; never the secret itself."""

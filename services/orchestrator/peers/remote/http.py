@@ -19,8 +19,8 @@ from headrace.errors import (
     RemoteNotAllowed,
     RemoteUnavailable,
 )
-from headrace.regular_files import read_regular_text
-from services.orchestrator.agents.definition.sections import SECRET_PLACES, Remote
+from services.orchestrator.agents.definition.sections import Remote
+from services.runtime.files.named_secrets import SECRET_PLACES, read_secret
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.pinned_connection import pinned_session, read_bounded_body
 from services.runtime.net.targets import (
@@ -64,9 +64,6 @@ def shorten(words: str, chars_max: int = WORDS_CHARS_MAX) -> str:
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
 
 
-SECRET_BYTES_MAX = 64 * 1024
-
-
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Looks up secrets at each request, so that a rotated file takes effect immediately."""
@@ -83,24 +80,11 @@ class Credentials:
     def _look_up(self, name: str, value: str) -> str:
         if not value.startswith(SECRET_PLACES):
             return value
-        secret = self._read_secret(value)
+        secret = read_secret(value, self.env)
         if secret and secret.isascii() and secret.isprintable():
             return secret
         problem = "is not set" if not secret else "has characters that no header has"
         raise RemoteAuthentication(f"remote.{name}: {value} {problem} in the orchestrator's environment")
-
-    def _read_secret(self, name: str) -> str:
-        kind, _, place = name.partition(":")
-        if kind == "env":
-            return self.env.get(place, "").strip()
-        try:
-            # Reading some bytes of a mounted secret is not worth a thread.
-            return read_regular_text(place, SECRET_BYTES_MAX).strip()
-        except FileNotFoundError:
-            return ""
-        except (OSError, UnicodeDecodeError) as error:
-            log.error("secret file refused", file=place, problem=type(error).__name__)
-            return ""
 
 
 REDIRECTS = range(300, 400)

@@ -22,6 +22,7 @@ import structlog
 from services.runtime.http2.limits import ACCEPT_AGAIN_S, ACCEPTED_IN_A_TURN, ACCEPTING_MAX, DEFERRED_MAX, DEFERRED_S
 from services.runtime.http2.server.connection import ServerConnection, ServerState
 from services.runtime.http2.server.unauthenticated import CURRENT, Handshake, MeasuredSslObject
+from services.runtime.net.listening import bind_port
 
 log = structlog.get_logger()
 
@@ -144,31 +145,10 @@ class Listener:
 
 
 def bind_address(address: str, *, reuse_port: bool = False) -> tuple[list[socket.socket], int]:
-    """Return sockets bound to `address`, and their port (1 for a path, as in grpcio); raises OSError. With
-    `reuse_port`, other processes of this user may listen there, too; the kernel spreads connections over them."""
+    """Return sockets bound to host:port or unix:/path, and their port (1 for a path, as in grpcio); raises OSError."""
     if address.startswith("unix:"):
         return [_bind_path(address.removeprefix("unix:"))], 1
-    host, _, port_text = address.rpartition(":")
-    host = host.strip("[]")
-    found = socket.getaddrinfo(host or None, int(port_text), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    sockets: list[socket.socket] = []
-    port = int(port_text)
-    try:
-        for family, kind, protocol, _, name in found:
-            item = socket.socket(family, kind, protocol)
-            sockets.append(item)
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(reuse_port))
-            if family == socket.AF_INET6:
-                item.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-            item.bind((name[0], port, *name[2:]))
-            port = item.getsockname()[1]
-            item.setblocking(False)
-    except OSError:
-        for item in sockets:
-            item.close()
-        raise
-    return sockets, port
+    return bind_port(address, reuse_port=reuse_port)
 
 
 def _bind_path(path: str) -> socket.socket:

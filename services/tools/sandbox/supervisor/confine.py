@@ -12,7 +12,7 @@ from errno import ENOENT, ENOSYS
 from typing import NoReturn
 
 from services.tools.sandbox.supervisor import kernel, landlock, seccomp
-from services.tools.sandbox.supervisor.policy import READY, Limits, Policy
+from services.tools.sandbox.supervisor.policy import READY, SHARED_MEMORY, Limits, Policy
 
 SYSTEM = (
     "/usr",
@@ -89,7 +89,8 @@ def become_command(
         file.write("1000")
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     listeners = [_confine(policy, home, port, untouchable_pids)] if policy.confined else []
-    environment = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", **dict(policy.environment)}
+    # Shells and libraries would put a long here-document or a temporary file into /tmp, which may be closed.
+    environment = {"PATH": PATH, "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", **dict(policy.environment)}
     if port is not None:
         environment |= dict.fromkeys(("http_proxy", "https_proxy"), f"http://127.0.0.1:{port}")
     if policy.channel is not None:
@@ -112,7 +113,8 @@ def _confine(policy: Policy, home: str, port: int | None, untouchable_pids: tupl
         raise OSError(ENOSYS, "this kernel has no Landlock: Linux 5.13 or later is needed, with lsm=landlock,…")
     version = min(version, policy.landlock_abi_max or version)
     readable = (*SYSTEM, sys.base_prefix, *policy.readable)
-    landlock.restrict_process(readable, (policy.folder, home, *policy.writable), DEVICES, port, version)
+    writable = (policy.folder, home, *policy.writable, *((SHARED_MEMORY,) if policy.namespaces else ()))
+    landlock.restrict_process(readable, writable, DEVICES, port, version)
     truncates_read = version < landlock.TRUNCATION
     return seccomp.install_filter(untouchable_pids, network=port is not None, truncates_read=truncates_read)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from services.tools.sandbox.supervisor import kernel
 from services.tools.sandbox.supervisor.confine import become_command
 from services.tools.sandbox.supervisor.notifications import Population, answer_notification
-from services.tools.sandbox.supervisor.policy import GO, READY, Policy, parse_policy
+from services.tools.sandbox.supervisor.policy import GO, READY, SHARED_MEMORY, Policy, parse_policy
 from services.tools.sandbox.supervisor.space_watch import Place, SpaceWatch
 from services.tools.sandbox.supervisor.sweep import kill_children, read_parent, reap_children, remove_tree
 
@@ -115,7 +115,8 @@ def _list_places(policy: Policy, home: str) -> list[Place]:
         *("private home", home, policy.limits.home_bytes, policy.limits.home_files),
         reserve_bytes=space.reserve_bytes if is_on_same_disk else 0,
     )
-    return [workspace, private_home]
+    shared_memory = Place("shared memory", SHARED_MEMORY, policy.limits.shared_bytes, policy.limits.home_files)
+    return [workspace, private_home, *([shared_memory] if policy.namespaces else [])]
 
 
 def _hand_over_listener(link: int) -> int:

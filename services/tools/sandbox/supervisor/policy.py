@@ -14,6 +14,9 @@ READY, GO = b"r", b"g"
 
 HOME_PARENT = "/tmp"
 
+SHARED_MEMORY = "/dev/shm"
+"""Where the C library puts semaphores and shared memory, which Python's multiprocessing needs."""
+
 
 class Limits(NamedTuple):
     """Limits of each process of the command, enforced by the kernel's rlimits, and of the command as a whole, by the
@@ -33,6 +36,9 @@ class Limits(NamedTuple):
     """Room of the private home, which is in memory if there are namespaces."""
 
     home_files: int = 50_000
+
+    shared_bytes: int = 64 * 1024**2
+    """Room of shared memory, which a command has only if there are namespaces: else it is the whole machine's."""
 
 
 class Space(NamedTuple):

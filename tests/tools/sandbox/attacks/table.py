@@ -140,7 +140,12 @@ DEVICES = (
     Attempt("tunnels", "os.open('/dev/net/tun', os.O_RDWR)"),
     Attempt("fuse", "os.open('/dev/fuse', os.O_RDWR)"),
     Attempt("kernel messages", "os.open('/dev/kmsg', os.O_RDONLY)"),
-    Attempt("shared memory", "open('/dev/shm/headrace-test', 'w')"),
+    Attempt(
+        "shared memory",
+        "open('/dev/shm/headrace-test', 'w')",
+        bubblewrap="ALLOWED",
+        reason="the namespace has one of its own, of 64 MiB, which goes with the command",
+    ),
     Attempt("make a device", "os.mknod('device', 0o020600, os.makedev(1, 1))"),
     Attempt("kernel settings", "open('/proc/sys/kernel/core_pattern', 'w')"),
     Attempt("sysrq", "open('/proc/sysrq-trigger', 'w')"),
@@ -190,7 +195,8 @@ refuse('none')
 """,
     ),
     Attempt(
-        "find a variable of the service", "if set(os.environ) <= {'PATH', 'HOME', 'LANG', 'LC_CTYPE'}: refuse('none')"
+        "find a variable of the service",
+        "if set(os.environ) <= {'PATH', 'HOME', 'TMPDIR', 'LANG', 'LC_CTYPE'}: refuse('none')",
     ),
     Attempt("lay down no_new_privs", "if call(n['prctl'], 39, 0, 0, 0, 0) == 1: refuse('nobody can')"),
     Attempt(

@@ -20,11 +20,16 @@ export class Attachments {
   async takeReferences() {
     await Promise.all(this.#uploads);
     if (this.list.querySelector(".problem")) throw new Error("Remove the file that failed to upload.");
-    this.#uploads = [];
     const references = this.#references;
+    this.clear();
+    return references;
+  }
+
+  /** Leave the files of a chat that is left, uploaded or not. */
+  clear() {
+    this.#uploads = [];
     this.#references = [];
     this.list.replaceChildren();
-    return references;
   }
 
   #uploadChosen() {
@@ -39,9 +44,11 @@ export class Attachments {
     const item = createElement("li", {}, file.name, " ", state);
     this.list.append(item);
     await previousUpload;
+    if (!item.isConnected) return;
     let reference = null;
     try {
       reference = await api.uploadFile(this.getChatId(), file);
+      if (!item.isConnected) return;
       this.#references.push(reference);
       state.textContent = formatSize(file.size);
     } catch (error) {

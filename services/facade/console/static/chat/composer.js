@@ -39,7 +39,8 @@ export class Composer {
   }
 
   #handleKey(event) {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    // Safari ends a composition before the key that ends it: 229 is a key that an input method has taken.
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     this.#sendMessage();
   }

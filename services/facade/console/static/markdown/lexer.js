@@ -1,9 +1,11 @@
 // Splits Markdown into tokens: marked's lexer, within bounds. Text beyond them is shown as it is.
 
 import { Lexer } from "../vendor/marked.js";
+import { adaptRules } from "./emphasis.js";
 import { MATH } from "./math.js";
 
 const OPTIONS = { gfm: true, breaks: true, extensions: MATH };
+const INLINE_RULES = adaptRules(Lexer.rules.inline.breaks);
 const CHARS_MAX = 10_000; // of a paragraph
 const EMPHASIS_MAX = 1000; // marks of a paragraph: finding their ends is quadratic at worst
 const EMPHASIS = /[*_~]/g;
@@ -30,6 +32,7 @@ const makePlain = (text) => ({ type: "html", raw: text, text });
 
 function lexShallow(text, found) {
   const lexer = new Lexer(OPTIONS);
+  lexer.tokenizer.rules.inline = INLINE_RULES;
   try {
     const tokens = lexer.blockTokens(text, []);
     for (const inline of lexer.inlineQueue) lexInline(lexer, inline.src, inline.tokens);
