@@ -50,13 +50,9 @@ def convert_entries(writing: LogBuilder, entries: list[Json]) -> None:
             if messages := list(_read_messages(blocks, str(role), ts, msg_id, names)):
                 writing.add_step(writing.run_id or str(uuid.uuid4()), messages, ts)
             if role in ("user", "human") and (parts := _read_said(blocks)):
-                _add_question(writing, parts, ts)
-
-
-def _add_question(writing: LogBuilder, parts: list[Part], ts: int) -> None:
-    writing.add_query(str(uuid.uuid4()), {"message": _join_text(parts), "role": "user"}, ts)
-    if images := [part for part in parts if not isinstance(part, TextPart)]:
-        writing.add_step(writing.run_id, [StoredMessage(role="user", content=list(images), ts=ts)], ts)
+                writing.add_query(str(uuid.uuid4()), {"message": _join_text(parts), "role": "user"}, ts)
+                if images := [part for part in parts if not isinstance(part, TextPart)]:
+                    writing.add_step(writing.run_id, [StoredMessage(role="user", content=list(images), ts=ts)], ts)
 
 
 def _select_path(entries: list[Json]) -> list[Json]:
