@@ -64,7 +64,9 @@ class InterpreterPool:
             Overloaded: The maximum number of interpreters is in use, or the tenant has its share.
             OSError: It could not be started.
         """
-        self._check_room(key)
+        used = [place.tenant for other, place in self._entries.items() if place.callers and other != key]
+        if self._is_shared and self._count_max - len(used) <= used.count(current_tenant()):
+            raise Overloaded(f"{len(used)} interpreters are in use already; try again later")
         place = self._entries.get(key) or await self._add_entry(key)
         place.callers += 1
         try:
@@ -101,12 +103,6 @@ class InterpreterPool:
         for key in [key for key in self._entries if key[0] == chat_id]:
             if key in self._entries:
                 await self._end_session(key)
-
-    def _check_room(self, key: Key) -> None:
-        """Raise Overloaded if the key's interpreter is not in use, and the tenant has its share of those that are."""
-        used = [place.tenant for known, place in self._entries.items() if place.callers and known != key]
-        if self._is_shared and self._count_max - len(used) <= used.count(current_tenant()):
-            raise Overloaded(f"{len(used)} interpreters are in use already; try again later")
 
     async def _add_entry(self, key: Key) -> _PoolEntry:
         tenant = current_tenant()
