@@ -8,6 +8,7 @@ tests/shown_text_cases.json tests both.
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 
 SHOWN_CHARS_MAX = 32_768
@@ -53,6 +54,16 @@ def make_visible(text: str) -> str:
     kept.
     """
     return text.translate(_ESCAPES)
+
+
+_PADDING = re.compile(r"(?<=\S) {33,}")
+
+
+def make_arguments_visible(text: str) -> str:
+    """Return a call's arguments made visible, with an escape for each space of a run that would push what follows it
+    out of sight.
+    """
+    return _PADDING.sub(lambda run: "\\u0020" * len(run[0]), make_visible(text))
 
 
 def isolate(text: str) -> str:

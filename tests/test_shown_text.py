@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.shown_text import SHOWN_CHARS_MAX, isolate, make_visible, shorten_line
+from headrace.shown_text import SHOWN_CHARS_MAX, isolate, make_arguments_visible, make_visible, shorten_line
 
 ROOT = Path(__file__).parents[1]
 CASES: list[dict[str, Any]] = json.loads((ROOT / "tests/shown_text_cases.json").read_text())
@@ -47,6 +47,12 @@ def test_no_character_of_unicode_is_shown_that_has_no_looks_of_its_own() -> None
 def test_escaped_json_has_the_value_that_it_had() -> None:
     value = {f"k\u202e{at}": [case["text"]] for at, case in enumerate(CASES)}
     assert json.loads(make_visible(json.dumps(value, ensure_ascii=False))) == value
+
+
+def test_spaces_that_would_push_arguments_out_of_sight_are_escaped() -> None:
+    value = {"command": "ls" + " " * 3000 + "; rm -rf ~", "indented": "\n" + " " * 40 + "x"}
+    shown = make_arguments_visible(json.dumps(value, indent=2))
+    assert (json.loads(shown), " " * 41 in shown) == (value, False)
 
 
 def test_a_cut_says_how_much_is_missing() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from headrace.shown_text import SHOWN_CHARS_MAX, make_visible, shorten_line
+from headrace.shown_text import SHOWN_CHARS_MAX, make_arguments_visible, shorten_line
 from headrace.v1 import agent_pb2
 from services.facade.adapters.gate_answers import APPROVAL, Answer, GateRef, make_answer, parse_text
 
@@ -40,7 +40,7 @@ def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any
         message = f"{gate.tool_name}: {gate.reason}; {why}. Approve it in the console's inbox, or reject it."
         return {"mode": "form", "message": message, "requestedSchema": _offer_reject("Decision")}
     schema: Any = DECISION if gate.kind == APPROVAL else orjson.loads(gate.result_schema or "null")
-    shown = make_visible(arguments) if gate.kind == APPROVAL else shorten_line(arguments, SHOWN_CHARS_MAX)
+    shown = make_arguments_visible(arguments) if gate.kind == APPROVAL else shorten_line(arguments, SHOWN_CHARS_MAX)
     what = f"{gate.tool_name}({shown})"
     text = f"{what}: {gate.reason or 'may it run?'}" if gate.kind == APPROVAL or gate.reason else what
     return {"mode": "form", "message": text, "requestedSchema": schema if _is_plain(schema) else ANY_ANSWER}

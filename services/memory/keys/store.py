@@ -149,8 +149,12 @@ class KeyStore:
         def change(key: StoredKey) -> StoredKey:
             _check_not_revoked(key)
             confirmed = replace(key, is_unconfirmed=False, confirmed_by=caller.user)
-            if is_own and not (key.is_unconfirmed or key.list_makers()):
-                _check_covers(caller, key)
+            lacking = sorted({*key.scopes} - caller.scopes) + sorted({*key.roles} - caller.roles)
+            if is_own and lacking and not (key.is_unconfirmed or key.list_makers()):
+                raise PermissionDenied(
+                    f"this credential lacks {lacking[0]!r}, which the key has: use the key itself, or one that an "
+                    "admin makes for you"
+                )
             if is_own:
                 sha256 = hashlib.sha256(text.encode()).hexdigest()
                 return replace(confirmed, sha256=sha256, makers=tuple(sorted(caller.makers)))
@@ -252,15 +256,6 @@ def _check_scopes(scopes: Sequence[str], caller: Identity) -> None:
     if lacking:
         scope = min(lacking)
         raise PermissionDenied(f"this credential has no scope {scope!r}, so no key of it can have it", scope=scope)
-
-
-def _check_covers(caller: Identity, key: StoredKey) -> None:
-    """Raise PermissionDenied if the key's new text would give the caller more than the credential they have."""
-    lacking = sorted({*key.scopes} - caller.scopes) + sorted({*key.roles} - caller.roles)
-    if lacking:
-        raise PermissionDenied(
-            f"this credential lacks {lacking[0]!r}, which the key has: use the key itself, or a new one from an admin"
-        )
 
 
 def _check_same(stored: StoredKey, key: StoredKey) -> StoredKey:

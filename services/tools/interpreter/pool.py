@@ -64,8 +64,7 @@ class InterpreterPool:
             Overloaded: The maximum number of interpreters is in use, or the tenant has its share.
             OSError: It could not be started.
         """
-        # A tenant leaves as many interpreters as it uses.
-        used = [place.tenant for known, place in self._entries.items() if place.callers and known != key]
+        used = [place.tenant for other, place in self._entries.items() if place.callers and other != key]
         if self._is_shared and self._count_max - len(used) <= used.count(current_tenant()):
             raise Overloaded(f"{len(used)} interpreters are in use already; try again later")
         place = self._entries.get(key) or await self._add_entry(key)

@@ -118,12 +118,11 @@ class Uploads:
             if self._rights is not None:
                 # After the last piece, which may come long after the first one.
                 await self._rights.check_new_work()
-                is_new = start.chat_id and not await self._rights.enter_chat(start.chat_id, chat_key=start.chat_key)
-                # Others can compute this id: the first to use it need not be its user.
-                if is_new and is_keyed_chat(start.chat_id):
-                    raise NotFound(
-                        f"chat {start.chat_id} does not exist; with chatKey it is opened", chatId=start.chat_id
-                    )
+                chat_id = start.chat_id
+                is_known = not chat_id or await self._rights.enter_chat(chat_id, chat_key=start.chat_key)
+                if not is_known and is_keyed_chat(chat_id):
+                    # Others can compute the id: the first to use it need not be its user.
+                    raise NotFound(f"chat {chat_id} does not exist; with chatKey it is opened", chatId=chat_id)
             return await run_to_end(partial(_store_file, self._workspaces, file, start, content))
 
     @contextmanager

@@ -14,8 +14,11 @@ from tests.support.console.scripted import Orchestrator, Story, gate
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-HIDING = {"iban": "DE\u202e98 76\u202c 54\u200b", "by": "אבג 12"}
-SHOWN = '{\n  "iban": "DE\\u202e98 76\\u202c 54\\u200b",\n  "by": "\u2068אבג\u2069 12"\n}'
+HIDING = {"iban": "DE\u202e98 76\u202c 54\u200b", "by": "אבג 12", "to": "a" + " " * 40 + "mallory"}
+SHOWN = (
+    '{\n  "iban": "DE\\u202e98 76\\u202c 54\\u200b",\n  "by": "\u2068אבג\u2069 12",\n'
+    '  "to": "a' + "\\u0020" * 40 + 'mallory"\n}'
+)
 
 
 async def test_arguments_and_texts_show_what_would_hide_or_move(opening: Opening) -> None:

@@ -16,11 +16,22 @@ const escapeUnit = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "
 /** Return `text` with a JSON escape for each character that is invisible or moves others, except tab and newline. */
 export const makeVisible = (text) => String(text).replace(HIDDEN, (char) => char.split("").map(escapeUnit).join(""));
 
-/** Return `text` made visible, with an isolate around each run of right-to-left letters: others keep their places. */
-export const showText = (text) =>
-  makeVisible(text)
+const PADDING = /(?<=\S) {33,}/g;
+
+/** Return a call's arguments made visible, with an escape for each space of a run that would push what follows it out of
+ * sight. They are JSON as we format it, where such runs are in texts alone. */
+export const makeArgumentsVisible = (json) => makeVisible(json).replace(PADDING, (run) => "\\u0020".repeat(run.length));
+
+const isolate = (text) =>
+  text
     .replace(RIGHT_TO_LEFT, (run) => ISOLATE + run + END)
     .replaceAll(`${END} ${ISOLATE}`, " ");
+
+/** Return `text` made visible, with an isolate around each run of right-to-left letters: others keep their places. */
+export const showText = (text) => isolate(makeVisible(text));
+
+/** Return a call's arguments as `showText` does. */
+export const showArguments = (json) => isolate(makeArgumentsVisible(json));
 
 /** Put the first `max` characters on one line, and say how many are missing. */
 export function shortenLine(text, max) {

@@ -2,7 +2,7 @@
 
 import { createButton, createElement } from "../elements/dom.js";
 import { formatCount, formatTime } from "../elements/format.js";
-import { makeVisible, SHOWN_CHARS_MAX, showText } from "../elements/shown_text.js";
+import { makeArgumentsVisible, SHOWN_CHARS_MAX, showArguments, showText } from "../elements/shown_text.js";
 import { parseJson } from "../client/json.js";
 import { formatJson } from "../server/json.js";
 import { describeAuthor } from "./gate_step.js";
@@ -14,7 +14,7 @@ function describeAnswerers({ anyOf = [], notRequester = false, count = 1 }) {
 
 /** Create an element that shows all of a call's arguments, whatever their length. */
 export function createArguments(label, value) {
-  const text = value === undefined ? "None." : showText(formatJson(value));
+  const text = value === undefined ? "None." : showArguments(formatJson(value));
   return createElement("pre", { class: "arguments", tabindex: 0, role: "group", "aria-label": label }, text);
 }
 
@@ -41,7 +41,7 @@ export class ApprovalView {
     this.askBack = askBack;
     this.note = createElement("input", { type: "text", maxlength: 4000, autocomplete: "off" });
     this.arguments = createElement("textarea", { rows: 5, spellcheck: "false" });
-    this.arguments.value = makeVisible(formatJson(params ?? {}));
+    this.arguments.value = makeArgumentsVisible(formatJson(params ?? {}));
     this.editor = createElement("label", { hidden: true }, "Arguments to run with (JSON)", this.arguments);
     this.problem = createElement("p", { role: "alert", class: "problem" });
     this.edit = createElement("div", { hidden: true });
@@ -80,7 +80,7 @@ export class ApprovalView {
     const text = formatJson(args);
     const isOwn = text === formatJson(this.sent ?? null);
     this.edited = args;
-    this.arguments.value = makeVisible(text);
+    this.arguments.value = makeArgumentsVisible(text);
     this.edit.hidden = false;
     this.approving.disabled = false; // all of them are shown
     for (const button of this.granting) button.hidden = true; // these arguments are approved for this call alone

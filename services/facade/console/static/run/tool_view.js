@@ -4,7 +4,7 @@ import { createElement, createHiddenText } from "../elements/dom.js";
 import { scheduleForFrame } from "../elements/redraw.js";
 import { formatJson, formatJsonText } from "../server/json.js";
 import { PlainText } from "../elements/plain_text.js";
-import { shortenLine, showText } from "../elements/shown_text.js";
+import { shortenLine, showArguments, showText } from "../elements/shown_text.js";
 
 const STATES = { writing: "being called", running: "running", done: "done", failed: "failed" };
 const OUTPUT_CHARS_MAX = 200_000; // kept in memory; a longer output is an artifact
@@ -90,7 +90,7 @@ export class ToolView {
     if (this.#arguments !== this.#drawnArguments) {
       this.#drawnArguments = this.#arguments;
       this.#argumentsGist.textContent = showText(shortenLine(this.#arguments.replace(/^\{\s*|\s*\}$/g, ""), 120));
-      this.#getSection("Arguments").draw(showText(formatJsonText(this.#arguments)));
+      this.#getSection("Arguments").draw(showArguments(formatJsonText(this.#arguments)));
     }
     if (this.#output) this.#getSection("Output").draw(this.#output);
     if (this.result === undefined) return;
