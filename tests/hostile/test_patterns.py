@@ -9,7 +9,7 @@ import importlib
 import re
 import time
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,11 @@ DYNAMIC = {
 """Files that build patterns, and why they may."""
 
 CHARS = 1500
-SECONDS_MAX = 0.002
-"""CPU time of a pattern on CHARS: ten times what the slowest needs, a tenth of what a quadratic one does."""
+SECONDS_MIN = 0.0005
+"""CPU time of a pattern on CHARS from which its growth is measured."""
+
+GROWTH_MAX = 8
+"""Maximum growth of a pattern's time on a text four times as long: 4 if it is linear, 16 if it is quadratic."""
 
 Parsed = tuple[str, ast.Module]
 
@@ -82,15 +85,13 @@ def find_patterns(values: Any) -> Iterator[re.Pattern[Any]]:
                 yield part
 
 
-def make_texts(pattern: str) -> Iterator[str]:
+def make_texts(pattern: str) -> Iterator[tuple[str, str, str]]:
+    """Yield beginnings, units to repeat and ends of texts."""
     plain = re.sub(r"\\[sSwWdDbBAZ]|\{\d+(,\d*)?\}|\(\?[:=!<>iP]*", "\0", pattern)
     words = [word for word in re.split(r"[\0\[\]()*+?|.^$]+", plain.replace("\\", "")) if word][:12]
     letters = dict.fromkeys([*plain.replace("\\", "").replace("\0", ""), *" \n\ta1A_-!<{`“"])
     units = [*list(letters)[:16], *(word for word in words if len(word) > 1)]
-    for unit in [*units, *map("".join, permutations(units[:5], 2))]:
-        for head in ("", *words):
-            for tail in ("", "\0"):
-                yield head + unit * (CHARS // len(unit)) + tail
+    yield from product(("", *words), [*units, *map("".join, permutations(units[:5], 2))], ("", "\0"))
 
 
 def measure_s(pattern: re.Pattern[Any], method: str, text: str | bytes) -> float:
@@ -104,14 +105,18 @@ def measure_s(pattern: re.Pattern[Any], method: str, text: str | bytes) -> float
 
 def find_slow_text(pattern: re.Pattern[Any], methods: set[str]) -> str | None:
     is_bytes = isinstance(pattern.pattern, bytes)
-    for text in make_texts(pattern.pattern.decode("latin-1") if is_bytes else pattern.pattern):
-        told = text.encode() if is_bytes else text
+    for head, unit, tail in make_texts(pattern.pattern.decode("latin-1") if is_bytes else pattern.pattern):
+        short, long = (head + unit * (chars // len(unit)) + tail for chars in (CHARS, 4 * CHARS))
         for method in methods:
+            if measure_s(pattern, method, short.encode() if is_bytes else short) < SECONDS_MIN:
+                continue
             # The least of three is the pattern's own time, whatever else the machine does.
-            if measure_s(pattern, method, told) > SECONDS_MAX and all(
-                measure_s(pattern, method, told) > SECONDS_MAX for _ in range(2)
-            ):
-                return f"{method}: {text[:20]!r}…"
+            short_s, long_s = (
+                min(measure_s(pattern, method, text.encode() if is_bytes else text) for _ in range(3))
+                for text in (short, long)
+            )
+            if short_s > SECONDS_MIN and long_s > GROWTH_MAX * short_s:
+                return f"{method}: {short[:20]!r}…"
     return None
 
 
