@@ -211,8 +211,9 @@ class CreateScheduleRequest(_message.Message):
     cron: _builtins.str
     """Times in the five fields of cron, such as "30 9 * * 1-5". Set this or once_at, or neither with on_webhook."""
     time_zone: _builtins.str
-    """Time zone (IANA); absent: UTC. When clocks go forward, a skipped time runs after the gap; when they go back, a
-    repeated time runs once.
+    """Time zone (IANA); absent: UTC. If neither minute nor hour begins with *, a time that is skipped when clocks go
+    forward runs after the gap, and one that is repeated when they go back runs once. Others follow the clock: an hourly
+    schedule also runs in the repeated hour.
     """
     once_at: _builtins.int
     """The only time, Unix milliseconds."""

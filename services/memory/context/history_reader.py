@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import orjson
+
 from headrace.errors import InvalidRequest, NotFound
 from headrace.v1 import llm_pb2, memory_pb2
 from services.memory.context.source import select_whole
@@ -166,7 +168,8 @@ def _rank(found: Sequence[_LoggedMessage], terms: Sequence[str]) -> tuple[list[_
     for entry in found:
         message = entry.paired.message
         if not READERS.intersection((message.name, *(call.name for call in message.tool_calls))):
-            text = fold(f"{entry.text} {' '.join(call.arguments for call in message.tool_calls)}")
+            arguments = (_unescape(call.arguments) for call in message.tool_calls)
+            text = fold(f"{entry.text} {' '.join(arguments)}")
             held.append((entry, [term for term in terms if term in text]))
     counts = Counter(chain.from_iterable(of_text for _, of_text in held))
     weights = {term: compute_rarity(count, len(held)) for term, count in counts.items()}
@@ -179,3 +182,13 @@ def _read_chars_max(given: int) -> int:
     if not 0 <= given <= CHARS_MAX:
         raise InvalidRequest.of("charsMax", f"must be 1 to {CHARS_MAX:,}, or 0 for {CHARS_DEFAULT:,}")
     return given or CHARS_DEFAULT
+
+
+def _unescape(arguments: str) -> str:
+    """Return arguments with their letters, which some models write as escapes of JSON."""
+    if "\\u" not in arguments:
+        return arguments
+    try:
+        return orjson.dumps(orjson.loads(arguments)).decode()
+    except ValueError:
+        return arguments

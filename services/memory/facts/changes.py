@@ -5,6 +5,7 @@ Each function takes those facts and returns the records to store; repeating it a
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from headrace.errors import FactsFull, NotFound, PermissionDenied
 from services.memory.storage.records.user_facts import NO_SOURCE, Fact, FactChange
+from services.memory.storage.search import fold
 from services.runtime.clock import now_ms
 
 if TYPE_CHECKING:
@@ -124,9 +126,12 @@ def _has_same_topic(other: Fact, fact: Fact) -> bool:
 
 
 def _read_topic(topic: str) -> str:
-    """Return a topic's normalized form: models write "home town", "Home-town" and "hometown"."""
-    folded = topic.casefold()
-    return "".join(filter(str.isalnum, folded)) or folded
+    """Return a topic's normalized form: models write "home town", "Home-town" and "hometown".
+
+    Vowel signs stay, and so do symbols: C++ is not C#.
+    """
+    folded = fold(topic)
+    return "".join(char for char in folded if char == "#" or unicodedata.category(char)[0] not in "PZC") or folded
 
 
 def _end_facts(ended: Iterable[Fact], by: Fact) -> list[Fact]:

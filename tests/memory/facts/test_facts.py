@@ -51,6 +51,22 @@ async def test_a_newer_fact_of_a_topic_ends_the_older_one(memory: Memory, topic:
     assert everything[old].ended_at == everything[new].created_at
 
 
+@pytest.mark.parametrize(
+    ("topic", "other", "is_same"),
+    [
+        *(("C++", "C#", False), ("C", "c#", False), ("Node.js", "node js", True)),
+        # Father and address, which differ by a vowel sign; an accent as a character of its own.
+        *(("पिता", "पता", False), ("café", "Cafe\u0301", True)),
+    ],
+)
+async def test_topics_differ_by_letters_signs_and_symbols(
+    memory: Memory, topic: str, other: str, is_same: bool
+) -> None:
+    await memory.remember("one", topic=topic)
+    await memory.remember("two", topic=other)
+    assert await texts(memory) == (["two"] if is_same else ["two", "one"])
+
+
 async def test_a_fact_ends_those_that_it_replaces(memory: Memory) -> None:
     old = [await memory.remember(text) for text in ("likes tea", "likes milk")]
     with pytest.raises(NotFound):

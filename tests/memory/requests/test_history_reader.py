@@ -86,9 +86,10 @@ async def test_of_a_long_message_its_rarest_word_is_shown(memory: Memory) -> Non
     assert "4.25 degrees" in told[0].text
 
 
-async def test_a_search_finds_arguments_but_neither_itself_nor_earlier_searches(memory: Memory) -> None:
+@pytest.mark.parametrize("safe", ["safe", "s\\u0061fe"])
+async def test_a_search_finds_arguments_but_neither_itself_nor_earlier_searches(memory: Memory, safe: str) -> None:
     chat_id, run_id = await memory.begin()
-    wrote = call("c1", '{"text":"the safe is blue"}', name="file_write")
+    wrote = call("c1", f'{{"text":"the {safe} is blue"}}', name="file_write")
     sought = call("c2", '{"query":"safe"}', name="read_history", msg_id="m_00000002")
     found = result("c2", "[2] assistant: the safe is blue", name="read_history")
     await memory.append(chat_id, run_id, step_line(wrote, result("c1"), sought, found))

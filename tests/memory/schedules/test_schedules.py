@@ -86,6 +86,20 @@ async def test_times_follow_the_clocks_of_their_zone(
     assert await next_times(memory, clock, len(times), cron="30 2 * * *", time_zone=berlin) == expected
 
 
+@pytest.mark.parametrize(
+    ("month", "day", "cron", "hours"),
+    [(10, 25, "0 * * * *", [1, 2, 3]), (3, 29, "0 * * * *", [1, 2, 3]), (3, 29, "0 */2 * * *", [3, 5, 7])],
+)
+async def test_times_of_no_fixed_hour_follow_the_clock(
+    memory: Memory, clock: Clock, month: int, day: int, cron: str, hours: list[int]
+) -> None:
+    berlin = "Europe/Berlin"
+    midnight = at(day, 0, month=month, zone=berlin)
+    clock.pass_to(midnight)
+    expected = [midnight + hour * HOUR for hour in hours]
+    assert await next_times(memory, clock, len(hours), cron=cron, time_zone=berlin) == expected
+
+
 async def test_a_single_time_comes_once(memory: Memory, clock: Clock) -> None:
     schedule = await create(memory, once_at=START + HOUR)
     assert (await list_due(memory)).next_at == START + HOUR
