@@ -84,6 +84,8 @@ def read_query(agent: agent_pb2.Agent, arguments: Any) -> tuple[agent_pb2.QueryR
         raise McpError(BAD_PARAMS, "message: must be text that is not empty")
     if unknown := given.keys() - INPUT["properties"].keys():
         raise McpError(BAD_PARAMS, f"{min(unknown)[:64]}: is not an argument of this tool")
+    if chat_id == "":  # what models write, too, for what they leave out
+        chat_id = None
     if chat_id is not None and not (isinstance(chat_id, str) and is_uuid(chat_id.lower())):
         raise McpError(BAD_PARAMS, "chatId: must be the chatId of an earlier result")
     files = given.get("files", [])
@@ -111,6 +113,8 @@ def _read_file(file: dict[str, Any], field: str) -> Attachment:
         raise McpError(BAD_PARAMS, f"{field}.{wrong}: must be text")
     if not file.get("name"):
         raise McpError(BAD_PARAMS, f"{field}.name: must be a file name")
+    if {"text", "blob"} <= file.keys():
+        file = {name: value for name, value in file.items() if value or name not in ("text", "blob")}
     if ("text" in file) == ("blob" in file):
         raise McpError(BAD_PARAMS, f"{field}: must have text or blob")
     data = file["text"].encode() if "text" in file else decode_base64(file["blob"], f"{field}.blob")

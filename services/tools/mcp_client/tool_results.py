@@ -134,9 +134,9 @@ def _repair_block(block: Any, rest: dict[str, Any], version: str) -> dict[str, A
     kind = str(block.get("type") if isinstance(block, dict) else type(block).__name__)[:KIND_CHARS_MAX]
     if isinstance(block, dict):
         if kind not in REQUIRED:  # frameworks have types of their own: "error", "json", "markdown"
-            told = block.get("text", block.get("json"))
-            if told is not None:
-                return _make_text(told if isinstance(told, str) else json.dumps(told, ensure_ascii=False))
+            value = block.get("text", block.get("json"))
+            if value is not None:
+                return _make_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         block = {"name": block.get("uri"), "mimeType": "application/octet-stream"} | block
         block = {key: block.get(key) for key in REQUIRED.get(kind, ())}
         if isinstance(block.get("text"), dict | list):

@@ -68,6 +68,16 @@ async def test_null_is_as_good_as_nothing_and_a_slash_at_the_end(tmp_path: Path)
             assert response.status == 200
 
 
+async def test_an_empty_text_is_as_good_as_nothing_where_it_cannot_be_meant(tmp_path: Path) -> None:
+    files = [{"name": "a", "text": "", "blob": "YSxi"}, {"name": "b", "text": "a,b", "blob": "", "mimeType": ""}]
+    async with suite(tmp_path, Script(query=answering("x"), publish=["mcp"])) as facade:
+        status, answer = await post(facade, call(arguments={"message": "hi", "chatId": "", "files": files}))
+        assert (status, answer["result"]["content"]) == (200, [{"type": "text", "text": "x"}])
+        assert [data for _, data in facade.tools.uploaded] == [b"a,b", b"a,b"]
+        await post(facade, call(arguments={"message": "hi", "files": [{"name": "a", "text": ""}]}))
+        assert facade.tools.uploaded[-1][1] == b""
+
+
 @pytest.mark.parametrize("number", [7, 7.0, 1e20])
 async def test_an_id_is_any_number_and_comes_back(tmp_path: Path, number: float) -> None:
     """Languages whose numbers are all fractions write them so: 7.0."""

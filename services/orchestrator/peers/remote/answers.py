@@ -29,11 +29,11 @@ def load_json(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        # Who cuts text into pieces by UTF-16 writes halves.
+        # A program that cuts a text between the halves of a surrogate pair writes each half as an escape.
         return orjson.loads(_ESCAPE.sub(lambda found: rb"\ufffd" if found["half"] else found[0], data))
 
 
-def keep_read_of_card(card: dict[str, Any]) -> dict[str, Any]:
+def keep_card_fields(card: dict[str, Any]) -> dict[str, Any]:
     """Return a card with its interfaces and capabilities alone."""
     # PHP writes an empty object as [].
     return {name: card[name] for name in CARD_FIELDS if name in card and card[name] != []}

@@ -19,7 +19,7 @@ from headrace.a2a import a2a_pb2
 from headrace.errors import BadFrame, RemoteBadAnswer, RemoteNotAllowed
 from headrace.sse import SseReader
 from services.orchestrator.agents.definition.sections import Remote
-from services.orchestrator.peers.remote.answers import drop_unread, keep_read_of_card, load_json
+from services.orchestrator.peers.remote.answers import drop_unread, keep_card_fields, load_json
 from services.orchestrator.peers.remote.http import (
     AUTH_REQUIRED,
     TASK_NOT_FOUND,
@@ -72,7 +72,7 @@ def read_json(data: bytes, kind: type[M], host: str) -> M:
     try:
         given = load_json(data)
         if kind is a2a_pb2.AgentCard:
-            given = keep_read_of_card(given)
+            given = keep_card_fields(given)
         else:
             drop_unread(given)
         return json_format.ParseDict(given, kind(), ignore_unknown_fields=True, max_recursion_depth=DEPTH_MAX)
