@@ -21,7 +21,7 @@ class Config:
     """Read from HEADRACE_FACADE_* variables; deploy/compose.yaml shows them all."""
 
     host: str = "127.0.0.1"
-    """Address of the interface to listen on."""
+    """Address of the interface to listen on; `::` for all addresses of both families."""
 
     port: int = setting(8080, aliases=("SERVER_PORT",))
     """Port to listen on; 0 picks a free port, which is logged."""

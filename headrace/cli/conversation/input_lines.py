@@ -60,7 +60,7 @@ class InputLines:
     def _read(self) -> None:
         try:
             data = os.read(self._fd, READ_BYTES)
-        except OSError:  # EIO: the terminal is gone, and would be ready to be read for ever
+        except OSError:  # EIO: the terminal belongs to a session that is over, and stays ready to be read
             data = b""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if not data:

@@ -109,6 +109,12 @@ CASES = {
         "<p>$5; set <code>PATH=$HOME</code> or $5 " + A.format("https://x.org/?$b=1", "a") + ", $\\text{a}_`$</p>"
     ),
     "![p](https://x.org/p.png)": "<p>" + A.format("https://x.org/p.png", "p") + "</p>",
+    "[![p](https://x.org/p.png)](https://x.org/)": "<p>" + A.format("https://x.org/", "p") + "</p>",
+    "text[^1], more[^b]\n\n[^1]: note\n[^b]: https://x.org/\nend": (
+        "<p>text[^1], more[^b]</p><p>[^1]: note</p><p>[^b]: "
+        + A.format("https://x.org/", "https://x.org/")
+        + "</p><p>end</p>"
+    ),
     "<b onclick=x>no</b>": "<p>&lt;b onclick=x&gt;no&lt;/b&gt;</p>",
     "[x](javascript:alert(1)) [y](data:text/html,z) [z](/etc)": ("<p><span>x</span> <span>y</span> <span>z</span></p>"),
 }

@@ -4,7 +4,10 @@ import { Lexer } from "../vendor/marked.js";
 import { adaptRules } from "./emphasis.js";
 import { MATH } from "./math.js";
 
-const OPTIONS = { gfm: true, breaks: true, extensions: MATH };
+// CommonMark takes a footnote for the target of a link, and its text would not be shown.
+const NOTE = /^ {0,3}\[\^[^\]\n]+\]:[^\n]*(?:\n+|$)/;
+
+const OPTIONS = { gfm: true, breaks: true, extensions: { ...MATH, block: [...MATH.block, lexNote] } };
 const INLINE_RULES = adaptRules(Lexer.rules.inline.breaks);
 const CHARS_MAX = 10_000; // of a paragraph
 const EMPHASIS_MAX = 1000; // marks of a paragraph: finding their ends is quadratic at worst
@@ -42,6 +45,13 @@ function lexShallow(text, found) {
     if (!(error instanceof RangeError)) throw error; // else the stack is too small
     found.tokens.push(makePlain(text));
   }
+}
+
+function lexNote(text) {
+  const raw = NOTE.exec(text)?.[0];
+  const token = raw && { type: "paragraph", raw, text: raw.trim(), tokens: [] };
+  if (token) this.lexer.inline(token.text, token.tokens);
+  return token;
 }
 
 function lexInline(lexer, text, tokens) {

@@ -123,10 +123,16 @@ function renderToken(token) {
 /** A bare address ends where its ASCII does: it is followed by text in scripts without spaces. */
 function renderLink(token) {
   const rest = token.raw === token.text ? /[^\x00-\x7f].*$/s.exec(token.text)?.[0] ?? "" : "";
-  if (!rest) return createLink(decodeEntities(token.href), ...renderInline(token.tokens));
+  if (!rest) return createLink(decodeEntities(token.href), ...renderInline(token.tokens.map(unlinkImage)));
   const shown = token.text.slice(0, -rest.length);
   return [createLink(token.href.slice(0, token.href.lastIndexOf(shown) + shown.length), shown), rest];
 }
+
+/** Return an image that would be a link within another as its text. */
+const unlinkImage = (token) =>
+  token.type === "image" && !isWorkspaceFile(decodeEntities(token.href))
+    ? { type: "text", text: token.text || token.href }
+    : token;
 
 /** Show our own files; a picture from elsewhere becomes a link, because loading it would reveal the reader to its server. */
 function renderImage(address, alt) {
