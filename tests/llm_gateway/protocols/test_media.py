@@ -120,3 +120,9 @@ async def test_documents_have_names_of_their_own_at_bedrock(asking: Asking) -> N
     assert names[6:] == ["a (3)", "a (4)"]
     assert len({*names}) == 8
     assert max(map(len, names)) <= 200
+
+
+async def test_gemini_has_the_one_name_of_a_wave_that_it_knows(asking: Asking) -> None:
+    async with asking([{"steps": [{"content": "done"}]}], protocol="gemini", **ALL) as gateway:
+        parts = (await read_body(gateway, user(WAVE, SOUND)))["contents"][0]["parts"]
+    assert [part["inlineData"]["mimeType"] for part in parts[1:]] == ["audio/wav", "audio/mpeg"]
