@@ -11,7 +11,10 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from services.llm_gateway.fitting.schemas import DEPTH_MAX, REFERENCES_MAX, Schema, find_target
+from services.llm_gateway.fitting.schemas import DEPTH_MAX, Schema, find_target
+
+SCHEMAS_MAX = 2_000
+"""Maximum schemas within a form: each choice of types and each reference repeats those inside."""
 
 _KEPT = frozenset({"type", "title", "description", "default", "enum", "const", "required", "$ref"})
 _IN_MAPS = ("properties", "$defs", "definitions")
@@ -23,7 +26,7 @@ _FORMATS = frozenset(
 
 
 class _Unfit(Exception):
-    """The schema cannot be expressed: an object of any properties, or recursion."""
+    """The schema cannot be expressed: an object of any properties, recursion, or too many schemas."""
 
 
 @lru_cache(maxsize=1024)  # each turn has the same form
@@ -39,13 +42,14 @@ def close_schema(text: str) -> str | None:
 class _Form:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._left = REFERENCES_MAX
+        self._left = SCHEMAS_MAX
 
     def close(self, schema: Any, depth: int, inside: frozenset[str]) -> Any:
         """Return the closed schema; `inside` are the references followed."""
         if not isinstance(schema, dict):
             return {}
-        if depth > DEPTH_MAX:
+        self._left -= 1
+        if depth > DEPTH_MAX or self._left < 0:
             raise _Unfit
         kinds: Any = schema.get("type")
         if isinstance(kinds, list):
@@ -79,8 +83,7 @@ class _Form:
         """Check the target of a reference."""
         if reference is None:
             return
-        self._left -= 1
         target = find_target(self._root, reference)
-        if target is None or reference in inside or self._left < 0:
+        if target is None or reference in inside:
             raise _Unfit
         self.close(target, depth + 1, inside | {reference})

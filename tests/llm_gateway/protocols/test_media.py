@@ -120,3 +120,24 @@ async def test_documents_have_names_of_their_own_at_bedrock(asking: Asking) -> N
     assert names[6:] == ["a (3)", "a (4)"]
     assert len({*names}) == 8
     assert max(map(len, names)) <= 200
+
+
+async def test_gemini_has_the_one_name_of_a_wave_that_it_knows(asking: Asking) -> None:
+    async with asking([{"steps": [{"content": "done"}]}], protocol="gemini", **ALL) as gateway:
+        parts = (await read_body(gateway, user(WAVE, SOUND)))["contents"][0]["parts"]
+    assert [part["inlineData"]["mimeType"] for part in parts[1:]] == ["audio/wav", "audio/mpeg"]
+
+
+@pytest.mark.parametrize("as_url", [False, True])
+async def test_a_text_file_is_a_document_of_its_own_kind(asking: Asking, as_url: bool) -> None:
+    """Claude refuses the chat for another: https://github.com/langchain-ai/langchain/issues/37576 (2026-05),
+    https://github.com/danny-avila/LibreChat/issues/14485 (2026-07)."""
+    given: dict[str, Any] = (
+        {"url": "data:text/csv;base64,YSxi"} if as_url else {"data": b"a,b", "mime_type": "text/csv"}
+    )
+    table = llm_pb2.ContentPart(file=llm_pb2.FilePart(name="a.csv", **given))
+    [document] = await read_content(asking, user(table), protocol="anthropic", **ALL)
+    assert document["source"] == {"type": "text", "media_type": "text/plain", "data": "a,b"}
+    async with asking([{"steps": [{"content": "done"}]}], protocol="bedrock", **ALL) as gateway:
+        blocks = (await read_body(gateway, user(table, REPORT)))["messages"][0]["content"]
+    assert [block["document"]["format"] for block in blocks[1:]] == ["csv", "pdf"]

@@ -111,3 +111,12 @@ async def test_claude_has_closed_schemas_without_bounds(asking: Asking, protocol
     kind = {"type": given["type"]} if isinstance(given.get("type"), str) else {}
     closed = leaf | {"additionalProperties": False}
     assert found == CLOSED | {"properties": {"x": kind | sent}, "$defs": {"Node": closed}}
+
+
+async def test_a_form_that_would_fill_the_memory_is_described_in_words(asking: Asking) -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(25):
+        schema = {"type": ["object", "null", "object"], "properties": {"x": schema}}
+    form = common_pb2.OutputFormat(schema=json.dumps(schema))
+    async with asking([{"steps": [{"content": "done"}]}], protocol="anthropic", **HELD) as gateway:
+        assert "output_config" not in await read_body(gateway, output_format=form)

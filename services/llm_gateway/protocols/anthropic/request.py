@@ -12,6 +12,7 @@ the summary, which remains when the rest is replaced
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -143,9 +144,22 @@ def _build_part(part: llm_pb2.ContentPart) -> Block | None:
             return {"type": "image", "source": _build_source(part.image)}
         case "file":
             title = {"title": part.file.name} if part.file.name else {}
-            return {"type": "document", "source": _build_source(part.file)} | title
+            return {"type": "document", "source": _build_text(part.file) or _build_source(part.file)} | title
         case _:
             return {"type": "text", "text": part.text} if part.text.strip() else None
+
+
+def _build_text(part: llm_pb2.FilePart) -> dict[str, str] | None:
+    """Return the source of a text file, which must be text and have this type; None for another file
+    (https://github.com/laravel/ai/pull/886, 2026-08)."""
+    encoded = encode_media(part)
+    if encoded is None or not encoded.mime_type.startswith("text/"):
+        return None
+    try:
+        text = base64.b64decode(encoded.base64).decode(errors="replace")
+    except ValueError:
+        return None  # the provider reports it
+    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
 def _build_source(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> dict[str, str]:

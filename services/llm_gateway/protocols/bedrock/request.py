@@ -53,6 +53,11 @@ _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 
 NAME_LENGTH_MAX = 200
 
+PDF = "pdf"
+
+FORMATS = {"text/plain": "txt", "text/csv": "csv", "text/html": "html", "text/markdown": "md"}
+"""Formats of documents, by type (https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html)."""
+
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
@@ -196,6 +201,7 @@ def _build_part(part: llm_pb2.ContentPart) -> Block | None:
             encoded = encode_media(part.file)
             name = _UNFIT_NAME.sub(" ", part.file.name.rpartition(".")[0] or part.file.name).strip() or "document"
             source = {"bytes": encoded.base64 if encoded else ""}
-            return {"document": {"format": "pdf", "name": name, "source": source}}
+            kind = FORMATS.get(encoded.mime_type, PDF) if encoded else PDF
+            return {"document": {"format": kind, "name": name, "source": source}}
         case _:
             return {"text": part.text} if part.text.strip() else None
