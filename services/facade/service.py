@@ -38,7 +38,7 @@ from services.runtime.auth.authenticator import Authenticator
 from services.runtime.auth.callers import FACADE
 from services.runtime.auth.setup import following_memory_keys, open_authenticator
 from services.runtime.calls.addresses import describe_address
-from services.runtime.net.listening import bind_port
+from services.runtime.net.listening import ANY, bind_port
 from services.runtime.process.metrics import serving_metrics
 from services.runtime.rpc.channels import EDGE_MESSAGE_BYTES_MAX
 from services.runtime.rpc.push_stream import Watches
@@ -114,8 +114,18 @@ async def _listen(
     def connection() -> Connection:
         return Connection(server, unauthenticated, config.slow_reader_s, loop=loop, **settings)
 
-    sockets, _ = bind_port(f"{config.host}:{config.port}", reuse_port=config.process.reuse_port)
-    listeners = [await loop.create_server(connection, sock=item, backlog=BACKLOG) for item in sockets]
+    reuse_port = config.process.reuse_port
+    if config.host.strip("[]") == ANY:  # asyncio would listen at addresses of IPv6 alone
+        sockets, _ = bind_port(f"{config.host}:{config.port}", reuse_port=reuse_port)
+        listeners = [await loop.create_server(connection, sock=item, backlog=BACKLOG) for item in sockets]
+    else:
+        # Even a False raises on systems without it.
+        listener = await loop.create_server(
+            connection, config.host, config.port, backlog=BACKLOG, reuse_port=reuse_port or None
+        )
+        if not listener.sockets:  # asyncio ignores a socket that the system refuses
+            raise OSError(f"no socket could be opened for {config.host}:{config.port}")
+        listeners = [listener]
     if config.socket:
         listeners.append(await loop.create_unix_server(connection, config.socket, backlog=BACKLOG))
     return listeners

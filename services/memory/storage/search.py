@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import InvalidRequest
 from services.memory.encryption.envelope import is_encrypted_text
 from services.memory.storage.where import Where
+from services.runtime.formats.normal_form import normalize_text
 
 if TYPE_CHECKING:
     from services.runtime.auth.identity import Identity
@@ -96,7 +97,7 @@ def split_terms(query: str) -> list[str]:
 
     Emoji and other symbols beyond ASCII are words of their own.
     """
-    query = unicodedata.normalize("NFC", query)
+    query = normalize_text("NFC", query)
     terms: dict[str, None] = {}
     for word in _WORD.findall(query):
         start = 0
@@ -114,7 +115,7 @@ def fold(text: str) -> str:
     capital is an i."""
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFC", text.casefold()).replace("i\u0307", "i").replace("’", "'")
+    return normalize_text("NFC", text.casefold()).replace("i\u0307", "i").replace("’", "'")
 
 
 def find_place(text: str, folded: str, place: int) -> int:

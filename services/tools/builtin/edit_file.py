@@ -6,10 +6,10 @@ Text already equal to the new text is left alone, so a call may be repeated afte
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import AsyncGenerator
 
 from headrace.v1 import tools_pb2
+from services.runtime.formats.normal_form import normalize_text
 from services.tools.errors import ToolFailed
 from services.tools.toolkit.tool import Tool, ToolContext, describe_parameters, make_result
 from services.tools.workspace.content_types import Charset, detect_charset
@@ -20,13 +20,6 @@ BYTES_MAX = 8 * 1024 * 1024
 """Maximum size of a file, which is held in memory twice; larger ones are for commands."""
 
 LINES_SHOWN_MAX = 10
-
-MARKS_MAX = 64
-"""Maximum marks on one letter in a text whose form is changed: Python up to 3.13 sorts them in quadratic time, and no
-other thread runs meanwhile (https://github.com/python/cpython/issues/149079)."""
-
-_SPLIT_INTO_MARKS = frozenset("\u0f73\u0f75\u0f81")
-"""Letters that consist of marks alone."""
 
 PARAMETERS = describe_parameters(
     {
@@ -87,23 +80,10 @@ def _replace_text(workspace: Workspace, path: str, old: str, new: str, every: bo
 def _fit_form(content: str, old: str, new: str) -> tuple[str, str]:
     """Return both texts with the file's line endings and, if only they occur, with its composed or split characters."""
     given = _fit_line_ends(content, old, new)
-    if given[0] in content or _has_many_marks(old) or _has_many_marks(new):
+    if given[0] in content:
         return given
-    forms = (
-        _fit_line_ends(content, unicodedata.normalize(form, old), unicodedata.normalize(form, new))
-        for form in ("NFC", "NFD")
-    )
+    forms = (_fit_line_ends(content, normalize_text(form, old), normalize_text(form, new)) for form in ("NFC", "NFD"))
     return next((form for form in forms if form[0] in content), given)
-
-
-def _has_many_marks(text: str) -> bool:
-    """Return whether a letter has more than MARKS_MAX marks."""
-    marks = 0
-    for char in "" if text.isascii() else text:
-        marks = marks + 1 if unicodedata.combining(char) or char in _SPLIT_INTO_MARKS else 0
-        if marks > MARKS_MAX:
-            return True
-    return False
 
 
 def _fit_line_ends(content: str, old: str, new: str) -> tuple[str, str]:

@@ -162,12 +162,13 @@ def _fill_request(request: ApiRequest, arguments: Mapping[str, Any]) -> tuple[Ta
     """Return the address with the arguments that belong there, and the body."""
     placeholders = request.placeholders
     rest = {name: value for name, value in arguments.items() if name not in placeholders}
-    segments = {name: ",".join(map(_format, _list(arguments.get(name)))) for name in placeholders}
+    values = {name: [_format(item) for item in _list(arguments.get(name))] for name in placeholders}
     # `.` and `..` would change the path around them.
+    segments = {name: ",".join(quote(text, safe="") for text in texts) for name, texts in values.items()}
     if bad := [f"{name}: {text!r}" for name, text in segments.items() if text in ("", ".", "..")]:
         raise ToolFailed(f"invalid arguments: {bad[0]} cannot be a part of a path")
     try:
-        target = _parse_url(PLACEHOLDER.sub(lambda found: quote(segments[found[1]], safe=""), request.url))
+        target = _parse_url(PLACEHOLDER.sub(lambda found: segments[found[1]], request.url))
     except TargetRefused as error:
         raise ToolFailed(f"invalid arguments: {error}") from error
     if request.method not in ("GET", "DELETE"):

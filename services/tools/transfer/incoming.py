@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.errors import InvalidRequest
+from services.runtime.formats.normal_form import normalize_text
 from services.runtime.tokens.image_size import BadPicture, shrink_picture
 from services.tools.sandbox.supervisor.sweep import remove_tree
 from services.tools.workspace import quota
@@ -74,7 +75,7 @@ def remove_leftovers(folder: Path) -> None:
 
 def check_name(name: str) -> str:
     """Return the composed form of a name. Raises InvalidRequest that names the violated rule."""
-    name = unicodedata.normalize("NFC", name)
+    name = normalize_text("NFC", name)
     if not name.strip() or name.strip(". ") == "":
         raise InvalidRequest.of("name", "must be a file name")
     if "/" in name or "\\" in name:

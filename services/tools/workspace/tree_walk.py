@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import unicodedata
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from errno import EACCES, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EXDEV
@@ -19,6 +18,7 @@ from itertools import islice
 
 import re2
 
+from services.runtime.formats.normal_form import normalize_text
 from services.tools.errors import ToolFailed
 from services.tools.sandbox.supervisor.kernel import open_beneath
 
@@ -125,7 +125,7 @@ def fold_name(name: str) -> str:
     """Return a name as lists show it and models repeat it: with composed characters and ordinary spaces and quotes."""
     # A name may hold bytes that are not UTF-8, which Python keeps as lone surrogates.
     shown = name.encode(errors="replace").decode()
-    return unicodedata.normalize("NFC", shown).translate(_LOOKALIKES)
+    return normalize_text("NFC", shown).translate(_LOOKALIKES)
 
 
 def _to_expression(glob: str) -> str:

@@ -233,6 +233,7 @@ async def open_database(url: str, limits: Limits) -> AsyncGenerator[Database]:
     sessions = WeakSet[Session]()
 
     async def begin(session: Session) -> None:
+        check_encoding(session)
         session.server = await begin_session(session)
         sessions.add(session)
 
@@ -280,8 +281,7 @@ async def _wait_until_open(pool: asyncpg.Pool, presence: Availability, check: Ca
             with _keeping_cancellation():
                 await check()
                 await pool
-                async with pool.acquire() as connection:
-                    check_encoding(connection)
+                async with pool.acquire():
                     presence.note_success()
                     return
         except CannotServe:
