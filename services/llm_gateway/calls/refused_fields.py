@@ -100,13 +100,15 @@ class RefusedFields:
 
     def choose_entry(self, provider: Provider, entry: Model) -> Model:
         """Return the entry, without the ability to keep to schemas if the model has refused the field of the form."""
-        if FORM not in {path for path, _ in self._by_model.get((provider.key, entry.name), {})}:
+        if not self._by_model or FORM not in {path for path, _ in self._by_model.get((provider.key, entry.name), {})}:
             return entry
         abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
         return entry.model_copy(update={"capabilities": abilities})
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Remove from `body` the fields that were refused before."""
+        if not self._by_model:
+            return
         for path, value in self._by_model.get((provider.key, entry.name), {}):
             parent: Any = body
             for name in path[:-1]:

@@ -60,7 +60,7 @@ def is_media(part: llm_pb2.ContentPart) -> bool:
 
 
 def _has_content(part: llm_pb2.ContentPart) -> bool:
-    return is_media(part) or bool(part.text.strip())
+    return bool(part.text.strip()) or is_media(part)
 
 
 def _fill_blanks(turns: Iterable[llm_pb2.Message]) -> Iterable[llm_pb2.Message]:

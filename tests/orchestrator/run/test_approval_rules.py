@@ -161,7 +161,9 @@ def test_a_bad_file_leaves_the_last_good_rules(tmp_path: Path) -> None:
     assert file.current == Rules()
     file.path.write_text("tools: [")  # pyright: ignore[reportOptionalMemberAccess] - it has a path
     file.reload()
-    assert file.current == BUILT_IN, "whoever wrote a file wants to be asked"
+    # Patterns are equal only while the library keeps them.
+    labels = [[(risk, pattern.label) for risk, pattern in rules.risks] for rules in (file.current, BUILT_IN)]
+    assert labels[0] == labels[1], "the author of a file wants to be asked"
     file.path.write_text("actions: {high: deny}")  # pyright: ignore[reportOptionalMemberAccess] - it has a path
     file.reload()
     good = file.current

@@ -171,13 +171,16 @@ class UsageReport(msgspec.Struct):
     @property
     def says_something(self) -> bool:
         """False for the empty object that some providers send."""
-        counts = (self.prompt_tokens, self.completion_tokens, self.given_input, self.given_output)
-        return any(count is not None for count in counts)
+        return (self.prompt_tokens, self.completion_tokens, self.given_input, self.given_output) != (None,) * 4
 
 
 def _find_largest(*counts: int | None) -> int | None:
     """Return the largest known count: some gateways write a zero under one name and the count under another."""
-    return max((count for count in counts if count is not None), default=None)
+    largest = None
+    for count in counts:
+        if count is not None and (largest is None or count > largest):
+            largest = count
+    return largest
 
 
 class TopLevelError(ErrorObject):
