@@ -115,8 +115,10 @@ def _list_places(policy: Policy, home: str) -> list[Place]:
         *("private home", home, policy.limits.home_bytes, policy.limits.home_files),
         reserve_bytes=space.reserve_bytes if is_on_same_disk else 0,
     )
+    # Its own file system, except for a workspace that is mounted below it.
+    is_own = policy.namespaces and not policy.folder.startswith(f"{SHARED_MEMORY}/")
     shared_memory = Place("shared memory", SHARED_MEMORY, policy.limits.shared_bytes, policy.limits.home_files)
-    return [workspace, private_home, *([shared_memory] if policy.namespaces else [])]
+    return [workspace, private_home, *([shared_memory] if is_own else [])]
 
 
 def _hand_over_listener(link: int) -> int:
