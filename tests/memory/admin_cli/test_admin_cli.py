@@ -271,6 +271,7 @@ BEGUN = [asked("1", None, "Go."), said("2", "1", use("a"))]
         pytest.param(  # github.com/apache/maka/pull/3435: each result's parent is its own call
             [
                 *(asked("1", None, "Go."), said("2", "1", use("a"), of="m"), said("3", "2", use("b"), of="m")),
+                asked("x", "2", found("a"), "Withdrawn."),
                 *(asked("4", "2", found("a")), asked("5", "3", found("b")), said("6", "5", "Done.")),
             ],
             ["user: Go.", "assistant: look{}look{}", "tool: result a", "tool: result b", "assistant: Done."],
