@@ -77,6 +77,15 @@ async def test_a_process_that_dies_is_started_again_and_stopped_when_told(tmp_pa
         os.kill(second, 0)
 
 
+async def test_a_process_that_is_being_started_is_stopped(tmp_path: Path) -> None:
+    supervised = child(tmp_path, "import time; time.sleep(3600)")
+    async with asyncio.timeout(100):
+        task = asyncio.create_task(supervised.supervise())
+        await asyncio.sleep(0)
+        await supervised.stop()
+        await task
+
+
 async def test_a_log_is_the_owner_s_alone(tmp_path: Path) -> None:
     log = tmp_path / "thing.log"
     log.touch(0o644)

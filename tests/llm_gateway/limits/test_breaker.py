@@ -1,7 +1,11 @@
 """The breaker of one model, with a clock that the test moves."""
 
+import asyncio
+
+import orjson
 import pytest
 
+from headrace.v1 import llm_pb2
 from services.llm_gateway.limits.breaker import (
     FAILED_TENANTS_MAX,
     FAILURES_MAX,
@@ -14,7 +18,7 @@ from services.llm_gateway.limits.breaker import (
 )
 from services.llm_gateway.providers.provider_file import Provider
 from tests.support.llm_gateway.breakers import Clock, calls
-from tests.support.llm_gateway.gateway import provider_entry
+from tests.support.llm_gateway.gateway import Asking, Gateway, provider_entry
 
 
 @pytest.fixture
@@ -169,13 +173,21 @@ def test_models_that_leave_the_file_are_forgotten() -> None:
     assert breakers.get_breaker("gone", "sim-1") is not gone
 
 
-def test_a_provider_whose_entry_changes_starts_afresh() -> None:
+async def test_a_provider_whose_entry_changes_starts_afresh(asking: Asking) -> None:
     """Its failures may be those of a wrong address, which somebody has just corrected."""
-    breakers = Breakers()
-    before, after = (Provider.model_validate(provider_entry(f"http://127.0.0.1:{port}/v1")) for port in (1, 2))
-    breakers.keep_configured([before])
-    failing = open_breaker(breakers.get_breaker("sim", "sim-1"))
-    breakers.keep_configured([before])
-    assert breakers.get_breaker("sim", "sim-1") is failing
-    breakers.keep_configured([after])
-    assert breakers.get_breaker("sim", "sim-1").state == "closed"
+    async with asking([{"steps": [{"status": 503}]}]) as gateway:
+        for _ in range(FAILURES_MAX):
+            await gateway.hear()
+        states = [await _read_breaker(gateway)]
+        entry = provider_entry(gateway.sim.base_url, quota={"requestsPerMinute": 600})
+        gateway.provider_file.write_bytes(orjson.dumps({"providers": [entry]}))
+        async with asyncio.timeout(50):
+            while states[-1] != "closed":
+                await asyncio.sleep(0.05)
+                states.append(await _read_breaker(gateway))
+    assert states[0] == "open"
+
+
+async def _read_breaker(gateway: Gateway) -> str:
+    reply = await gateway.llm.ListProviders(llm_pb2.ListProvidersRequest())
+    return reply.providers[0].models[0].breaker
