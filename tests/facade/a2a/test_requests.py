@@ -28,6 +28,10 @@ async def test_a_card_says_where_its_agent_is(tmp_path: Path) -> None:
         assert (over_grpc["protocolBinding"], over_grpc["tenant"]) == ("GRPC", "helper")
         async with facade.http.get("/a2a") as response:
             assert (await response.json())["agentCards"] == [card]
+        path = f"{URL}/.well-known/agent-card.json"
+        async with facade.http.get(path, headers={"Host": "localhost"}) as response:
+            (*_, over_grpc) = (await response.json())["supportedInterfaces"]
+        assert over_grpc["url"].startswith("localhost:"), "the address that it listens at may not be reachable"
 
 
 async def test_an_agent_that_is_not_published_has_no_card_and_takes_no_message(tmp_path: Path) -> None:
