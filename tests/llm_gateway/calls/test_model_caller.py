@@ -1,5 +1,6 @@
 """StreamChat over gRPC, the provider's frames on a real socket: what arrives, in which order, byte for byte."""
 
+import json
 from typing import Any
 
 import pytest
@@ -42,6 +43,17 @@ async def test_the_last_usage_counts_and_has_its_price(asking: Asking) -> None:
     assert (usage.input_tokens, usage.reasoning_tokens, usage.cached_tokens) == (1000, 40, 900)
     assert usage.cost_usd == pytest.approx(0.002)
     assert not usage.estimated
+
+
+async def test_an_estimated_input_counts_its_pictures(asking: Asking) -> None:
+    choice = {"delta": {"content": "x"}, "finish_reason": "stop"}
+    answer = json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}})
+    steps = [{"raw": f"data: {answer}\n\ndata: [DONE]\n\n"}, {"end": True}]
+    picture = llm_pb2.ContentPart(image=llm_pb2.ImagePart(url="https://example.com/a.png"))
+    async with asking([{"steps": steps, "opening": False}]) as gateway:
+        usage = (await gateway.hear(llm_pb2.Message(role="user", content=[picture] * 2))).usage
+    assert usage.estimated
+    assert 2_000 <= usage.input_tokens < 2_100
 
 
 @pytest.mark.parametrize(
