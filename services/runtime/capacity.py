@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from weakref import WeakKeyDictionary
+
+from headrace.errors import Overloaded
 
 RETRY_AFTER_S = 5.0
 """Wait that refused callers are asked for."""
@@ -35,6 +38,21 @@ class Capacity:
     def release(self, tenant: str) -> None:
         self.used -= 1
         decrement_count(self._taken, tenant)
+
+    @contextmanager
+    def using_slot(self, tenant: str, uses: str) -> Generator[None]:
+        """Hold a slot inside the block; `uses` says what the taken ones do, such as "uploads are under way already".
+
+        Raises:
+            Overloaded: No slot is left for the tenant.
+        """
+        if not self.has_room_for(tenant):
+            raise Overloaded(f"{self.used} {uses}; try again later")
+        self.acquire(tenant)
+        try:
+            yield
+        finally:
+            self.release(tenant)
 
 
 def decrement_count(taken: dict[str, int], tenant: str) -> None:

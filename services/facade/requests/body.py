@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from headrace.errors import InvalidRequest, Overloaded
+from headrace.errors import InvalidRequest
 from services.runtime.auth.identity import current_tenant
 from services.runtime.capacity import Capacity
 
@@ -41,14 +41,8 @@ class LargeBodies:
         if (request.content_length or 0) <= request.client_max_size:
             yield await read_body(request)
             return
-        tenant = current_tenant()
-        if not self._places.has_room_for(tenant):
-            raise Overloaded(f"{self._places.used} large bodies are being read; try again later")
-        self._places.acquire(tenant)
-        try:
+        with self._places.using_slot(current_tenant(), "large bodies are being read"):
             yield await read_body(request.clone(client_max_size=self._bytes_max))
-        finally:
-            self._places.release(tenant)
 
 
 async def read_body(request: web.Request, *, types: Collection[str] = JSON_TYPES) -> bytes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 from time import monotonic
 
 from prometheus_client import Histogram
 
-from headrace.errors import NotFound, Overloaded
+from headrace.errors import NotFound
 from headrace.v1 import tools_pb2
 from services.runtime.auth.identity import current_tenant
 from services.runtime.capacity import Capacity
@@ -63,7 +63,9 @@ class Executor:
         if entry is None:
             raise NotFound(f"tool {request.tool_name!r} does not exist", toolName=request.tool_name)
         await asyncio.to_thread(self.workspaces.register_chat, request.chat_id)
-        with self._take_place(entry.tool):
+        is_command = "sandbox" in entry.tool.needs
+        using_slot = self.commands.using_slot(current_tenant(), "commands are running already")
+        with using_slot if is_command else nullcontext():
             started, outcome = monotonic(), "left"
             try:
                 async with aclosing(self._run_tool(entry, request)) as deltas:
@@ -98,17 +100,3 @@ class Executor:
         except CredentialNeeded as needed:
             refused = next(one for one in entry.tool.credentials if one.name == needed.name)
             yield refused.make_result(needed.problem)
-
-    @contextmanager
-    def _take_place(self, tool: Tool) -> Generator[None]:
-        if "sandbox" not in tool.needs:
-            yield
-            return
-        tenant = current_tenant()
-        if not self.commands.has_room_for(tenant):
-            raise Overloaded(f"{self.commands.used} commands are running already; try again later")
-        self.commands.acquire(tenant)
-        try:
-            yield
-        finally:
-            self.commands.release(tenant)

@@ -4,14 +4,14 @@ import asyncio
 import hashlib
 import os
 import uuid
-from collections.abc import AsyncIterator, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import orjson
 import structlog
 
-from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StreamStalled
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, StreamStalled
 from headrace.v1 import common_pb2, tools_pb2
 from services.runtime.auth import identity
 from services.runtime.auth.access import is_keyed_chat, resolve_chat
@@ -94,7 +94,8 @@ class Uploads:
             StreamStalled: It took too long.
         """
         try:
-            with self._take_place(), file_errors("name"):
+            in_progress = self._places.using_slot(identity.current_tenant(), "uploads are under way already")
+            with in_progress, file_errors("name"):
                 async with asyncio.timeout(self._upload_s):
                     return await self._receive_pieces(pieces)
         except TimeoutError:
@@ -124,17 +125,6 @@ class Uploads:
                     # Others can compute the id: the first to use it need not be its user.
                     raise NotFound(f"chat {chat_id} does not exist; with chatKey it is opened", chatId=chat_id)
             return await run_to_end(partial(_store_file, self._workspaces, file, start, content))
-
-    @contextmanager
-    def _take_place(self) -> Generator[None]:
-        tenant, places = identity.current_tenant(), self._places
-        if not places.has_room_for(tenant):
-            raise Overloaded(f"{places.used} uploads are under way already; try again later")
-        places.acquire(tenant)
-        try:
-            yield
-        finally:
-            places.release(tenant)
 
 
 async def _write_pieces(
