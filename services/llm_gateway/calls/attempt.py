@@ -161,13 +161,9 @@ class Attempt:
         try:
             await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
             provider, endpoint = target.provider, target.endpoint
-            all_refused = (self._models.refused_fields, self._refused)
-            entry = target.entry
-            for refused in all_refused:
-                entry = refused.choose_entry(provider, entry)
+            entry = self._refused.choose_entry(provider, target.entry)
             fields = self._protocol.build_body(self._request, provider, entry)
-            for refused in all_refused:
-                refused.leave_out(provider, entry, fields)
+            self._refused.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields)
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
             del fields  # the texts of all messages

@@ -71,7 +71,7 @@ class EmbeddingCaller:
             raise InvalidRequest.of("dimensions", "must be 1 or more")
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
-        refused = RefusedFields()
+        refused = RefusedFields(self.models.refused_fields)
         while True:
             planned = plan.start_attempt()
             target = planned.target
@@ -79,7 +79,7 @@ class EmbeddingCaller:
             try:
                 with tracing_attempt(call, target.provider.protocol, target.endpoint.url, request):
                     response = await self._attempt(request, planned, call, due_s, refused)
-                refused.share_with(self.models.refused_fields)
+                refused.share()
                 return response
             except HeadraceError as error:
                 is_mended = self._remember_batch_size(target, error, len(request.inputs))
@@ -187,12 +187,11 @@ class EmbeddingCaller:
         """Return whether the next attempt omits the encoding, with which the provider gave no vectors."""
         is_refused = isinstance(error, InvalidRequest) and error.metadata.get("httpStatus") in STATUSES
         is_unreadable = isinstance(error, BadFrame) and "frameSizeBytes" not in error.metadata
-        known = self.models.refused_fields.list_fields(target.provider, target.entry)
+        known = refused.list_fields(target.provider, target.entry)
         if not (is_refused or is_unreadable) or embeddings.ENCODING in (*target.entry.extra_body, *known):
             return False
-        before = len(refused)
         refused.add(target.provider, target.entry, (embeddings.ENCODING,), "base64", error.message)
-        return len(refused) > before
+        return True
 
     async def _post(
         self,
@@ -205,8 +204,7 @@ class EmbeddingCaller:
         protocol = PROTOCOLS[target.provider.protocol]
         endpoint = target.endpoint
         fields = embeddings.build_body(request, inputs, target.entry)
-        for known in (self.models.refused_fields, refused):
-            known.leave_out(target.provider, target.entry, fields)
+        refused.leave_out(target.provider, target.entry, fields)
         body = orjson.dumps(fields)
         cloud = await self.models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
         headers = {**protocol.build_headers(target.provider, planned.key), **endpoint.headers, **cloud.headers}

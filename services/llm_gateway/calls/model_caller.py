@@ -56,7 +56,7 @@ class ModelCaller:
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
-        sent, refused = 0, RefusedFields()
+        sent, refused = 0, RefusedFields(self.refused_fields)
         OPEN_STREAMS.count += 1
         try:
             while True:
@@ -65,11 +65,11 @@ class ModelCaller:
                 try:
                     with attempt.tracing():
                         await attempt.run_attempt(due_s)
-                    refused.share_with(self.refused_fields)
+                    refused.share()
                     return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:
-                        refused.share_with(self.refused_fields)
+                        refused.share()
                         raise
                     sent += attempt.sent
                     if is_state_refused(request.messages, error):

@@ -87,7 +87,9 @@ class RefusedFields:
     error that repeats a caller's words: a call keeps what it leaves out to itself until a model accepts the rest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: RefusedFields | None = None) -> None:
+        """`shared` are the fields of all calls, which the fields of one call extend."""
+        self._shared = shared
         self._by_model: dict[tuple[str, str], NewestDict[tuple[Path, bytes], str]] = {}
         """The errors that refused them, by model, path and value."""
 
@@ -96,10 +98,13 @@ class RefusedFields:
 
     def list_fields(self, provider: Provider, entry: Model) -> list[str]:
         remembered = self._by_model.get((provider.key, entry.name), {})
-        return sorted({".".join(path) for path, _ in remembered})
+        shared = [] if self._shared is None else self._shared.list_fields(provider, entry)
+        return sorted({*shared, *(".".join(path) for path, _ in remembered)})
 
     def choose_entry(self, provider: Provider, entry: Model) -> Model:
         """Return the entry, without the ability to keep to schemas if the model has refused the field of the form."""
+        if self._shared is not None:
+            entry = self._shared.choose_entry(provider, entry)
         if not self._by_model or FORM not in {path for path, _ in self._by_model.get((provider.key, entry.name), {})}:
             return entry
         abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
@@ -107,6 +112,8 @@ class RefusedFields:
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Remove from `body` the fields that were refused before."""
+        if self._shared is not None:
+            self._shared.leave_out(provider, entry, body)
         if not self._by_model:
             return
         for path, value in self._by_model.get((provider.key, entry.name), {}):
@@ -129,11 +136,12 @@ class RefusedFields:
         """Like `add`, with the value as JSON."""
         self._by_model.setdefault(model, NewestDict(REMEMBERED_MAX))[path, value] = said
 
-    def share_with(self, all_calls: RefusedFields) -> None:
+    def share(self) -> None:
         """Omit for all calls what this one has left out before its model accepted the rest."""
+        assert self._shared is not None, "these are one call's"
         for model, fields in self._by_model.items():
             for (path, value), said in fields.items():
-                all_calls.add_encoded(model, path, value, said)
+                self._shared.add_encoded(model, path, value, said)
                 log.warning("field left out", provider=model[0], model=model[1], field=".".join(path), said=said)
 
 

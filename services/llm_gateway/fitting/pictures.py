@@ -38,7 +38,9 @@ class PictureFitter:
                     part.image.data, part.image.mime_type = content, kind
 
     async def _fit_picture(self, data: bytes, refused: Collection[str]) -> tuple[bytes, str]:
-        digest = hashlib.sha256("".join(sorted(refused)).encode() + data).digest()
+        hashed = hashlib.sha256("".join(sorted(refused)).encode())
+        hashed.update(data)
+        digest = hashed.digest()
         async with self._working:
             if (kept := self._kept.get(digest)) is None:
                 try:

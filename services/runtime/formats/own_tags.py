@@ -36,8 +36,7 @@ _TAGS = {
     name: re.compile(_describe_tag(name), re.IGNORECASE) for name in ("system_reminder", "speaker", "conversation")
 }
 
-_ASCII_INVISIBLE = bytes([*range(0x09), *range(0x0E, 0x20), 0x7F])
-"""The ASCII part of `_INVISIBLE`."""
+_ASCII_INVISIBLE = re.sub(rf"[^{_INVISIBLE}]", "", "".join(map(chr, range(0x80)))).encode()
 
 
 def format_reminder(texts: Iterable[str]) -> str:

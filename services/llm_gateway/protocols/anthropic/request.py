@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -144,28 +145,20 @@ def _build_part(part: llm_pb2.ContentPart) -> Block | None:
             return {"type": "image", "source": _build_source(part.image)}
         case "file":
             title = {"title": part.file.name} if part.file.name else {}
-            return {"type": "document", "source": _build_text(part.file) or _build_source(part.file)} | title
+            return {"type": "document", "source": _build_source(part.file)} | title
         case _:
             return {"type": "text", "text": part.text} if part.text.strip() else None
-
-
-def _build_text(part: llm_pb2.FilePart) -> dict[str, str] | None:
-    """Return the source of a text file, which must be text and have this type; None for another file
-    (https://github.com/laravel/ai/pull/886, 2026-08)."""
-    encoded = encode_media(part)
-    if encoded is None or not encoded.mime_type.startswith("text/"):
-        return None
-    try:
-        text = base64.b64decode(encoded.base64).decode(errors="replace")
-    except ValueError:
-        return None  # the provider reports it
-    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
 def _build_source(part: llm_pb2.ImagePart | llm_pb2.FilePart) -> dict[str, str]:
     encoded = encode_media(part)
     if encoded is None:
         return {"type": "url", "url": part.url}
+    if isinstance(part, llm_pb2.FilePart) and encoded.mime_type.startswith("text/"):
+        # A text file must be text, and have this type (https://github.com/laravel/ai/pull/886, 2026-08).
+        with suppress(ValueError):  # the provider reports it
+            text = base64.b64decode(encoded.base64).decode(errors="replace")
+            return {"type": "text", "media_type": "text/plain", "data": text}
     return {"type": "base64", "media_type": encoded.mime_type, "data": encoded.base64}
 
 
