@@ -93,8 +93,8 @@ def list_commands(sources: Sequence[str]) -> list[list[str]]:
         return []
     programs = Path(sys.executable).parent
     ruff, pyright = str(programs / "ruff"), str(programs / "pyright")
-    lint = [[ruff, "format", "--quiet", "--check", *sources], [ruff, "check", "--quiet", "--force-exclude", *sources]]
-    return [*lint, [pyright, *sources]]
+    options = ["--quiet", "--force-exclude", *sources]
+    return [[ruff, "format", "--check", *options], [ruff, "check", *options], [pyright, *sources]]
 
 
 def run_tests(tests: Sequence[str], budget: TimeBudget, end_at: float) -> int:

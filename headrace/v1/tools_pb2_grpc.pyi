@@ -90,7 +90,7 @@ class ToolServiceStub:
     images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
     Errors: INVALID_REQUEST (size over the type's limit, name, damaged image, chat_key); NOT_FOUND (the chat is another
-    user's, or is to be opened with its key); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
+    user's, or does not exist and chat_key is missing); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
     Over HTTP: multipart/form-data with the parts file, chatId, chatKey, requestId and folder, in any order. The chat id
@@ -213,7 +213,7 @@ class ToolServiceAsyncStub(ToolServiceStub):
     images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
     Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
     Errors: INVALID_REQUEST (size over the type's limit, name, damaged image, chat_key); NOT_FOUND (the chat is another
-    user's, or is to be opened with its key); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
+    user's, or does not exist and chat_key is missing); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
     Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
     Over HTTP: multipart/form-data with the parts file, chatId, chatKey, requestId and folder, in any order. The chat id
@@ -381,7 +381,7 @@ class ToolServiceServicer(metaclass=_abc_1.ABCMeta):
         images with a side above 2000 px are stored smaller. Without a chat_id, a new chat id is generated and returned.
         Limits by content: images 10 MiB, audio 25, text 5, PDF 50, office 20, other files 10.
         Errors: INVALID_REQUEST (size over the type's limit, name, damaged image, chat_key); NOT_FOUND (the chat is another
-        user's, or is to be opened with its key); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
+        user's, or does not exist and chat_key is missing); QUOTA_EXCEEDED (the workspace is full); OVERLOADED (too many concurrent uploads, disk full); STREAM_STALLED (not finished after 10 minutes); ERASING.
         Idempotency: with a request_id, the same bytes under the same name in the same chat are not stored again.
 
         Over HTTP: multipart/form-data with the parts file, chatId, chatKey, requestId and folder, in any order. The chat id

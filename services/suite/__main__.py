@@ -25,7 +25,7 @@ SERVICES = {
     "orchestrator": Service(orchestrator.Config, "ORCHESTRATOR", orchestrator.main),
     "facade": Service(facade.Config, "FACADE", facade.main),
 }
-"""Each follows those that it calls; they stop in the reverse order."""
+"""A service comes after the services it calls; they stop in the reverse order."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="services.suite", description="Services in one process.")

@@ -25,8 +25,8 @@ class PictureFitter:
         """One at a time: a picture takes up to 256 MB."""
 
     async def fit(self, request: ChatRequest, refused: Collection[str] = ()) -> None:
-        """Give each picture the type of its bytes, and replace oversized ones and those of `refused` types, or put a
-        note in place of those that cannot be shown."""
+        """Give each picture the type of its bytes. Convert oversized pictures and those of `refused` types; a note
+        replaces a picture that cannot be shown."""
         for message in request.messages:
             for part in message.content:
                 if part.WhichOneof("part") == "image" and (data := _check_picture(part.image, refused)):

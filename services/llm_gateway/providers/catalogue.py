@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from headrace.errors import InvalidRequest, Overloaded
 from headrace.regular_files import read_regular_text
 from services.llm_gateway.providers.provider_file import Model, Price, Provider, Providers
-from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, load_json, report_refusal
+from services.runtime.files.refused_files import REFUSED_FILES, describe_problems, load_config_json, report_refusal
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -33,7 +33,7 @@ class Catalogue:
         """Read the file again; an invalid one is logged and ignored."""
         try:
             text = read_regular_text(self._path, FILE_BYTES_MAX)
-            provider_file = Providers.model_validate(load_json(text))
+            provider_file = Providers.model_validate(load_config_json(text))
         except (OSError, ValueError) as error:
             problems = [str(error)]
             if isinstance(error, ValidationError):

@@ -31,8 +31,8 @@ ONCE_AT_MAX = 253_402_300_799_999
 MS = 1000
 
 _OTHER_ZONES = re.compile(r"localtime$|posixrules$|Factory$|(right|posix)/")
-"""Files of a machine's database that are not zones of IANA: its own zone, which other machines do not share, and copies
-of all zones, of which those in `right` count leap seconds."""
+"""Names in a machine's zone database that are not IANA zones: the machine's own zone, and copies of all zones in
+`right/`, which counts leap seconds, and `posix/`."""
 
 log = structlog.get_logger()
 

@@ -80,7 +80,7 @@ def load_yaml_model(data: bytes, model: type[M]) -> M:
         raise ValueError("\n".join(describe_problems(error, model, "file"))) from error
 
 
-def load_json(text: str) -> Any:
+def load_config_json(text: str) -> Any:
     """Return the value of a configuration file's JSON.
 
     Raises ValueError for text that is not JSON, for what is nested deeper than JSON_DEPTH_MAX, and for a repeated name

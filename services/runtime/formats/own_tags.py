@@ -36,7 +36,7 @@ _TAGS = {
     name: re.compile(_describe_tag(name), re.IGNORECASE) for name in ("system_reminder", "speaker", "conversation")
 }
 
-_ASCII_INVISIBLE = re.sub(rf"[^{_INVISIBLE}]", "", "".join(map(chr, range(0x80)))).encode()
+_ASCII_INVISIBLE = re.compile(rf"[^{_INVISIBLE}]").sub("", "".join(map(chr, range(0x80)))).encode()
 
 
 def format_reminder(texts: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from pydantic.alias_generators import to_camel
 from headrace.regular_files import read_regular_text
 from headrace.v1 import common_pb2
 from services.runtime.auth.answerer_rule import AnswererRule
-from services.runtime.files.refused_files import describe_rule, load_json
+from services.runtime.files.refused_files import describe_rule, load_config_json
 from services.tools.toolkit.api_request import ApiRequest
 from services.tools.toolkit.tool import Approval, Effect, Kind, check_schema
 
@@ -189,7 +189,7 @@ def read_text(path: Path) -> str:
 def parse_json(text: str) -> Any:
     """Return the value in `text`. Raises BadDefinition."""
     try:
-        return load_json(text)
+        return load_config_json(text)
     except ValueError as error:
         raise BadDefinition(str(error)) from error
 

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from yarl import URL
 
 from headrace.regular_files import read_regular_text
-from services.runtime.files.refused_files import describe_problems, load_json
+from services.runtime.files.refused_files import describe_problems, load_config_json
 from services.runtime.net.allow_list import AllowList, parse_allow_list
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -197,7 +197,7 @@ def read_servers(path: Path, env: Mapping[str, str]) -> McpFile:
 
 def _read_entries(path: Path) -> dict[str, Any]:
     try:
-        stated = load_json(read_regular_text(path, FILE_BYTES_MAX))
+        stated = load_config_json(read_regular_text(path, FILE_BYTES_MAX))
     except FileNotFoundError:
         return {}
     except ValueError as error:

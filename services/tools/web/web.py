@@ -94,7 +94,7 @@ class Extractor:
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(EXTRACTS_MAX)
         self._tenant_places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """Those that wait or work: in turn within their tenant, so that only a few of a tenant are ahead of others."""
+        """Places by tenant: at most TENANT_EXTRACTS_MAX of a tenant are ahead of others; its other calls wait."""
 
     async def extract(self, kind: Literal["html", "pdf"], body: bytes) -> ExtractedText:
         """Extract the text. Raises ToolFailed if the document cannot be read, or not in time."""

@@ -84,6 +84,7 @@ async def test_a_process_that_is_being_started_is_stopped(tmp_path: Path) -> Non
         await asyncio.sleep(0)
         await supervised.stop()
         await task
+    assert supervised.measure_cpu_s() == 0, "no process is left"
 
 
 async def test_a_log_is_the_owner_s_alone(tmp_path: Path) -> None:

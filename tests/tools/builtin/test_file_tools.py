@@ -132,7 +132,7 @@ async def test_the_name_itself_comes_first_and_nothing_is_guessed(serve: Serve) 
 
 
 async def test_a_letter_with_very_many_marks_is_compared_as_it_is(serve: Serve) -> None:
-    # Python would sort the marks for minutes, and no other call would go on.
+    # Python would sort the marks for minutes, and block every other call.
     arguments = {"path": "a", "oldText": "a" + "\u0301\u0316" * 240_000, "newText": "b"}
     async with asyncio.timeout(30), serve() as suite:
         put(suite, "a", "text")

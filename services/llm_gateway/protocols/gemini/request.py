@@ -38,7 +38,7 @@ _MODES = {"none": "NONE", "auto": "AUTO", "required": "ANY"}
 _BEFORE_GEMINI_3 = re.compile(r"gemini-[12]\b")
 
 AUDIO_TYPES = {"wav": "audio/wav"}
-"""Types of sounds with several names, of which Gemini knows one (https://ai.google.dev/gemini-api/docs/audio)."""
+"""Gemini's name for audio formats that have several MIME types (https://ai.google.dev/gemini-api/docs/audio)."""
 
 Part = dict[str, Any]
 Content = dict[str, Any]

@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from services.orchestrator.agents.definition.agent import Definition
-from services.runtime.files.refused_files import describe_problems, load_json
+from services.runtime.files.refused_files import describe_problems, load_config_json
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ def parse_agent(source: bytes, file_key: str) -> Definition:
 def load_object(source: bytes) -> dict[str, Any]:
     """Return the JSON object of an agent file. Raises DefinitionError."""
     try:
-        given = load_json(to_json(source.decode("utf-8-sig")))
+        given = load_config_json(to_json(source.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         raise DefinitionError(f"not UTF-8 text (byte {error.start})") from None
     except ValueError as error:

@@ -19,7 +19,7 @@ _ESCAPE = re.compile(
 """An escape of a JSON string: a surrogate pair, half a pair, any other."""
 
 
-def load_json(data: bytes) -> Any:
+def load_answer(data: bytes) -> Any:
     """Parse JSON, which may begin with a byte order mark, with a replacement character for half a surrogate pair.
 
     Raises:

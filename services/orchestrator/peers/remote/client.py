@@ -19,7 +19,7 @@ from headrace.a2a import a2a_pb2
 from headrace.errors import BadFrame, RemoteBadAnswer, RemoteNotAllowed
 from headrace.sse import SseReader
 from services.orchestrator.agents.definition.sections import Remote
-from services.orchestrator.peers.remote.answers import drop_unread, keep_card_fields, load_json
+from services.orchestrator.peers.remote.answers import drop_unread, keep_card_fields, load_answer
 from services.orchestrator.peers.remote.http import (
     AUTH_REQUIRED,
     TASK_NOT_FOUND,
@@ -64,13 +64,13 @@ class Interface:
 
 
 def read_json(data: bytes, kind: type[M], host: str) -> M:
-    """Parse JSON as a message of the protocol, ignoring unknown fields and those that the client does not read.
+    """Parse JSON as a message of the protocol; ignore fields that are unknown or that the client does not read.
 
     Raises:
         RemoteBadAnswer: It is not such a message.
     """
     try:
-        given = load_json(data)
+        given = load_answer(data)
         if kind is a2a_pb2.AgentCard:
             given = keep_card_fields(given)
         else:
@@ -213,7 +213,7 @@ def read_error(interface: Interface, status: int, data: bytes) -> Refused:
 
 def _load_object(interface: Interface, data: bytes) -> dict[str, Any]:
     try:
-        given = load_json(data)
+        given = load_answer(data)
     except orjson.JSONDecodeError:
         given = None
     if not isinstance(given, dict):
