@@ -59,7 +59,7 @@ def add_command(
 
     Arguments are the required fields of the request, or those that `arguments` names, optional ones in brackets; a list
     is the last one. Options are the other fields but those in `hidden`; an option in `own_options`, named as a field,
-    stands in its place. A command with `fixed` values of fields has no other options. With `is_for_each` the last
+    replaces it. A command with `fixed` values of fields has no other options. With `is_for_each` the last
     argument is given several times, and the RPC is called for each. The help is `about`, else the proto's comment, and
     the scope that the RPC needs.
     """

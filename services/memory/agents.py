@@ -145,7 +145,7 @@ class AgentStore:
         """Store the agent; return it, and whether that changed it.
 
         Raises:
-            VersionConflict: A version other than `expected` is stored; 0 stands for none.
+            VersionConflict: A version other than `expected` is stored; 0 if none is stored.
             QuotaExceeded: The tenant has no room for it.
         """
 

@@ -93,7 +93,7 @@ class Config:
 
     revoked_key_runs: str = "continue"
     """Treatment of live runs when the API key that started them is revoked, disabled or expires: `continue`, as after
-    any client that has disconnected; or `cancel`. Runs begun by a schedule, or since taken over by another replica,
+    any client that has disconnected; or `cancel`. Runs started by a schedule, or since taken over by another replica,
     always continue."""
 
     def __post_init__(self) -> None:

@@ -136,7 +136,7 @@ async def test_the_suites_reminders_and_uploads_are_no_words_of_the_user(http: a
 
 
 async def test_it_is_asked_for_a_summary_behind_files_too(http: aiohttp.ClientSession) -> None:
-    asked = "The conversation is about to be compacted: you will go on from your summary."
+    asked = "The conversation is about to be compacted: you will continue from your summary."
     texts = [f"[File: a.txt]\n1\n\n{asked}", f"Files:\n\n[File: a.txt]\n1\n\n{asked}"]
     async with simulator() as sim:
         answers = [join_texts(await ask(http, sim, user(text)), "content") for text in texts]

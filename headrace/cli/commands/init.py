@@ -14,7 +14,7 @@ import click
 from headrace.cli.facade.exit_codes import FAILED
 
 TEMPLATES = Path(__file__).parents[1] / "project"
-"""Names end in `.in`, and `dot.` stands for a leading dot; @PROVIDER@ and @MODEL@ are replaced."""
+"""Names end in `.in`, and `dot.` becomes a leading dot; @PROVIDER@ and @MODEL@ are replaced."""
 
 PROVIDERS: dict[str, dict[str, Any]] = json.loads(TEMPLATES.with_name("project_providers.json").read_text())
 """Entry of providers.json by name, with the variables that it needs and their defaults."""

@@ -1,4 +1,4 @@
-"""headrace up: the whole suite on this machine, until told to stop."""
+"""headrace up: the whole suite on this machine, until it is stopped."""
 
 from __future__ import annotations
 

@@ -178,9 +178,7 @@ def _find_problems(suite: Suite) -> list[str]:
         names = [value.name for value in values]
         if not names:
             problems.append(f"{name}: at least one")
-        problems += [
-            f"{name}: {twice!r} stands there twice" for twice in {one for one in names if names.count(one) > 1}
-        ]
+        problems += [f"{name}: {twice!r} is there twice" for twice in {one for one in names if names.count(one) > 1}]
     if suite.repetitions < 1 or not 1 <= suite.concurrency <= 64 or suite.timeout_ms < 1:
         problems.append("repetitions, concurrency, timeoutMs: 1 or more; concurrency 64 at most")
     if len(suite.cases) * len(suite.agents) * suite.repetitions > RUNS_MAX:

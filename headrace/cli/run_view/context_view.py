@@ -67,7 +67,7 @@ def _describe_receipt(receipt: agent_pb2.CompactionReceipt) -> Iterator[str]:
     counts = (
         f", {receipt.replaced_messages} messages; {receipt.kept_messages} stay" if receipt.replaced_messages else ""
     )
-    yield f"  it stands for lines {receipt.first_line}-{receipt.last_line}{counts}"
+    yield f"  it replaces lines {receipt.first_line}-{receipt.last_line}{counts}"
     unseen = [f"{lines.first_line}-{lines.last_line}" for lines in receipt.unseen]
     more = ", …" if len(unseen) > UNSEEN_MAX else ""
     omission = f"; not all of lines {', '.join(unseen[:UNSEEN_MAX])}{more}" if unseen else ""

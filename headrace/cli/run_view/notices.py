@@ -62,7 +62,7 @@ def _describe(delta: agent_pb2.AgentDelta, run_id: str) -> str:
             return f"message: {delta.request_steer.message}"
         case "gate_open" if delta.gate_open.HasField("need"):
             gate = delta.gate_open
-            get = f" (to be had at {gate.need.obtain})" if gate.need.obtain else ""
+            get = f" (available at {gate.need.obtain})" if gate.need.obtain else ""
             return f"{gate.reason}{get}; supply it in the console, or with {describe_command(run_id, gate)}"
         case "gate_open" if delta.gate_open.HasField("ask"):
             gate = delta.gate_open

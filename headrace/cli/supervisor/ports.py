@@ -27,5 +27,5 @@ def reserve_port(option: str, port: int) -> Generator[int]:
         try:
             held.bind(("127.0.0.1", port))
         except OSError as error:
-            raise CannotStart(f"{option} {port} cannot be had ({error.strerror}); 0 takes any free port") from error
+            raise CannotStart(f"{option} {port} cannot be used ({error.strerror}); 0 takes any free port") from error
         yield int(held.getsockname()[1])

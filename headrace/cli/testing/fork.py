@@ -113,7 +113,7 @@ def _list_rows(result: Result) -> list[tuple[str, str]]:
     cost = "-" if result.cost_usd is None else f"${result.cost_usd:.6f}"
     return [
         ("answer", result.answer or result.error),
-        ("state", result.state or "not begun"),
+        ("state", result.state or "not started"),
         ("calls", calls or "none"),
         ("steps", str(result.steps)),
         ("tokens", f"{result.input_tokens} in, {result.output_tokens} out"),

@@ -104,7 +104,7 @@ class ThreadSink:
             return True  # AG-UI has no events between runs
         if followed.run_id != self._run_id:
             self._run_id, self._run = followed.run_id, self._begin_run(followed)
-        assert self._run is not None, "it has begun"
+        assert self._run is not None, "it has started"
         if not self._run.take(followed.delta):
             await self._run.wait_until_ready()
         return True

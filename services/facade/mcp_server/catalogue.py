@@ -45,7 +45,7 @@ OUTPUT: dict[str, Any] = {
     "type": "object",
     "properties": {
         "answer": {"type": "string", "description": "The answer's text"},
-        "chatId": {"type": "string", "description": "The chat, to go on with"},
+        "chatId": {"type": "string", "description": "The chat to continue"},
         "runId": {"type": "string"},
         "finishReason": {"type": "string", "description": "stop, or what cut the answer"},
         "output": {"description": "The answer as JSON, where the agent gives one in a form"},

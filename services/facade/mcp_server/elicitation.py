@@ -33,7 +33,7 @@ def build_elicitation(gate: agent_pb2.GateOpen, arguments: str) -> dict[str, Any
     """Return the parameters of elicitation/create for a gate; `arguments` are those of the tool call."""
     if gate.kind == CREDENTIAL:
         # A form must not ask for a secret, so it says where to supply the credential.
-        message = f"{gate.tool_name}: {gate.reason}. Supply it in the console's inbox, or go on without it."
+        message = f"{gate.tool_name}: {gate.reason}. Supply it in the console's inbox, or continue without it."
         return {"mode": "form", "message": message, "requestedSchema": _offer_reject("Go on without it")}
     if gate.kind == APPROVAL and len(arguments) > SHOWN_CHARS_MAX:
         why = f"its arguments have {len(arguments):,} characters, too many to be shown here"

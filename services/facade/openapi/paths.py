@@ -107,7 +107,7 @@ def _build_pages() -> dict[str, Any]:
         },
         "/readyz": {
             "get": _build_page(
-                "Whether the facade serves; with `all`, whether the whole chain behind it is ready.",
+                "Whether the facade serves; with `all`, whether the services it calls are ready.",
                 {"application/json": {"schema": ready}},
                 "503",
             )

@@ -26,7 +26,7 @@ BODY_STATUSES = {408: "the body took too long", 413: "the body is too large"}
 COMMON_STATUSES = {
     429: "something is used up, or too large",
     499: "the request, or the run, was cancelled",
-    500: "a bug, told without its text",
+    500: "a bug; the text is only logged",
     504: "a service did not answer in time",
 }
 

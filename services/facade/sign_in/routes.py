@@ -125,7 +125,7 @@ class SignIn:
     async def _open_session(self, request: web.Request) -> Session:
         flow, query = self._cookie.read(request), request.query
         if flow is None or not hmac.compare_digest(query.get("state", "").encode(), str(flow.get("state")).encode()):
-            raise Unauthenticated("this sign-in was not begun in this browser, or has taken too long")
+            raise Unauthenticated("this sign-in was not started in this browser, or has taken too long")
         description = await self._provider.describe()
         if (query.get("iss") or ("" if description.names_itself else self._issuer)) != self._issuer:
             raise Unauthenticated("the answer is of another provider")

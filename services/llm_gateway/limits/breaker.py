@@ -97,7 +97,7 @@ class Breaker:
         return Call(tenant, now_s, is_tenant_try)
 
     def note_delta(self) -> None:
-        """Record that the model has begun an answer; if that is a probe's, the next call may start, too."""
+        """Record that the model has started an answer; if that is a probe's, the next call may start, too."""
         self._answered_s = self._now()
         if self._state == "half-open":
             self._blocked_until_s = self._answered_s

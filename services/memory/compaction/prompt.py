@@ -150,8 +150,8 @@ def describe_fault(fault: str, text: str) -> str:
 
 
 INSTRUCTION = """\
-The conversation is about to be compacted: you will go on from your summary, without what it replaces. Do not answer \
-the user and do not call tools now.
+The conversation is about to be compacted: you will continue from your summary, without what it replaces. Do not \
+answer the user and do not call tools now.
 
 First think about the conversation in chronological order between <analysis> and </analysis>: what was asked, what \
 was done, what came out of it. Then write the summary between <summary> and </summary>, in the language of the \

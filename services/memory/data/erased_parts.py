@@ -146,7 +146,7 @@ class RemainingParts:
                     yield Part(f"{records.kind.name}/{record_id}", counts, partial(records.erase, record_id))
 
     async def _find_run_webhooks(self) -> AsyncGenerator[Part]:
-        """Yield webhooks of runs in chats deleted earlier, whoever owned them; for a tenant, all except those of held
+        """Yield webhooks of runs in chats deleted earlier, of any owner; for a tenant, all except those of held
         chats.
 
         A user's webhooks are erased with the runs.

@@ -1,4 +1,4 @@
-"""Holds: data that must not be deleted, whoever asks."""
+"""Holds: data that nobody may delete."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class GateRpcs(MemoryServiceServicer):
             chat, grant = await self._find_grant(request, caller)
         if grant.end or (grant.expires_at and grant.expires_at <= now_ms()):
             return gates_pb2.RevokeGrantResponse(status="revoked" if grant.end == REVOKED else "ended")
-        with identity.acting_as(chat.info.owner):  # as the chat's owner, whoever revokes
+        with identity.acting_as(chat.info.owner):  # as the chat's owner, also if another user revokes
             stamp = make_stamp(request.chat_id)
         line = Revocation(**stamp, grant_id=grant.grant_id, by=caller.user, credential=caller.credential)
         await self._engine.chats.append(request.chat_id, [line], request.ByteSize())

@@ -223,7 +223,7 @@ class Chat:
         run = self.info.runs.get(first.run_id)
         if isinstance(first, Query):
             if run is not None:
-                raise InvalidRequest.of("lines[0].query", f"must be the run's only one: run {run.run_id} has begun")
+                raise InvalidRequest.of("lines[0].query", f"must be the run's only one: run {run.run_id} has started")
         elif run is None:
             raise run_not_found(first.run_id, self.chat_id)
         elif run.is_ended:

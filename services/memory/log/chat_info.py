@@ -198,7 +198,7 @@ class ChatInfo:
         return [] if self.is_damaged else [run for run in self.runs.values() if not run.is_ended]
 
     def list_begun(self) -> list[RunInfo]:
-        """List unfinished runs that have begun, as opposed to waiting for their turn."""
+        """List unfinished runs that have started, as opposed to waiting for their turn."""
         return [run for run in self.list_unfinished() if run.has_begun]
 
     def copy(self) -> ChatInfo:

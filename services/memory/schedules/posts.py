@@ -89,7 +89,7 @@ def check_payload(payload: bytes) -> str:
 
 
 def add_post(schedule: Schedule, posted: Posted, payload: str, now_ms: int) -> Schedule:
-    """Return the schedule with the post added, which is kept until its run has begun.
+    """Return the schedule with the post added, which is kept until its run has started.
 
     Raises:
         QueueFull: Too many posts wait, or this may be a repetition of one no longer remembered.

@@ -61,7 +61,7 @@ DEFAULT_AGENT = "default"
 KEYS_SHOWN_MAX = 20
 
 STARTED, QUEUED, REFUSED = "started", "queued", "refused"
-"""Outcomes: a run has begun; the previous time's run is still active; it will be tried again."""
+"""Outcomes: a run has started; the previous time's run is still active; it will be tried again."""
 
 RETRY_MS = 5_000
 """Time after which a queued or refused firing is tried again."""

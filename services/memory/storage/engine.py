@@ -143,7 +143,7 @@ class ChatIndex(Protocol):
         ...
 
     async def list_runs(self, query: RunQuery) -> tuple[list[RunEntry], Place | None]:
-        """Return a page of a tenant's runs, last begun first, and the place of the next one."""
+        """Return a page of a tenant's runs, last started first, and the place of the next one."""
         ...
 
     async def list_chats(self) -> list[str]:

@@ -161,7 +161,7 @@ async def _execute_once(
     is_open = call.is_resumed and not answers
     while True:
         if not is_open:
-            # If no server is reachable, the call has certainly not begun; a broken connection would not prove that.
+            # If no server is reachable, the call has certainly not started; a broken connection would not prove that.
             if not await peers.wait_for_tools(patience.left_s):
                 return results.make_failure(ProviderUnavailable.reason, GONE)
             try:
@@ -170,7 +170,7 @@ async def _execute_once(
                 if not was_broken_connection(error):
                     return results.make_failure(error.reason, error.message)
             except Overloaded as error:
-                # Full, or the call that broke off is still being stopped: it was not begun, so it may be asked again.
+                # Full, or the call that broke off is still being stopped: it did not start, so it may be sent again.
                 if not await patience.pause():
                     return results.make_failure(error.reason, error.message)
                 continue

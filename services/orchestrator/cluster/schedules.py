@@ -36,7 +36,7 @@ log = structlog.get_logger()
 PLACE = "{{payload}}"
 """Placeholder for the payload in a schedule's message."""
 
-NO_PAYLOAD = "(nothing was posted: this run was begun by its time)"
+NO_PAYLOAD = "(nothing was posted: this run was started by its schedule)"
 
 DATA = """\
 <payload>
@@ -86,7 +86,7 @@ async def record_firing(
 
 
 async def record_taken_run(peers: Peers, run_id: str, query: agent_pb2.QueryRequest) -> None:
-    """Record again that the run of a due time has begun, if `query` comes from a schedule.
+    """Record again that the run of a due time has started, if `query` comes from a schedule.
 
     Its first owner may have died before recording it, and another orchestrator may have found the chat busy and
     recorded that no run exists.

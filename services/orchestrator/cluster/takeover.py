@@ -254,7 +254,7 @@ class Takeover:
         tell = log.info if reason == PARKED else log.warning
         tell("run taken over", run_id=run.id, generation=generation, last_seq=entry.last_seq, reason=reason)
         if self._runs.is_draining:
-            # While the lease was requested, the process may have begun to stop, and already handed over all its runs.
+            # While the lease was requested, the process may have started to stop, and already handed over all its runs.
             run.control.give_up()
             raise stopping()
         if reason != PARKED:

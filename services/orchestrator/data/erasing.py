@@ -174,10 +174,10 @@ def _log_errors(erasure_id: str = "") -> Generator[None]:
     try:
         yield
     except HeadraceError as error:
-        log.warning("erasure does not go on", erasure_id=erasure_id, reason=error.reason, problem=error.message)
+        log.warning("erasure is stuck", erasure_id=erasure_id, reason=error.reason, problem=error.message)
     except grpc.aio.AioRpcError as error:
         # A memory service of the version before, in the middle of an upgrade, has none.
         say = log.debug if error.code() is grpc.StatusCode.UNIMPLEMENTED else log.warning
-        say("erasure does not go on", erasure_id=erasure_id, status=error.code().name)
+        say("erasure is stuck", erasure_id=erasure_id, status=error.code().name)
     except Exception:
-        log.exception("erasure does not go on", erasure_id=erasure_id)
+        log.exception("erasure is stuck", erasure_id=erasure_id)

@@ -100,7 +100,7 @@ async def get_stored_gate(peers: Peers, run_id: str, gate_id: str) -> gates_pb2.
 
 
 async def check_not_open(run_id: str, gate_id: str, peers: Peers) -> None:
-    """Return if the log has no such open gate, so that the client may be told not to retry.
+    """Return if the log has no such open gate, so that the client need not retry.
 
     Raises:
         Overloaded: The gate is open in the log. Another process has the run, perhaps unknown to this one, or the log

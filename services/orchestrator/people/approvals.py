@@ -83,7 +83,7 @@ def _check_grant(answer: ApprovalAnswer) -> None:
 
 
 def has_asked(scope: Scope, call: Call, question: str) -> bool:
-    """Return whether an earlier owner of the run asked this; if so, its question stands, even if rules have changed."""
+    """Return whether an earlier owner of the run asked this. Its question stays open, even if rules have changed."""
     return _find_asked(scope, ids.approval_id(scope.run.id, call.tool_id, question)) is not None
 
 

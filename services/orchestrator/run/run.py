@@ -247,7 +247,7 @@ class Run:
     @property
     def hears(self) -> bool:
         """Whether a message still reaches the model, or is passed on at the end."""
-        # One that has just been taken over has begun before.
+        # A run that has just been taken over started earlier.
         has_begun = self.state.name != State.QUEUED or any(event.HasField("run_start") for event in self.past.history)
         return has_begun and not self.steering.is_over
 

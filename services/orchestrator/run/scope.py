@@ -365,7 +365,7 @@ def check_turn(scope: Scope) -> None:
     """Raise PermissionDenied if the agent's models or mode are no longer granted."""
     grants = find_grants(scope)
     if grants is not None and (found := list_unrunnable(scope.agent, grants)):
-        raise PermissionDenied(f"agent {scope.agent.key!r} may not go on: {found[0]}", agentKey=scope.agent.key)
+        raise PermissionDenied(f"agent {scope.agent.key!r} may not continue: {found[0]}", agentKey=scope.agent.key)
 
 
 def list_callable_agents(scope: Scope) -> list[Definition]:

@@ -35,7 +35,7 @@ USER, ROLE = "user:", "role:"
 
 
 def list_names(caller: Identity) -> list[str]:
-    """Return the names that match the caller in rules of their tenant, whoever makes the request."""
+    """Return the names that match the caller in their tenant's rules, also when a service calls on their behalf."""
     return [TENANT, USER + caller.user, *(ROLE + role for role in sorted(caller.roles))]
 
 

@@ -105,7 +105,7 @@ class FetchedKeys:
                 if not self._has_key(key_id) and monotonic_s() - self._tried_at >= self._interval_s:
                     await self._fetch_keys()
         if not self._keys:
-            raise Overloaded("tokens cannot be checked now: their issuer's keys cannot be had; try again later")
+            raise Overloaded("tokens cannot be checked now: their issuer's keys are unavailable; try again later")
         return _select_keys(self._keys, key_id)
 
     def _has_key(self, key_id: str | None) -> bool:

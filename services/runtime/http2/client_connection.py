@@ -175,7 +175,7 @@ class ClientConnection(Connection):
             self._closed_by = f"closed by the server with {name_error(error_code).name}"
         if not self.is_leaving:
             self.is_leaving = True
-            self._on_gone(self, "the server told the connection to go")
+            self._on_gone(self, "the server asked to close the connection")
         for stream_id in [stream_id for stream_id in self._calls if stream_id > last_stream_id]:
             call = self._calls.pop(stream_id)
             stream = self.streams.pop(stream_id)

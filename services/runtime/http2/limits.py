@@ -47,7 +47,7 @@ ACCEPTING_MAX = 512
 """Connections that the system queues for a server until it has turns for them."""
 
 ACCEPTED_IN_A_TURN = 32
-"""Connections begun per turn of the loop, at some 0.1 ms of processor time each."""
+"""Connections started per turn of the loop, at some 0.1 ms of processor time each."""
 
 DEFERRED_MAX = 256
 """Accepted connections that wait until their addresses' shares allow them to begin; with the next one, the oldest is

@@ -155,7 +155,7 @@ class LocalClientConnection(LocalEnd):
 
     def receive_leave(self) -> None:
         """Open no more calls: the server is leaving."""
-        self._leave("the server told the connection to go")
+        self._leave("the server asked to close the connection")
         self._close_if_done()
 
     def receive_close(self) -> None:

@@ -19,7 +19,7 @@ def prepare_process() -> None:
     `end_imports`."""
     gc.disable()  # imports create little garbage, and scans of the objects they keep take a fifteenth of their time
     # structlog imports rich, a package of the command line, for a console that no service has: 4 MB.
-    sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - how Python says that a module is not to be had
+    sys.modules["rich"] = None  # pyright: ignore[reportArgumentType] - None makes Python's import fail
     for number in list_stops():
         signal.signal(number, _exit)
 

@@ -5,7 +5,7 @@ Tools that only read, and calls without an effect key, leave no record.
 
 # | record | once | idempotent |
 # |---|---|---|
-# | none: it has not begun | runs | runs |
+# | none: it has not started | runs | runs |
 # | started, by a process that has gone or a call that was left | refused: its outcome is unknown | runs again |
 # | started, and waits for a person | continues with the answers, or asks again | the same |
 # | ended | answered with the recorded result | the same |
@@ -81,7 +81,7 @@ class _Beginning:
         self.has_begun = bool(context.resume_state)  # before it has asked a person
 
     async def begin(self) -> None:
-        """Write the record. Raises Overloaded if that fails, or if another replica has begun the call."""
+        """Write the record. Raises Overloaded if that fails, or if another replica has started the call."""
         if self._before is None and not self.has_begun:
             key = self._context.request.effect_key
             if await asyncio.to_thread(self._effects.record_start, self._context.chat_id, key, self._tool.name):

@@ -121,7 +121,7 @@ class EffectRecords:
     def record_pause(self, chat_id: str, record: EffectRecord, pause: Pause | None) -> None:
         """Write the call's questions, or None when it continues; on disk on return."""
         with disk_errors(WHAT, chat_id):
-            self._make_folder(self._find_path(chat_id, record.key).parent)  # a call may wait before it has begun
+            self._make_folder(self._find_path(chat_id, record.key).parent)  # a call may wait before it starts
         self._replace_record(chat_id, msgspec.structs.replace(record, pause=pause))
 
     def _make_folder(self, folder: Path) -> None:

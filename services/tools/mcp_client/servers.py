@@ -129,7 +129,7 @@ class McpServers:
 
 def prepare_mcp(config_dir: Path, env: Mapping[str, str]) -> None:
     """Import the servers' libraries if mcp.json names any, in parallel with the rest of the start; blocks."""
-    with suppress(BadMcpFile):  # told when it is read for use
+    with suppress(BadMcpFile):  # reported when it is read for use
         if read_servers(config_dir / FILE, env).servers:
             _import_sdk()
 

@@ -157,8 +157,8 @@ class Tool:
     """Set for tools that the front end performs; their `execute` is `answer_ok`."""
 
     begins_itself: bool = False
-    """Whether `execute` awaits `context.begin` itself, late, so that few interrupted calls have begun; other calls
-    count as begun before it."""
+    """Whether `execute` awaits `context.begin` itself, late, so that few interrupted calls have started; other calls
+    count as started before it."""
 
     approval: Approval | None = None
     """Whether a person must approve calls; None: only the approval rules decide."""

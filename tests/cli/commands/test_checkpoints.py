@@ -105,7 +105,7 @@ async def test_a_window_is_shown_by_kind_with_what_has_left(tmp_path: Path) -> N
     assert (
         "compacted (auto, between runs, summary, edited since): 26,000 tokens are 9,000 (35%); "
         "files kept: plan.md; the summary is line 41\n"
-        "  it stands for lines 1-29, 24 messages; 9 stay\n"
+        "  it replaces lines 1-29, 24 messages; 9 stay\n"
         "  its writer saw 8,000 of 8,800 tokens; not all of lines 12-14\n"
         "  it cost 9000 tokens in, 600 out, 1 model call, $0.0200, 50% cached\n"
         "  kept: Intent: My boat is Ada.\n"

@@ -141,7 +141,7 @@ async def test_a_busy_port_is_said_before_anything_starts(config: tuple[str, ...
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        refused = f"Error: --port {port} cannot be had (Address already in use); 0 takes any free port\n".encode()
+        refused = f"Error: --port {port} cannot be used (Address already in use); 0 takes any free port\n".encode()
         for command in ("up", *config), ("simulate",):
             assert await run(*command, "--port", str(port)) == (1, b"", refused)
 

@@ -68,7 +68,7 @@ async def test_a_code_is_good_once_and_in_the_browser_that_has_asked(opening: Op
         back = await browser.begin()
         stolen = await thief.send(back)
         assert stolen.status == 401
-        assert "This sign-in was not begun in this browser" in stolen.text
+        assert "This sign-in was not started in this browser" in stolen.text
         await thief.begin()
         assert (await thief.send(back)).status == 401  # with a sign-in of its own, whose state is another
         kept = dict(browser.cookies)

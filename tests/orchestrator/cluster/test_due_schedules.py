@@ -215,7 +215,7 @@ def test_the_payload_stands_once_between_its_marks(message: str, payload: str) -
 
 
 def test_without_a_post_the_message_says_so_or_is_what_it_was() -> None:
-    assert ask("Sum up {{payload}}.", None) == "Sum up (nothing was posted: this run was begun by its time)."
+    assert ask("Sum up {{payload}}.", None) == "Sum up (nothing was posted: this run was started by its schedule)."
     assert ask("Sum up {{payload}}.", None, on_webhook=False) == "Sum up {{payload}}."
     assert ask("Sum up.", None) == "Sum up."
 

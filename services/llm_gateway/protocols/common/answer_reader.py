@@ -199,7 +199,7 @@ class AnswerReader:
             raise ContextLengthExceeded(
                 f"model {self._model!r} had no room left for an answer", provider=self._provider, model=self._model
             )
-        # Relays end so if the provider behind them has failed; a model's own empty answer has at least its end's token.
+        # Relays end so if their own provider has failed; a model's own empty answer has at least its end's token.
         if reason in ("stop", "tool_calls") and not (self.deltas or self.build_usage().output_tokens):
             raise ProviderUnavailable(
                 f"provider {self._provider!r} ended the answer without a token",

@@ -85,7 +85,7 @@ class Delta(msgspec.Struct, gc=False):
 
     tool_calls: list[CallPart] | None = None
     function_call: Function | None = None
-    """A single call in OpenAI's older form, which some servers and relays still send, a few beside `tool_calls`
+    """A single call in OpenAI's older form, which some servers and relays still send, a few along with `tool_calls`
     (https://github.com/QwenLM/qwen-code/pull/6240, 2026-07)."""
 
     extra_content: msgspec.Raw = msgspec.Raw()

@@ -158,7 +158,7 @@ class Commits:
         """Commit `lines`, even if the caller leaves; see ChatLogs.append. After a HeadraceError nothing was
         appended."""
         if isinstance(lines[0], Query):
-            self._room.check()  # a run that has begun may still fit, and should be able to end
+            self._room.check()  # a run that has started may still fit, and should be able to end
         cost_bytes = size_bytes + APPEND_COST_BYTES
         if self._waiting and self._waiting_bytes + cost_bytes > WAITING_BYTES_MAX:
             raise Overloaded("too many appends wait for the disk; try again later", waitingBytes=self._waiting_bytes)
@@ -354,7 +354,7 @@ class Commits:
         if written is None:
             return False
         chat.size_bytes, chat.link, mtime_ns = written
-        # Its events were told when they came.
+        # Its events have been reported already.
         self._index.put_change(replace(make_full_change(chat, mtime_ns), events=NO_EVENTS))
         return True
 

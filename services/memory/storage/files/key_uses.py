@@ -42,7 +42,7 @@ class FileKeyUses:
             now, reserved = self._clock(), self._reserved[credential]
             stored = set[str]()
             if reserved:
-                # With those that have begun since, which the index has by now.
+                # With uses since then, which the index has by now.
                 query = RunQuery(tenant, len(reserved), run_ids=[*reserved])
                 stored = {run.run_id async for run in read_pages(self._index.list_runs, query)}
             for other, until in list(reserved.items()):

@@ -116,7 +116,7 @@ class ChatRewriting:
             chat = await asyncio.to_thread(read_chat, chat_id, log, self._keys)
             await connection.execute(DELETE_TEXTS, row, tenant)
             await connection.execute("DELETE FROM spend WHERE chat = $1", row)
-            # Its events were told when they came; its gates have more than their log says.
+            # Its events have been reported already; its gates have more than their log says.
             change = replace(make_full_change(chat, 0), events=NO_EVENTS)
             change = replace(change, gates=replace(change.gates, opened=(), grants=()))
             await store_lines(connection, (row, version), [], self._rows.encrypt_change(change))

@@ -127,7 +127,7 @@ class Schedule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def waits_since(self) -> int:
-        """Since when the due time could have begun."""
+        """Since when the due time's run could have started."""
         return max(self._find_first()[1], self.queued_at)
 
     def find_post(self, due_at: int) -> Post | None:

@@ -101,7 +101,7 @@ class Delivery:
     next_at: int
     """Time of the next attempt; during an attempt, when its process is assumed to be dead."""
     tries: int
-    """Number of attempts begun, which fences earlier ones."""
+    """Number of attempts started, which fences earlier ones."""
     closed_at: int = 0
     status: int = 0
     """HTTP status of the last response; 0 without one."""

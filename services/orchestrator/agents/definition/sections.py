@@ -76,7 +76,7 @@ class Remote(Part):
     treat both as one message."""
 
     request_timeout_ms: Annotated[Positive, Field(le=600_000)] = 30_000
-    """Time in milliseconds for the card, and until a request is answered or its stream has begun."""
+    """Time in milliseconds for the card, and until a request is answered or its stream has started."""
 
     silence_timeout_ms: Annotated[Positive, Field(le=3_600_000)] = 60_000
     """How long a stream may be silent, in milliseconds; then the task is fetched and its stream is opened again."""

@@ -52,7 +52,7 @@ class FairUse:
         self._admit_waiting()
 
     def end_turn(self, tenant: str) -> None:
-        """Let the next query begin: the run of this turn has begun, or none has."""
+        """Let the next query begin: the run of this turn has started, or failed to."""
         decrement_count(self._beginning, tenant)
         self._admit_waiting()
 

@@ -111,7 +111,9 @@ class StreamedAnswer:
         if not 0 < len(task_id) <= ID_CHARS_MAX or len(context_id) > ID_CHARS_MAX:
             raise RemoteBadAnswer(f"{self._host} gave a task an id that is none", remote=self._host)
         if self.task_id and task_id != self.task_id:
-            raise RemoteBadAnswer(f"{self._host} tells of another task than the one that was begun", remote=self._host)
+            raise RemoteBadAnswer(
+                f"{self._host} answered with another task than the one that was started", remote=self._host
+            )
         self.task_id, self.context_id = task_id, context_id or self.context_id
 
     def _take_status(self, status: a2a_pb2.TaskStatus) -> None:

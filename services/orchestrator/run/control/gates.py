@@ -322,7 +322,7 @@ class Gates:
             return outcome
         kept = sum(other.taken is not None and other.place is Place.AHEAD for other in self._gates.values())
         if gate.place is Place.AHEAD and kept >= KEPT_MAX:
-            raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not begun; try again later")
+            raise QueueFull(f"{KEPT_MAX} submits are kept for waits that have not started; try again later")
         self._gates[gate_id], gate.taken = gate, (request_id, by)
         return "accepted"
 

@@ -284,7 +284,7 @@ class ServerConnection(Connection):
 
     def close_transport(self) -> None:
         # The client closes the socket. If it had unread data, our close would destroy our last output, and a call that
-        # we never saw would look as if it had begun (https://github.com/grpc/grpc-go/issues/5358).
+        # we never saw would look as if it had started (https://github.com/grpc/grpc-go/issues/5358).
         if self.transport.can_write_eof():
             with suppress(OSError):  # the client has closed it in the meantime
                 self.transport.write_eof()

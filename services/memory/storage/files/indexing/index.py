@@ -381,4 +381,4 @@ def _note_gates(changes: Iterable[IndexChange], gates: list[GateChange]) -> Iter
 
 
 def _make_behind_error() -> Overloaded:
-    return Overloaded("the index is behind the logs: the disk refuses it; try again later")
+    return Overloaded("the index lags behind the logs: the disk refuses it; try again later")
