@@ -16,7 +16,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
-from services.llm_gateway.fitting.provider_state import is_state_refused
+from services.llm_gateway.fitting.refused_parts import leave_out_refused
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -72,10 +72,13 @@ class ModelCaller:
                         refused.share()
                         raise
                     sent += attempt.sent
-                    if is_state_refused(request.messages, error):
-                        request, wait_s = _leave_out_states(request), 0.0
-                    else:
-                        wait_s = 0.0 if len(refused) > known else plan.plan_retry(error)
+                    wait_s = 0.0
+                    if len(refused) == known:
+                        if (shorter := leave_out_refused(request, error)) is not None:
+                            log.warning("refused parts left out", model=request.model, said=error.message)
+                            request = shorter
+                        else:
+                            wait_s = plan.plan_retry(error)
                     release_frames(error)
                 await asyncio.sleep(wait_s)
         finally:
@@ -99,15 +102,6 @@ class ModelCaller:
         keys = self.credentials.find_keys(provider)
         endpoint = self.credentials.find_endpoint(provider, model, provider.path or protocol.path, protocol.query)
         return Target(provider, entry, model, endpoint, keys, self.breakers.get_breaker(key, entry.name))
-
-
-def _leave_out_states(given: ChatRequest) -> ChatRequest:
-    request = ChatRequest()
-    request.CopyFrom(given)
-    for message in request.messages:
-        message.ClearField("provider_state")
-    log.warning("provider state left out", provider=given.provider_key, model=given.model)
-    return request
 
 
 def check_pairs(messages: Iterable[llm_pb2.Message]) -> None:

@@ -8,20 +8,10 @@ unchanged.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-
-from headrace.errors import HeadraceError, InvalidRequest
-from headrace.v1.llm_pb2 import Message
-
-_REFUSED = re.compile(
-    r"signature|encrypted content|blocks .{0,80}cannot be modified|required (?:following|preceding|'reasoning') item"
-    r"|item with id 'rs_|without a corresponding \w{1,40}_tool_result",
-    re.IGNORECASE,
-)
 
 
 def pack_state(provider: str, model: str, items_by_kind: Mapping[str, list[dict[str, Any]]]) -> str:
@@ -32,12 +22,6 @@ def is_models_own(state: str, provider: str, model: str) -> bool:
     """Return whether that model made the state; earlier versions did not store the model."""
     decoded = _decode(state)
     return decoded.get("provider") == provider and decoded.get("model", model) == model
-
-
-def is_state_refused(messages: Iterable[Message], error: HeadraceError) -> bool:
-    """Return whether the provider refuses states that it made, for example under another key."""
-    is_named = isinstance(error, InvalidRequest) and _REFUSED.search(error.message) is not None
-    return is_named and any(message.provider_state for message in messages)
 
 
 def unpack_state(state: str, provider: str, kind: str) -> list[dict[str, Any]]:

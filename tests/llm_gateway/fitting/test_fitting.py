@@ -10,7 +10,7 @@ from headrace.v1 import llm_pb2
 from services.llm_gateway.protocols.registry import PROTOCOLS
 from services.simulator.protocols.signatures import sign_thinking
 from tests.support.llm_gateway.answering import HELLO, http_answer
-from tests.support.llm_gateway.conversation import TOOL, USER, answers, asks, call, read_body
+from tests.support.llm_gateway.conversation import SYSTEM, TOOL, USER, answers, asks, call, read_body
 from tests.support.llm_gateway.gateway import Asking, text_message
 
 IMAGE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png"))
@@ -393,3 +393,64 @@ async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, sta
         assert (await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"))).content == ["hello"]
     async with asking(answers=[refusal, HELLO]) as gateway:
         assert (await gateway.hear(USER, asks(call("a")), answers("a"))).reason == "INVALID_REQUEST"
+        (400, "Invalid 'input[2].id': string too long. Expected a string with maximum length 64, but got 416."),
+        (400, "Unknown parameter: 'input[1].phase'."),
+        (404, "Item with id 'msg_1' not found. Items are not persisted when `store` is set to false."),
+        (400, "Duplicate item found with id rs_1. Remove duplicate items from your input and try again."),
+        (400, "Conflicting authenticated continuation identities."),
+
+
+PICTURE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png"))
+DOCUMENT = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"%PDF", mime_type="application/pdf", name="a.pdf"))
+NO_IMAGE, NO_FILE = (f"[{kind} not shown: the model's provider refuses it]" for kind in ("image", "file"))
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "shown"),
+    [
+        (400, "messages[1]: unknown variant `image_url`, expected `text` at line 1 column 173667", NO_IMAGE),
+        (404, "No endpoints found that support image input", NO_IMAGE),
+        (
+            400,
+            "The image length and width do not meet the model restrictions. [height:1 must be larger than 10]",
+            NO_IMAGE,
+        ),
+        (400, "Invalid PNG image", NO_IMAGE),
+        (500, "image input is not supported - hint: you may need to provide the mmproj", NO_IMAGE),
+        (500, 'Failed to parse messages: Unsupported content part type: "image_url"', NO_IMAGE),
+        (400, "messages.1.content must be a string", NO_IMAGE + NO_FILE),
+        (400, "Output of tool call should be 'Input text'", NO_IMAGE + NO_FILE),
+        (400, "m is not a multimodal model", NO_IMAGE + NO_FILE),
+        (400, "Unknown part type: file", NO_FILE),
+        (400, "temperature of m is wrong", ""),
+        (503, "the image service is down", ""),
+    ],
+)
+async def test_a_picture_or_file_that_a_provider_refuses_does_not_end_the_chat(
+    asking: Asking, status: int, said: str, shown: str
+) -> None:
+    """It is in each later request, too: https://github.com/nesquena/hermes-webui/issues/2297 and
+    https://github.com/MoonshotAI/kimi-code/issues/3087, 2026."""
+    hello = {"match": {"text": "not shown"}, "steps": [{"content": ["hello"]}]}
+    refusal = {"steps": [{"status": status, "body": {"error": {"message": said}}}]}
+    async with asking([hello, refusal], models=[{"name": "image-1"}]) as gateway:
+        heard = await gateway.hear(llm_pb2.Message(role="user", content=[PICTURE, DOCUMENT]), model="image-1")
+        sent = [str(request.body) for request in gateway.sim.requests]
+    assert (heard.content, len(sent)) == ((["hello"], 2) if shown else ([], 1))
+    assert [note in sent[-1] for note in (NO_IMAGE, NO_FILE)] == [note in shown for note in (NO_IMAGE, NO_FILE)]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "System role not supported"),
+        (500, "Jinja Exception: System role not supported"),
+        (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
+        (400, "Unsupported value: 'messages[0].role' does not support 'system' with this model."),
+    ],
+)
+async def test_instructions_that_a_model_refuses_are_the_users_words(asking: Asking, status: int, said: str) -> None:
+    """https://github.com/huggingface/chat-ui/issues/1386 (2024-08)."""
+    refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLO]) as gateway:
+        assert (await gateway.hear(SYSTEM, USER)).content == ["hello"]

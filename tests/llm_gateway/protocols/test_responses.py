@@ -120,6 +120,20 @@ async def test_items_whose_thought_cannot_go_back_have_no_ids(asking: Asking) ->
     assert not [item["id"] for item in body["input"] if "id" in item]
 
 
+async def test_items_with_ids_that_are_too_long_go_back_without_ids(asking: Asking) -> None:
+    """https://github.com/can1357/oh-my-pi/issues/284, 2026-03: "Invalid 'input[2].id': string too long."""
+    items = [
+        {"type": "reasoning", "id": "r" * 416, "summary": [], "encrypted_content": "x"},
+        {"type": "function_call", "id": "fc_1", "call": True},
+    ]
+    state = orjson.dumps({"provider": "sim", "output_items": items}).decode()
+    async with asking(**RESPONSES) as gateway:
+        await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"), tools=[TOOL])
+        body = gateway.sim.requests[0].body
+    assert [item.get("type") for item in body["input"][1:]] == ["reasoning", "function_call", "function_call_output"]
+    assert not [item["id"] for item in body["input"] if "id" in item]
+
+
 async def test_results_and_questions_have_pictures_and_files(asking: Asking) -> None:
     image = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"png", mime_type="image/png", detail="low"))
     report = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf"))

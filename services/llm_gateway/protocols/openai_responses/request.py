@@ -32,6 +32,10 @@ PATH = "/responses"
 
 LIMIT = "max_output_tokens"
 
+ID_CHARS_MAX = 64
+"""Maximum length of an item's id. GitHub Copilot and Codex give longer ones, which they refuse afterwards
+(https://github.com/can1357/oh-my-pi/issues/284, 2026-03); items may have none."""
+
 OUTPUT_TOKENS_MIN = 16
 """Minimum limit; a smaller one is refused."""
 
@@ -130,6 +134,8 @@ def _build_answer(message: llm_pb2.Message, provider: str) -> list[Item]:
         for call in message.tool_calls
     ]
     kept = unpack_state(message.provider_state, provider, KIND)
+    if any(len(str(item.get("id", ""))) > ID_CHARS_MAX for item in kept):
+        kept = [{name: value for name, value in item.items() if name != "id"} for item in kept]
 
     def fill_message(item: Item, text: str) -> Item | None:
         return item | {"content": [{"type": "output_text", "text": text}]} if text.strip() else None
