@@ -60,22 +60,35 @@ _DEPTH_MAX = 3
 FORM: Path = ("response_format",)
 """The field of an answer's form; without it, the form is described in words."""
 
+_FORM_NAMES = ("response_format", "text")
+"""Names of that field, the second in Responses."""
+
 _REFUSES_FORM = re.compile(
-    r"response.?format\b.{0,80}\b(?:unavailable|unsupported|not support|must be|not (?:be )?(?:available|allowed))"
-    r"|(?:not support|unsupported).{0,80}\bresponse.?format\b",
+    r"(?:response.?format|text\.format)\b.{0,80}\b(?:unavailable|unsupported|not support|must be|enabled only"
+    r"|cannot be combined|not (?:be )?(?:available|allowed))"
+    r"|(?:not support|unsupported).{0,80}\b(?:response.?format|json schema)\b|must contain the word 'json'"
+    r"|json mode cannot|grammar constraints with tools|response mime type\b.{0,80}\bunsupported",
     re.IGNORECASE,
 )
-"""Matches what DeepSeek says of `json_schema` (https://github.com/BerriAI/litellm/pull/31466, 2026-06), but not what is
-said of a bad schema."""
+"""Matches what DeepSeek says of `json_schema` (https://github.com/BerriAI/litellm/pull/31466, 2026-06), Groq, Gemini
+and llama.cpp of a form next to tools (https://github.com/vercel/ai/pull/16540, 2026-07), and OpenAI and Bailian of
+messages without the word (https://github.com/agno-agi/agno/pull/5317, 2025-11), but not what is said of a bad
+schema."""
+
+_TOOL_CHOICE: Path = ("tool_choice",)
 
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 _SAYS_UNSUPPORTED = re.compile(
     r"unsupported|(?:not?|n't) (?:be )?support|not (?:permitted|allowed|compatible|available|enabled)|unrecognized"
     r"|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed"
-    r"|may only be|cannot (?:specify )?both|cannot be disabled|only works",
+    r"|may only be|cannot (?:specify )?both|cannot be disabled|only works|restricted to|invalid tool_choice",
     re.IGNORECASE,
 )
+_NO_ENDPOINT = "No endpoints found"
+"""What OpenRouter says, with status 404, of a field that no provider of the model supports
+(https://github.com/zed-industries/zed/issues/36094, 2025-08)."""
+
 _ALLOWED_VALUES = re.compile(r"\b(\w{1,64})\W{1,3}must be one of", re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]+")
 
@@ -124,8 +137,13 @@ class RefusedFields:
                 continue
             if other := _OTHER_NAMES.get(path[-1]):
                 parent[other] = parent.pop(path[-1])
-            elif orjson.dumps(parent[path[-1]]) == value:
-                del parent[path[-1]]
+                continue
+            if orjson.dumps(parent[path[-1]]) != value:
+                continue
+            if (tool := _get_tool_name(parent.pop(path[-1]))) and path == _TOOL_CHOICE:
+                # The tool is forced without its name, by being offered alone.
+                tools = [one for one in body["tools"] if _get_tool_name(one) == tool]
+                body |= {"tool_choice": "required", "tools": tools}
 
     def add(self, provider: Provider, entry: Model, path: Path, value: Any, said: str) -> None:
         """Omit the field with this value from now on."""
@@ -150,7 +168,7 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
     else may be omitted, too."""
     found: dict[Path, Any] = {}
     for name, value in body.items():
-        if (name,) == FORM:
+        if name in _FORM_NAMES:
             found[FORM] = ""
             continue
         inner: dict[Path, Any] = find_optional_fields(value, depth - 1) if isinstance(value, dict) and depth > 1 else {}
@@ -163,7 +181,9 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
 
 def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Path | None:
     """Return the optional field that the error names: by `param`, or in a message that calls it refused."""
-    if not isinstance(error, InvalidRequest) or error.metadata.get("httpStatus") not in STATUSES:
+    has_no_endpoint = _NO_ENDPOINT in error.message
+    is_named = error.metadata.get("httpStatus") in STATUSES or has_no_endpoint
+    if not isinstance(error, InvalidRequest) or not is_named:
         return None
     if FORM in optional and _REFUSES_FORM.search(error.message):
         return FORM
@@ -179,7 +199,7 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     # "reasoning.effort" names the innermost field last.
     if (name := next((name for name in reversed(named) if name in by_name), None)) is not None:
         return by_name[name]
-    if named or not _SAYS_UNSUPPORTED.search(error.message):
+    if named or not (has_no_endpoint or _SAYS_UNSUPPORTED.search(error.message)):
         return None
     if "both" in words:
         words.reverse()
@@ -187,6 +207,13 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     if "messages" not in words and not {"thinking", "reasoning"}.isdisjoint(words):
         words += _REASONING
     return next((by_name[word] for word in words if word in by_name), None)
+
+
+def _get_tool_name(value: Any) -> str:
+    """Return the name of a tool, or of the choice of one, of chat completions and Responses; empty for others."""
+    if not isinstance(value, dict) or value.get("type") != "function":
+        return ""
+    return value.get("function", value).get("name", "")
 
 
 def _normalise(name: str) -> str:

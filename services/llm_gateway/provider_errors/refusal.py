@@ -44,6 +44,10 @@ MESSAGE_CHARS_MAX = 500
 
 PARAM_CHARS_MAX = 128
 
+NO_PARAMS = ("", "None", "null", "validation_error")
+"""Values of `param` that name no field: LiteLLM's texts of none, and Cerebras's constant
+(https://github.com/Cerebras/cerebras-cloud-sdk-python/issues/4, 2025-03)."""
+
 ELSEWHERE = frozenset({301, 302, 303, 307, 308, 404, 405, 410})
 """Statuses of addresses that are not the API's."""
 
@@ -190,7 +194,7 @@ def _read_param(error: ErrorObject) -> str:
         param = msgspec.json.decode(error.param) if error.param else ""
     except UNREADABLE:
         return ""
-    if isinstance(param, str) and param:
+    if isinstance(param, str) and param not in NO_PARAMS:
         return param[:PARAM_CHARS_MAX]
     match = _VIOLATION.search(bytes(error.details))
     return match[1].decode(errors="replace") if match else ""

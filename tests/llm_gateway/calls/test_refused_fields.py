@@ -114,6 +114,17 @@ async def list_left_out(gateway: Gateway) -> list[str]:
         ),
         ("reasoning_effort", openai_error("`reasoning_effort` must be one of `none` or `default`"), {}),
         ("reasoning_effort", openai_error('"llama3.2:3b" does not support thinking'), {}),
+        # Texts in place of none: https://github.com/BerriAI/litellm/issues/7470, 2024-12.
+        (
+            "parallel_tool_calls",
+            openai_error("litellm.UnsupportedParamsError: x does not support: ['parallel_tool_calls']", "None"),
+            {},
+        ),
+        (
+            "enable_thinking",
+            openai_error("The value of the enable_thinking parameter is restricted to False."),
+            {"reasoning": "enable_thinking"},
+        ),
         (
             "generationConfig.thinkingConfig",
             {"message": "Thinking is not enabled for models/gemini-2.0-flash"},
@@ -154,6 +165,13 @@ async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
         "This response_format type is unavailable now",
         "'response_format.type' must be 'json_schema' or 'text'",
         "Model sim-1 does not support parameters: response_format",
+        "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
+        "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+        "json mode cannot be combined with tool/function calling",
+        "'response_format` json_object cannot be combined with tool/function calling",
+        "Cannot use custom grammar constraints with tools.",
+        "Function calling with a response mime type: 'application/json' is unsupported",
+        "Unsupported JSON schema fields: {'minItems', 'items'}",
     ],
 )
 async def test_a_form_that_is_refused_is_described_in_words_from_then_on(asking: Asking, said: str) -> None:
@@ -174,6 +192,44 @@ async def test_a_schema_that_is_refused_is_the_callers(asking: Asking) -> None:
     async with asking(script, models=[{"name": "sim-1"}]) as gateway:
         heard = await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))
         assert (heard.reason, len(gateway.sim.requests)) == ("INVALID_REQUEST", 1)
+
+
+@pytest.mark.parametrize(
+    "said", ["Response input messages must contain the word 'json'", "'text.format' is not supported with this model."]
+)
+async def test_a_form_that_responses_refuse_is_described_in_words(asking: Asking, said: str) -> None:
+    script, models = [refuse("text", openai_error(said, "input")), HELLO], [{"name": "sim-1"}]
+    async with asking(script, models=models, protocol="openai_responses") as gateway:
+        assert (await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))).content == ["hello"]
+        assert SCHEMA in gateway.sim.requests[-1].body["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name", "status", "said"),
+    [
+        (
+            "openai",
+            "function",
+            400,
+            "Invalid tool_choice type: 'object'. Supported string values: none, auto, required",
+        ),
+        ("openai", "function", 404, "No endpoints found that support the provided 'tool_choice' value."),
+        ("openai_responses", "name", 400, "Invalid tool_choice type: 'object'."),
+    ],
+)
+async def test_a_tool_whose_name_is_refused_is_forced_by_being_offered_alone(
+    asking: Asking, protocol: str, name: str, status: int, said: str
+) -> None:
+    """https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/670 (2025-05)."""
+    script = [refuse(f"tool_choice.{name}", openai_error(said), status), HELLO]
+    tools = [TOOL, llm_pb2.ToolSchema(name="g")]
+    async with asking(script, protocol=protocol) as gateway:
+        for _ in range(2):
+            assert (await gateway.hear(tools=tools, tool_choice="g")).content == ["hello"]
+        gateway.sim.rules = (gateway.sim.rules[1],)
+        await gateway.hear(tools=tools, tool_choice="required")
+        sent = [(body["tool_choice"], len(body["tools"])) for body in bodies(gateway)[1:]]
+    assert sent == [("required", 1), ("required", 1), ("required", 2)]
 
 
 async def test_of_two_fields_that_exclude_each_other_the_second_is_left_out(asking: Asking) -> None:
