@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
 from services.llm_gateway.fitting.provider_state import is_models_own
-from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, NO_PARAMETERS, OPENAPI, fit_schema
+from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, KIMI, NO_PARAMETERS, OPENAPI, fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
@@ -39,10 +39,6 @@ REFUSED_PICTURES = {GEMINI: frozenset({"image/gif"})}
 CHOICES = (*FREE_CHOICES, "required")
 """Values of `tool_choice` that are not names of tools."""
 
-KIMI = "kimi"
-"""Part of the names of models that were trained on ids such as functions.read_file:3, counted in the conversation; with
-others they soon write calls into their text (https://github.com/vllm-project/vllm/issues/29596, 2025-11)."""
-
 LENGTH_MAX = 64
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -58,7 +54,8 @@ _NINE_CHARACTERS = re.compile(f"[a-zA-Z0-9]{{{_LENGTH}}}")
 
 def find_vendor(provider: Provider, model: str) -> str:
     """Return the vendor whose rules apply; empty for any other."""
-    return VENDORS.get(provider.protocol) or next((name for name in VENDORS.values() if name in model.lower()), "")
+    named = (name for name in (*VENDORS.values(), KIMI) if name in model.lower())
+    return VENDORS.get(provider.protocol) or next(named, "")
 
 
 def list_refused_pictures(provider: Provider, model: str) -> Collection[str]:
@@ -160,6 +157,8 @@ class _Calls:
         self.maker = provider.key, model
         self.names: dict[str, str] = {}
         self.ids: dict[str, str] = {}
+        # Kimi was trained on ids such as functions.read_file:3, counted in the conversation; with others it soon writes
+        # calls into its text (https://github.com/vllm-project/vllm/issues/29596, 2025-11).
         is_kimis = KIMI in model.lower() and (provider.protocol, provider.call_ids) == (CHAT_COMPLETIONS, "any")
         for number, call in enumerate(calls):
             self.names[call.id] = call.name

@@ -11,7 +11,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from services.llm_gateway.fitting.schemas import DEPTH_MAX, Schema, find_target
+from services.llm_gateway.fitting.schemas import DEPTH_MAX, Schema, describe_lost, find_target
 
 SCHEMAS_MAX = 2_000
 """Maximum schemas within a form: each choice of types and each reference repeats those inside."""
@@ -74,10 +74,7 @@ class _Form:
             if not schema.get("properties") or isinstance(schema.get("additionalProperties"), dict):
                 raise _Unfit
             fitted["additionalProperties"] = False
-        if lost:
-            words = json.dumps(lost, ensure_ascii=False, separators=(",", ":"))
-            fitted["description"] = " ".join(filter(None, (fitted.get("description"), f"It fits {words}.")))
-        return fitted
+        return describe_lost(fitted, lost)
 
     def _follow(self, reference: Any, depth: int, inside: frozenset[str]) -> None:
         """Check the target of a reference."""

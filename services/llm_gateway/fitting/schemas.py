@@ -13,14 +13,14 @@ import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 DEPTH_MAX = 64
 
 REFERENCES_MAX = 200
 """Maximum references that are replaced; later ones become {}."""
 
-CLAUDE, GEMINI = "claude", "gemini"
+CLAUDE, GEMINI, KIMI = "claude", "gemini", "kimi"
 """Vendors with rules of their own, by part of their models' names."""
 
 OPENAPI = "openapi"
@@ -59,6 +59,17 @@ _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
+_PLAIN_PATTERN = re.compile(r"\^(?:[^\\\[\](){}^$]|\((?!\?)|\)|\{[0-9,]{1,9}\}|\[[^\\\[\]]{1,256}\])*\$")
+"""Matches patterns that every dialect has. One that is not anchored, or has lookarounds or classes such as `\\p{L}`,
+makes OpenAI or llama.cpp refuse the whole request (https://github.com/agigante80/actual-mcp-server/issues/293,
+https://github.com/containers/kubernetes-mcp-server/issues/758, 2026)."""
+
+REPEATED_MAX = 100
+"""Largest bound of a length. llama.cpp makes rules of all repetitions, and refuses a request with too many
+(https://github.com/firecrawl/firecrawl/issues/4512, 2026-09)."""
+
+_LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
+
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -95,7 +106,9 @@ def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
     root, lost = _fit_root(_drop_odd(given) if isinstance(given, dict) else {})
     if vendor == CLAUDE:
         _leave_out_odd_names(root, lost)
-    form = _GeminiForm(root, is_narrow=vendor == OPENAPI) if vendor in (GEMINI, OPENAPI) else None
+    form = _CommonForm(root, is_kimis=vendor == KIMI)
+    if vendor in (GEMINI, OPENAPI):
+        form = _GeminiForm(root, is_narrow=vendor == OPENAPI)
     fitted = _fit_inner(root, 0, form)
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
@@ -161,6 +174,44 @@ def find_target(root: Any, reference: Any) -> Schema | None:
     for key in reference.removeprefix("#/").split("/"):
         found = found.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else None
+
+
+class _Form(Protocol):
+    def fit(self, schema: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        """Return one level of a schema in this form, and the references followed."""
+        ...
+
+
+class _CommonForm:
+    """Moves patterns and lengths that some servers refuse into descriptions.
+
+    Kimi refuses a type next to anyOf, and a reference with a keyword that its target has, too
+    (https://github.com/MoonshotAI/kimi-code/issues/2661, https://github.com/MoonshotAI/kimi-cli/issues/2061, 2026).
+    """
+
+    def __init__(self, root: Schema, *, is_kimis: bool) -> None:
+        self._root = root
+        self._is_kimis = is_kimis
+
+    def fit(self, schema: Schema, inside: frozenset[str]) -> tuple[Schema, frozenset[str]]:
+        if self._is_kimis:
+            target = find_target(self._root, schema.get("$ref")) or {}
+            schema = {key: value for key, value in schema.items() if key == "$ref" or key not in target}
+            if isinstance(choices := schema.get("anyOf"), list) and "type" in schema:
+                kind = schema.pop("type")
+                schema["anyOf"] = [{"type": kind} | one if isinstance(one, dict) else one for one in choices]
+        lost = {key: schema[key] for key in _LENGTHS if _is_number(schema.get(key)) and schema[key] > REPEATED_MAX}
+        if isinstance(pattern := schema.get("pattern"), str) and not _PLAIN_PATTERN.fullmatch(pattern):
+            lost["pattern"] = pattern
+        return describe_lost(schema, lost), inside
+
+
+def describe_lost(schema: Schema, lost: Schema) -> Schema:
+    """Return the schema without these keywords, which its description names."""
+    if not lost:
+        return schema
+    description = " ".join(filter(None, (schema.get("description"), f"It fits {_write(lost)}.")))
+    return {key: value for key, value in schema.items() if key not in lost} | {"description": description}
 
 
 class _GeminiForm:
@@ -230,7 +281,7 @@ def _narrow(schema: Schema) -> Schema:
     return narrow
 
 
-def _fit_inner(schema: Any, depth: int, form: _GeminiForm | None, inside: frozenset[str] = frozenset()) -> Any:
+def _fit_inner(schema: Any, depth: int, form: _Form, inside: frozenset[str] = frozenset()) -> Any:
     """Complete arrays and objects, and write true and false as objects; `inside` are the references followed."""
     if schema is True or depth > DEPTH_MAX:
         return {}
@@ -238,8 +289,7 @@ def _fit_inner(schema: Any, depth: int, form: _GeminiForm | None, inside: frozen
         return {"not": {}}
     if not isinstance(schema, dict):
         return {}
-    if form is not None:
-        schema, inside = form.fit(schema, inside)
+    schema, inside = form.fit(schema, inside)
 
     def fit(inner: Any) -> Any:
         return _fit_inner(inner, depth + 1, form, inside)

@@ -154,6 +154,14 @@ def an_object(**properties: Any) -> dict[str, Any]:
         (an_object(a={"minimum": "2026-01-01", "maxLength": None, "pattern": 5}), an_object(a={}), ""),
         (an_object(a="string", b=None), an_object(a={}, b={}), ""),
         (an_object(a={"items": "string", "additionalProperties": "no"}), an_object(a={}), ""),
+        # https://github.com/can1357/oh-my-pi/issues/2784 and https://github.com/codefuturist/email-mcp/issues/58, 2026.
+        (an_object(a={"pattern": "^(?!null$)"}), an_object(a={"description": 'It fits {"pattern":"^(?!null$)"}.'}), ""),
+        (an_object(a={"pattern": "^[a-z_]{1,9}(-|:)$"}), an_object(a={"pattern": "^[a-z_]{1,9}(-|:)$"}), ""),
+        (
+            an_object(a={"description": "Text.", "maxLength": 10_000, "minLength": 1}),
+            an_object(a={"description": 'Text. It fits {"maxLength":10000}.', "minLength": 1}),
+            "",
+        ),
     ],
 )
 async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: Any, sent: Any, lost: str) -> None:
@@ -163,6 +171,41 @@ async def test_a_schema_has_a_form_that_providers_take(asking: Asking, given: An
     assert offered["function"]["parameters"] == sent
     assert (offered["function"]["description"] == "does it") == (not lost)
     assert lost in offered["function"]["description"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a+", "^\\p{L}$", "^\\d{4}$", "^[a[b]$", "^a$|^b$", "^(?P<x>a)$", "^x{1,1000000000}$"]
+)
+async def test_a_pattern_that_not_every_server_reads_is_described_in_words(asking: Asking, pattern: str) -> None:
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a={"pattern": pattern})))
+    async with asking() as gateway:
+        [offered] = (await read_body(gateway, tools=[tool]))["tools"]
+    assert offered["function"]["parameters"]["properties"]["a"].keys() == {"description"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (
+            {"type": "string", "anyOf": [{"enum": ["x"]}, {"type": "null"}, True]},
+            {"anyOf": [{"type": "string", "enum": ["x"]}, {"type": "null"}, {}]},
+        ),
+        ({"$ref": "#/$defs/A", "description": "mine", "title": "B"}, {"$ref": "#/$defs/A", "title": "B"}),
+        ({"$ref": "#/$defs/none", "description": "mine"}, {"$ref": "#/$defs/none", "description": "mine"}),
+    ],
+)
+async def test_kimi_has_types_within_choices_and_references_without_conflicts(
+    asking: Asking, given: Any, sent: Any
+) -> None:
+    """https://github.com/MoonshotAI/kimi-code/issues/2661, https://github.com/MoonshotAI/kimi-cli/issues/2061, 2026."""
+    defined = {"$defs": {"A": {"type": "string", "description": "its"}}}
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(an_object(a=given) | defined))
+    async with asking(models=[{"name": "moonshotai/Kimi-K2.6"}, {"name": "sim-1"}]) as gateway:
+        for model, expected in (("moonshotai/Kimi-K2.6", sent), ("sim-1", given)):
+            [offered] = (await read_body(gateway, tools=[tool], model=model))["tools"]
+            assert offered["function"]["parameters"]["properties"]["a"] == (
+                json.loads(json.dumps(expected).replace("true", "{}"))
+            )
 
 
 ODD_KEYS = an_object(**{"$top": {"type": "integer"}, "a": {}, "x" * 65: {}}) | {"required": ["a", "$top"]}
