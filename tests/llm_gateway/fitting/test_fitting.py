@@ -341,10 +341,12 @@ async def test_tools_that_were_called_are_offered_to_claude(asking: Asking, fiel
     assert not plain.keys() & {"tools", "toolConfig", "tool_choice", "system"}
 
 
-async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking) -> None:
-    async with asking(reasoning="thinking") as gateway:
-        body = await read_body(gateway, USER, asks(call("a")), answers("a"), text_message("assistant", "so"), USER)
-    assert [message.get("reasoning_content") for message in body["messages"][1:4:2]] == ["", None]
+@pytest.mark.parametrize("fields", [{"reasoning": "thinking"}, {"reasoningKept": "chat"}])
+async def test_calls_have_a_reasoning_wherever_the_provider_wants_one(asking: Asking, fields: dict[str, Any]) -> None:
+    thought = [asks(call(id), reasoning_content=reasoning) for id, reasoning in (("a", ""), ("b", "hm"))]
+    async with asking(**fields) as gateway:
+        body = await read_body(gateway, USER, thought[0], answers("a"), thought[1], answers("b"), asks(text="so"), USER)
+    assert [message.get("reasoning_content") for message in body["messages"][1:6:2]] == [" ", "hm", None]
 
 
 async def test_blocks_of_an_answer_go_back_in_the_order_in_which_they_came(asking: Asking) -> None:
@@ -426,6 +428,11 @@ async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: A
         (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
         (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
         (400, "Corrupted thought signature."),
+        (400, "Invalid 'input[2].id': string too long. Expected a string with maximum length 64, but got 416."),
+        (400, "Unknown parameter: 'input[1].phase'."),
+        (404, "Item with id 'msg_1' not found. Items are not persisted when `store` is set to false."),
+        (400, "Duplicate item found with id rs_1. Remove duplicate items from your input and try again."),
+        (400, "Conflicting authenticated continuation identities."),
         (400, "web_search tool use with id srvtoolu_1 was found without a corresponding web_search_tool_result block"),
     ],
 )
@@ -436,11 +443,6 @@ async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, sta
         assert (await gateway.hear(USER, asks(call("a"), provider_state=state), answers("a"))).content == ["hello"]
     async with asking(answers=[refusal, HELLO]) as gateway:
         assert (await gateway.hear(USER, asks(call("a")), answers("a"))).reason == "INVALID_REQUEST"
-        (400, "Invalid 'input[2].id': string too long. Expected a string with maximum length 64, but got 416."),
-        (400, "Unknown parameter: 'input[1].phase'."),
-        (404, "Item with id 'msg_1' not found. Items are not persisted when `store` is set to false."),
-        (400, "Duplicate item found with id rs_1. Remove duplicate items from your input and try again."),
-        (400, "Conflicting authenticated continuation identities."),
 
 
 PICTURE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png"))

@@ -166,9 +166,9 @@ def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[s
         for kind in (BLOCKS_KIND, KIND):
             if items := unpack_state(message.provider_state, provider.key, kind):
                 fields[kind] = items
-    if message.HasField("reasoning_content"):
+    if message.reasoning_content:
         match provider.reasoning:
-            case "reasoning_effort":
+            case "reasoning_effort" if not provider.keeps_reasoning:
                 # OpenAI itself does not have this field.
                 pass
             case "reasoning":
@@ -180,6 +180,7 @@ def build_history_fields(message: llm_pb2.Message, provider: Provider) -> dict[s
             case _:
                 fields["reasoning_content"] = message.reasoning_content
     elif message.tool_calls and provider.keeps_reasoning:
-        # The field is required even if the model called without a thought.
-        fields["reasoning_content"] = ""
+        # The field is required even if the model called without a thought; to Kimi K2.6 and DeepSeek V4, an empty one
+        # is missing (https://github.com/theopenco/llmgateway/pull/2093, 2026-04).
+        fields["reasoning_content"] = " "
     return fields
