@@ -155,8 +155,8 @@ def find_address(url: str) -> str:
 def _is_error(body: bytes) -> bool:
     """Return whether a body has the form of an API's error."""
     with suppress(*UNREADABLE):
-        decoded = msgspec.json.decode(body, type=_ErrorBody)
-        return bool(decoded.error or decoded.message or decoded.detail)
+        decoded = msgspec.json.decode(body, type=dict[str, Any])
+        return any(decoded.get(name) for name in ("error", "message", "detail"))
     return False
 
 

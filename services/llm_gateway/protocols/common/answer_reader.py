@@ -297,7 +297,7 @@ class AnswerReader:
             frame = decode_leniently(marked, kind)
         except UNREADABLE:
             if data.startswith(b"{") and not is_document:  # it may have contained a decisive part
-                raise self._make_bad_frame(data) from error
+                raise self._make_undecoded_error(data) from error
             self._pass_over(data)
             return None
         if marked != data:
@@ -319,7 +319,11 @@ class AnswerReader:
             read_refusal(self._provider, self._model, 200, {}, body, self._source.url), *self._source.secrets
         )
 
-    def _make_bad_frame(self, data: bytes) -> BadFrame:
+    def _make_undecoded_error(self, data: bytes) -> HeadraceError:
+        """Return the error that a frame contains in a form of its own, or else BadFrame."""
+        with suppress(*UNREADABLE):
+            if msgspec.json.decode(data).get("error"):
+                return self._make_refusal(data)
         return BadFrame(
             f"{self._describe_provider()} sent a frame of {len(data)} bytes that is not in its protocol's form",
             provider=self._provider,
