@@ -47,7 +47,7 @@ ROWS = _load_rows()
 
 _LIMIT = re.compile(
     r"(?:maximum (?:context|prompt|allowed input) length(?: is| of)?|max_seq_len|tokens allowed|token limit:?"
-    r"|only supports up to"
+    r"|only supports up to|limit(?= \d{1,12}, requested)|max size:"
     r"|context (?:size|length|window)(?: of)?(?: only)?|limit of)\s*\(?(?P<named>\d{3,12})"
     r"|(?P<before>\d{3,12}) maximum context|> (?P<compared>\d{3,12})|\[\d+, (?P<range>\d{3,12})\]",
     re.IGNORECASE,

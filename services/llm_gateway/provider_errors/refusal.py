@@ -291,7 +291,7 @@ def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> typ
         case 403:
             return by_words if by_words in (ContentFiltered, RateLimited) else ProviderAuthentication
         case 429:
-            return ProviderAuthentication if by_words is ProviderAuthentication else RateLimited
+            return by_words if by_words in (ProviderAuthentication, ContextLengthExceeded) else RateLimited
         case 200 | 400 | 404 | 412 | 413 | 422 | 500 if by_words is not None:
             return by_words
         case 413:

@@ -152,8 +152,13 @@ async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
     assert heard.reason == "OVERLOADED"
 
 
-async def test_a_refused_key_gives_way_to_the_next(asking: Asking) -> None:
-    async with asking(answers=[http_answer(401), HELLO], apiKeys=["env:OLD_KEY", "env:NEW_KEY"]) as gateway:
+@pytest.mark.parametrize(
+    ("status", "body"),
+    # https://github.com/openai/codex/issues/1352 (2025-06)
+    [(401, b""), (400, b'{"code":"invalid argument","error":"Incorrect API key provided: sk***gA."}')],
+)
+async def test_a_refused_key_gives_way_to_the_next(asking: Asking, status: int, body: bytes) -> None:
+    async with asking(answers=[http_answer(status, body), HELLO], apiKeys=["env:OLD_KEY", "env:NEW_KEY"]) as gateway:
         gateway.env.update(OLD_KEY="old-key-0001", NEW_KEY="new-key-0002")
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started", "content", "usage", "finish"]

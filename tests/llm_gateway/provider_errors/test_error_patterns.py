@@ -89,6 +89,10 @@ def test_an_empty_account_is_recognised_so_that_another_may_answer(status: int, 
         (403, "permission_error You have reached the concurrent request limit of your plan.", "RATE_LIMITED"),
         (429, "Online prediction concurrent requests quota exceeded", "RATE_LIMITED"),
         (500, "server_error context shift is disabled", "CONTEXT_LENGTH_EXCEEDED"),
+        *(
+            (status, "Request too large for m on tokens per minute (TPM)", "CONTEXT_LENGTH_EXCEEDED")
+            for status in (413, 429)
+        ),
     ],
 )
 def test_a_rare_status_has_its_reason(status: int, said: str, reason: str) -> None:
