@@ -1,5 +1,5 @@
-"""Fields that a model has refused: the request is repeated without them, and later requests omit them from the
-start."""
+"""Fields that a model has refused, or missed: the request is repeated without or with them, and so are later requests
+from the start."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import orjson
 import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest
+from services.llm_gateway.protocols.gemini.request import NO_SIGNATURE
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.newest import NewestDict
 
@@ -79,6 +80,28 @@ _TOOL_CHOICE: Path = ("tool_choice",)
 
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
+MESSAGES = "messages"
+
+_OF_CALLS: Mapping[str, tuple[re.Pattern[str], Any]] = {
+    "reasoning_content": (
+        re.compile(r"reasoning_content\b.{0,80}\b(?:missing|passed back)|missing\b.{0,20}\breasoning_content"),
+        " ",
+    ),
+    "extra_content": (
+        re.compile(r"missing a .{0,2}thought_signature"),
+        {"google": {"thought_signature": NO_SIGNATURE}},
+    ),
+    "content": (
+        re.compile(r"content\b.{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.I),
+        "",
+    ),
+}
+"""Fields that some models require of calls in the conversation, with what they say without, and a value: Kimi and
+DeepSeek, of calls that another model made (https://github.com/openclaw/openclaw/issues/10085, 2026-02), Gemini in its
+compatible API (https://github.com/crmne/ruby_llm/issues/591, 2026-02), Cloudflare and Ollama
+(https://github.com/zeroclaw-labs/zeroclaw/pull/9493, https://github.com/SAIL-Research-Lab/cheetahclaws/pull/72, 2026).
+"""
+
 _SAYS_UNSUPPORTED = re.compile(
     r"unsupported|(?:not?|n't) (?:be )?support|not (?:permitted|allowed|compatible|available|enabled)|unrecognized"
     r"|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed"
@@ -124,12 +147,16 @@ class RefusedFields:
         return entry.model_copy(update={"capabilities": abilities})
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
-        """Remove from `body` the fields that were refused before."""
+        """Remove from `body` the fields that were refused before, and add those that were missing."""
         if self._shared is not None:
             self._shared.leave_out(provider, entry, body)
         if not self._by_model:
             return
         for path, value in self._by_model.get((provider.key, entry.name), {}):
+            if path[0] == MESSAGES:
+                for part in list_lacking(body, path[1]):
+                    part[path[1]] = _OF_CALLS[path[1]][1]
+                continue
             parent: Any = body
             for name in path[:-1]:
                 parent = parent.get(name) if isinstance(parent, dict) else None
@@ -171,6 +198,8 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
         if name in _FORM_NAMES:
             found[FORM] = ""
             continue
+        if name == MESSAGES:
+            found |= {(MESSAGES, field): "" for field in _OF_CALLS if list_lacking(body, field)}
         inner: dict[Path, Any] = find_optional_fields(value, depth - 1) if isinstance(value, dict) and depth > 1 else {}
         is_optional = inner and all((key,) in inner for key in value)
         if is_optional or _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
@@ -187,12 +216,15 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
         return None
     if FORM in optional and _REFUSES_FORM.search(error.message):
         return FORM
+    for field, (said, _) in _OF_CALLS.items():
+        if (MESSAGES, field) in optional and said.search(error.message):
+            return MESSAGES, field
     words = [_normalise(word) for word in _WORD.findall(error.message)]
     allowed = _ALLOWED_VALUES.search(error.message)
     param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
     named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
-    for path in (path for path in optional if path != FORM):
+    for path in (path for path in optional if path != FORM and path[0] != MESSAGES):
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path
@@ -207,6 +239,13 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     if "messages" not in words and not {"thinking", "reasoning"}.isdisjoint(words):
         words += _REASONING
     return next((by_name[word] for word in words if word in by_name), None)
+
+
+def list_lacking(body: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
+    """Return the answers with calls that lack the field, or of `extra_content` their first calls."""
+    answers = [message for message in body.get(MESSAGES, ()) if message.get("tool_calls")]
+    parts = [answer["tool_calls"][0] for answer in answers] if field == "extra_content" else answers
+    return [part for part in parts if part.get(field) is None]
 
 
 def _get_tool_name(value: Any) -> str:

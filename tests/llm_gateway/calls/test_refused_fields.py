@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.v1 import common_pb2, llm_pb2
-from tests.support.llm_gateway.conversation import SCHEMA, TOOL
+from tests.support.llm_gateway.answering import HELLO as HELLO_STREAM
+from tests.support.llm_gateway.answering import http_answer
+from tests.support.llm_gateway.conversation import SCHEMA, TOOL, USER, answers, asks, call
 from tests.support.llm_gateway.gateway import Asking, Gateway
 
 HELLO: dict[str, Any] = {"steps": [{"content": ["hello"]}]}
+SIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 WISHES: dict[str, Any] = {
     "temperature": 0.2,
     "tools": [TOOL],
@@ -230,6 +234,41 @@ async def test_a_tool_whose_name_is_refused_is_forced_by_being_offered_alone(
         await gateway.hear(tools=tools, tool_choice="required")
         sent = [(body["tool_choice"], len(body["tools"])) for body in bodies(gateway)[1:]]
     assert sent == [("required", 1), ("required", 1), ("required", 2)]
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "sent"),
+    [
+        (
+            "reasoning_content",
+            "thinking is enabled but reasoning_content is missing in assistant tool call message",
+            " ",
+        ),
+        ("reasoning_content", "The `reasoning_content` in the thinking mode must be passed back to the API.", " "),
+        (
+            "content",
+            "AiError: oneOf at '/' not met, Type mismatch of '/messages/1/content', 'string' not in 'null'",
+            "",
+        ),
+        ("extra_content", "Function call is missing a thought_signature in functionCall parts.", SIGNED),
+        ("extra_content", "function call `f` in the 5. content block is missing a `thought_signature`.", SIGNED),
+    ],
+)
+async def test_a_field_that_is_missing_beside_calls_is_added_from_then_on(
+    asking: Asking, field: str, said: str, sent: Any
+) -> None:
+    """Without it, a chat whose calls another model made would end."""
+    messages = [USER, asks(call("a"), call("b")), answers("a"), answers("b"), USER]
+    refusal = http_answer(400, orjson.dumps({"error": openai_error(said)}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLO_STREAM]) as gateway:
+        for _ in range(2):
+            assert (await gateway.hear(*messages)).content == ["hello"]
+        assert (len(gateway.heads), await list_left_out(gateway)) == (3, [f"messages.{field}"])
+    async with asking([refuse("model", openai_error(said))]) as gateway:
+        await gateway.hear(*messages)
+        answer = bodies(gateway)[1]["messages"][1]
+        assert (answer["tool_calls"][0] if field == "extra_content" else answer)[field] == sent
+        assert field == "content" or field not in answer["tool_calls"][1]
 
 
 async def test_of_two_fields_that_exclude_each_other_the_second_is_left_out(asking: Asking) -> None:
