@@ -85,6 +85,10 @@ class ErrorObject(msgspec.Struct):
     details: msgspec.Raw = msgspec.Raw()
     """Google puts the time to wait and the wrong fields here."""
 
+    def __bool__(self) -> bool:
+        """False for the empty object that relays such as one-api send next to an answer."""
+        return bool(self.message or self.type or self.code or self.status or self.metadata or self.details)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -92,7 +92,7 @@ def _read(kind: Any, value: Any) -> Any:
         if not isinstance(value, dict):
             raise msgspec.ValidationError("not an object")
         return _read_struct(kind, value)
-    if kind is str and isinstance(value, int | float):
+    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return orjson.dumps(value).decode()
     if kind is int and isinstance(value, str | float):
         return int(float(value))
