@@ -70,6 +70,8 @@ def test_limits_load_and_keys_are_not_taken_for_full_windows(case: dict[str, Any
         (429, "billing_not_active Your account is not active, please check your billing details on our website."),
         (403, "AllocationQuota.FreeTierOnly The free tier of the model has been exhausted."),
         (400, "invalid_request_error You're out of extra usage. Add more at claude.ai/settings/usage and keep going."),
+        (429, "1308 Usage limit reached for 5 hour. Your limit will reset at 2026-09-09 05:38:28"),
+        (429, "1308 已达到 5 小时的使用上限。您的限额将在 2026-12-01 10:00:00 重置。"),
         (429, "1310 [1310][Weekly/Monthly Limit Exhausted. Your limit will reset at 2026-07-14 07:49:08]"),
         (403, "permission_error You've reached your weekly (7-day) usage limit. Your quota will reset on Monday."),
         (412, "Account acme is suspended, possibly due to reaching the monthly spending limit."),
@@ -89,6 +91,18 @@ def test_an_empty_account_is_recognised_so_that_another_may_answer(status: int, 
         (403, "permission_error You have reached the concurrent request limit of your plan.", "RATE_LIMITED"),
         (429, "Online prediction concurrent requests quota exceeded", "RATE_LIMITED"),
         (500, "server_error context shift is disabled", "CONTEXT_LENGTH_EXCEEDED"),
+        (
+            200,
+            "1004 login fail: Please carry the API secret key in the 'Authorization' field",
+            "PROVIDER_AUTHENTICATION",
+        ),
+        (400, "json_validate_failed Failed to generate JSON. Please adjust your prompt.", "PROVIDER_UNAVAILABLE"),
+        (
+            400,
+            "output_parse_failed Parsing failed. The model generated output that could not be parsed.",
+            "PROVIDER_UNAVAILABLE",
+        ),
+        (400, "max_tokens must be at least 1, got -46771. (parameter=max_tokens)", "CONTEXT_LENGTH_EXCEEDED"),
         *(
             (status, "Request too large for m on tokens per minute (TPM)", "CONTEXT_LENGTH_EXCEEDED")
             for status in (413, 429)
