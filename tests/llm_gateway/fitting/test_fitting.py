@@ -433,6 +433,7 @@ async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: A
         (404, "Item with id 'msg_1' not found. Items are not persisted when `store` is set to false."),
         (400, "Duplicate item found with id rs_1. Remove duplicate items from your input and try again."),
         (400, "Conflicting authenticated continuation identities."),
+        (400, "Could not decode the compaction blob. Ensure it is unmodified from the compact response."),
         (400, "web_search tool use with id srvtoolu_1 was found without a corresponding web_search_tool_result block"),
     ],
 )

@@ -120,6 +120,21 @@ async def test_items_whose_thought_cannot_go_back_have_no_ids(asking: Asking) ->
     assert not [item["id"] for item in body["input"] if "id" in item]
 
 
+async def test_members_without_a_value_stay_away(asking: Asking) -> None:
+    """xAI: "Could not decode the compaction blob" (https://github.com/lidge-jun/opencodex/pull/2237, 2026-08)."""
+    nothing = {"content": None, "status": None, "phase": None}
+    items = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"} | nothing,
+        {"type": "message", "id": "msg_1", "role": "assistant"} | nothing | {"content": [{"text": "I look."}]},
+    ]
+    response = {"status": "completed", "output": items}
+    stream = f"data: {orjson.dumps({'type': 'response.completed', 'response': response}).decode()}\n\n"
+    async with asking([{"steps": [{"raw": stream}, {"end": True}], "opening": False}], **RESPONSES) as gateway:
+        heard = await gateway.hear()
+        [state] = [delta.provider_state for delta in heard.deltas if delta.provider_state]
+    assert "null" not in state
+
+
 async def test_items_with_ids_that_are_too_long_go_back_without_ids(asking: Asking) -> None:
     """https://github.com/can1357/oh-my-pi/issues/284, 2026-03: "Invalid 'input[2].id': string too long."""
     items = [

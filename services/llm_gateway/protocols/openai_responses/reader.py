@@ -302,7 +302,8 @@ class AnswerItems:
 
     def add_item(self, key: Hashable, kind: str, raw: bytes) -> None:
         """Keep the parts of a complete item that must be sent back."""
-        item: dict[str, Any] = orjson.loads(raw)
+        # xAI and others refuse null for an absent member (https://github.com/openai/codex/issues/42368, 2026-09).
+        item: dict[str, Any] = {name: value for name, value in orjson.loads(raw).items() if value is not None}
         match kind:
             case "message":
                 kept = {name: item[name] for name in _OF_MESSAGE if name in item}
