@@ -97,7 +97,8 @@ def _read_lines(workspace: Workspace, path: str, start: _Place, lines: int | Non
             raise ToolFailed(f"{path!r} is too large to read ({size_bytes} bytes); search it with a command")
         charset = detect_charset(fd)
         if charset is None:
-            raise ToolFailed(f"{path!r} is not a text file ({size_bytes} bytes)")
+            kind = detect_type(fd, path).mime_type
+            raise ToolFailed(f"{path!r} is not a text file but {kind} ({size_bytes} bytes)")
         os.lseek(fd, len(charset.mark), os.SEEK_SET)
         # Lines end as grep and commands count them: a carriage return alone ends none.
         with open(fd, encoding=charset.name, errors="replace", newline="\n", closefd=False) as file:

@@ -8,7 +8,7 @@ from functools import partial
 
 from headrace.errors import Interrupted, InvalidRequest, OutOfRange
 from headrace.v1 import tools_pb2
-from services.tools.workspace.content_types import ContentType, detect_type
+from services.tools.workspace.content_types import UNKNOWN_TYPE, ContentType, detect_type
 from services.tools.workspace.file_work import file_errors, run_to_end
 from services.tools.workspace.workspace import Workspace, WorkspaceFile, Workspaces
 
@@ -17,7 +17,7 @@ PIECE_BYTES = 64 * 1024
 FILES_MAX = 2000
 """Maximum files in one response; each is opened to detect its type."""
 
-UNKNOWN = ContentType("other", "application/octet-stream")
+UNKNOWN = ContentType("other", UNKNOWN_TYPE)
 
 
 @dataclass(frozen=True, slots=True)

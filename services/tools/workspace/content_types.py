@@ -1,7 +1,8 @@
 """Detects a file's kind, MIME type and charset from its content.
 
 The name decides only between kinds of text, and a text with an unknown suffix is text/plain, which no browser executes.
-The charset is given by the first bytes, is UTF-8 if the content is valid, or else is the most similar one.
+The charset is given by the first bytes, is UTF-8 if the content is valid, or else is the most similar one. A text in
+another charset than UTF-8 has no MIME type of texts, because their readers would take it for UTF-8.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ OPEN_DOCUMENT = b"application/vnd.oasis.opendocument."
 
 ZIP_NAMES_MAX = 2000
 
+UNKNOWN_TYPE = "application/octet-stream"
+
 TEXT_TYPES = {
     "csv": "text/csv",
     "htm": "text/html",
@@ -51,8 +54,10 @@ TEXT_TYPES = {
     "xml": "application/xml",
 }
 
-CONTROLS = bytes(set(range(32)) - set(b"\t\n\f\r\x1b\b"))
+CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1a\x1b\b"))
 """Bytes that no text contains, most of all the null byte."""
+
+PDF_BEGIN = b"%PDF-"
 
 CHARSET_HEAD_BYTES = 8192
 """Bytes in which a null byte shows that a file is not text."""
@@ -87,7 +92,7 @@ class ContentType:
 def detect_type(fd: int, name: str) -> ContentType:
     """Detect the type of an open file without moving its position; blocks."""
     head = os.pread(fd, HEAD_BYTES, 0)
-    if head.startswith(b"%PDF-"):
+    if head.startswith(PDF_BEGIN):
         return ContentType("pdf", "application/pdf")
     if image := image_type(head):
         return ContentType("image", image)
@@ -97,8 +102,8 @@ def detect_type(fd: int, name: str) -> ContentType:
     if office := _detect_office(fd, head, suffix):
         return ContentType("office", office)
     if _is_text(head):
-        return ContentType("text", TEXT_TYPES.get(suffix, "text/plain"))
-    guessed = filetype.guess_mime(head) or "application/octet-stream"
+        return ContentType("text", TEXT_TYPES.get(suffix, "text/plain") if _is_utf8(head) else UNKNOWN_TYPE)
+    guessed = filetype.guess_mime(head) or UNKNOWN_TYPE
     return ContentType("audio" if guessed.startswith("audio/") else "other", guessed)
 
 
@@ -120,8 +125,13 @@ def _detect_office(fd: int, head: bytes, suffix: str) -> str | None:
 
 
 def _is_text(head: bytes) -> bool:
-    if len(head.translate(None, CONTROLS)) != len(head):
-        return False
+    name = next((name for mark, name in _MARKS if head.startswith(mark)), None)
+    if name is not None:
+        head = head.decode(name, "ignore").encode()
+    return len(head.translate(None, CONTROLS)) == len(head)
+
+
+def _is_utf8(head: bytes) -> bool:
     try:
         # Not final: the head may end within a character.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=False)
@@ -167,6 +177,8 @@ def _detect(read: Callable[[int, int], bytes]) -> Charset | None:
     for mark, name in _MARKS:
         if head.startswith(mark):
             return Charset(name, mark)
+    if head.startswith(PDF_BEGIN):  # often there is no null byte at its beginning
+        return None
     if b"\0" in head:
         name = _guess(head)
         return Charset(name) if name.startswith(("utf-16", "utf-32")) else None

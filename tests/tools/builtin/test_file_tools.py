@@ -445,6 +445,17 @@ async def test_every_character_of_a_long_line_can_be_read(serve: Serve) -> None:
     assert behind == "[… line 3 ends before character 9 …]"
 
 
+@pytest.mark.parametrize("comment", [b"%\xe2\xe3\xcf\xd3\n", b""])
+async def test_a_pdf_is_named_as_such_and_is_not_taken_for_text(serve: Serve, comment: bytes) -> None:
+    async with serve() as suite:
+        put(suite, "a.pdf", b"%PDF-1.7\n" + comment + b"1 0 obj\n<</Length 9>>stream\n\xd8\xe7\xf1 BT ET\n" * 100)
+        said = await refused(suite, "read_file", path="a.pdf")
+        assert "not a text file" in await refused(suite, "edit_file", path="a.pdf", oldText="BT", newText="ET")
+        searched = await call(suite, "grep", pattern="stream")
+    assert said.startswith("'a.pdf' is not a text file but application/pdf (")
+    assert "1 files that are not text were not searched" in searched
+
+
 CSV = "Name;Stadt\nMüller;Köln\n"
 
 
