@@ -1095,7 +1095,9 @@ class UploadStart(_message.Message):
     chat_id: _builtins.str
     """The chat; absent: that of chat_key, or a new one."""
     name: _builtins.str
-    """File name."""
+    """File name. Control characters and line ends become spaces, invisible characters are left out, and a name of more than
+    255 bytes is shortened before its suffix; the response has the stored name.
+    """
     request_id: _builtins.str
     """Id of this request, chosen by the caller."""
     size_bytes: _builtins.int

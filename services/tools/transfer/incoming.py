@@ -22,8 +22,9 @@ LEFT_S = 3600.0
 
 NAME_BYTES_MAX = 255
 
-_FORBIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Controls, invisible format characters (which can display a name backwards), half surrogates, line ends."""
+_REPLACEMENTS = {"Cf": "", **dict.fromkeys(("Cc", "Cs", "Zl", "Zp"), " ")}
+"""What replaces invisible format characters, which systems put into names and which can display them backwards; and
+controls, half surrogates and line ends."""
 
 _JOINERS = frozenset("\u200c\u200d")
 """Exempt, because emoji and several scripts use these invisible characters."""
@@ -74,29 +75,29 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def check_name(name: str) -> str:
-    """Return the composed form of a name. Raises InvalidRequest that names the violated rule."""
-    name = normalize_text("NFC", name)
+    """Return a name composed, without invisible characters, and short enough for a file system.
+
+    Raises InvalidRequest that names the violated rule.
+    """
+    name = "".join(
+        letter if letter in _JOINERS else _REPLACEMENTS.get(unicodedata.category(letter), letter)
+        for letter in normalize_text("NFC", name)
+    )
     if not name.strip() or name.strip(". ") == "":
         raise InvalidRequest.of("name", "must be a file name")
     if "/" in name or "\\" in name:
         raise InvalidRequest.of("name", "must be a file name without a path")
-    if any(unicodedata.category(letter) in _FORBIDDEN and letter not in _JOINERS for letter in name):
-        raise InvalidRequest.of("name", "must not have control or invisible characters")
     if name.startswith("."):
         raise InvalidRequest.of("name", "must not begin with a dot")
-    if len(name.encode()) > NAME_BYTES_MAX:
-        raise InvalidRequest.of("name", f"must not be longer than {NAME_BYTES_MAX} bytes")
-    return name
+    return number_name(name, 1)
 
 
 def number_name(name: str, number: int) -> str:
-    """Return a (2).txt for a.txt; a long name is shortened before its suffix."""
-    if number == 1:
-        return name
+    """Return a.txt, a (2).txt …; a long name is shortened before its suffix."""
     stem, dot, suffix = name.rpartition(".")
     if not stem or len(suffix) > 16:
         stem, dot, suffix = name, "", ""
-    end = f" ({number}){dot}{suffix}"
+    end = f" ({number}){dot}{suffix}" if number > 1 else dot + suffix
     return stem.encode()[: NAME_BYTES_MAX - len(end.encode())].decode(errors="ignore") + end
 
 
