@@ -123,7 +123,7 @@ class Workspaces:
 
 
 class Workspace:
-    """A chat's folder; all paths are relative to it."""
+    """A chat's folder; all paths are relative to it, or begin with it, as in what commands print."""
 
     def __init__(self, folder: Path, bytes_max: int, reserve_bytes: int, lock: threading.RLock) -> None:
         self.folder = folder
@@ -135,14 +135,20 @@ class Workspace:
     def match_path(self, path: str) -> str:
         """Return the path of the file that `open_file` would open; `path` itself if there is none."""
         with self.open_root() as root_fd:
-            return _match_names(root_fd, path)
+            return _match_names(root_fd, self._make_relative(path))
+
+    def _make_relative(self, path: str) -> str:
+        for folder in (str(self.folder), os.path.realpath(self.folder)):
+            if path.startswith("/") and f"{path}/".startswith(f"{folder}/"):
+                return path[len(folder) :].lstrip("/") or "."
+        return path
 
     @contextmanager
     def open_file(self, path: str) -> Generator[int]:
         """Open a file. Raises ValueError for a folder, a pipe or a device."""
         with self.open_root() as folder_fd:
             # O_NONBLOCK: opening a pipe would wait for its writer.
-            fd = _open_lookalike(folder_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            fd = _open_lookalike(folder_fd, self._make_relative(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         try:
             mode = os.fstat(fd).st_mode
             if stat.S_ISDIR(mode):
@@ -158,6 +164,7 @@ class Workspace:
 
         It keeps its permissions, and a link to another file of the workspace stays a link.
         """
+        path = self._make_relative(path)
         name = path.rstrip("/").rpartition("/")[2]
         if name in ("", ".", "..") or path.endswith("/"):
             raise ValueError("must end with a file name")
@@ -224,6 +231,7 @@ class Workspace:
         `matches` is called with the path relative to that folder.
         """
         files: list[WorkspaceFile] = []
+        path = self._make_relative(path)
         with self.open_folder(path or ".") as folder_fd, closing(walk_tree(folder_fd, depth_max=depth_max)) as entries:
             for entry in entries:
                 if entry.is_file and matches(entry.path):

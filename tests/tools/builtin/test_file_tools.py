@@ -131,6 +131,21 @@ async def test_the_name_itself_comes_first_and_nothing_is_guessed(serve: Serve) 
         assert len([each for each in suite.workspace.iterdir() if each.is_file()]) == 3
 
 
+async def test_a_path_as_commands_print_it_is_one_in_the_workspace(serve: Serve) -> None:
+    async with serve() as suite:
+        put(suite, "uploads/a.txt", "some text")
+        _, outcome = await suite.execute("_bash_", json.dumps({"command": "ls $PWD/uploads/a.txt"}))
+        path = outcome.result.strip()
+        assert await call(suite, "read_file", path=path) == "some text"
+        assert "some text" in await call(suite, "grep", pattern="some", path=path)
+        await call(suite, "edit_file", path=path, oldText="some", newText="other")
+        await call(suite, "write_file", path=path.replace("uploads", "outputs/new"), content="written")
+        folder = path.removesuffix("/uploads/a.txt")
+        listed = await call(suite, "list_files", path=folder)
+        assert "leads out of" in await refused(suite, "read_file", path=f"{folder}/../{folder}-2/a")
+    assert listed.splitlines() == ["outputs/new/a.txt (7 bytes)", "uploads/a.txt (10 bytes)"]
+
+
 async def test_a_letter_with_very_many_marks_is_compared_as_it_is(serve: Serve) -> None:
     # Python would sort the marks for minutes, and block every other call.
     arguments = {"path": "a", "oldText": "a" + "\u0301\u0316" * 240_000, "newText": "b"}
