@@ -83,7 +83,9 @@ async def execute(context: ToolContext) -> AsyncGenerator[tools_pb2.ToolDelta]:
             yield make_output("text", "".join(f"{line}\n" for line in lines))
     yield make_result(
         "\n".join(matches or ["no matches"])
-        + _format_note(len(matches), left_out, len(files) > FILES_MAX, is_stopped=room_s <= 0)
+        + _format_note(
+            context.arguments["pattern"], len(matches), left_out, len(files) > FILES_MAX, is_stopped=room_s <= 0
+        )
     )
 
 
@@ -170,10 +172,12 @@ def _printable(path: str) -> str:
     return path.encode(errors="replace").decode()
 
 
-def _format_note(matches: int, left_out: Counter[str], has_more_files: bool, *, is_stopped: bool) -> str:
+def _format_note(pattern: str, matches: int, left_out: Counter[str], has_more_files: bool, *, is_stopped: bool) -> str:
     notes = ["more matches are not shown; narrow the pattern, the path or the glob"] if matches >= MATCHES_MAX else []
     kinds = (LARGE,) if matches else (LARGE, NO_TEXT)  # most workspaces have pictures
     notes += [f"{left_out[kind]} {kind} were not searched; use a command" for kind in kinds if left_out[kind]]
+    if not matches and r"\|" in pattern:
+        notes.append(r"\| is the character |; alternatives are one|other")
     if is_stopped:
         notes.append(f"stopped after {SECONDS_MAX:g} s; use a simpler pattern, or a narrower path or glob")
     if has_more_files:

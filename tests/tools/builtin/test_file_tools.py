@@ -574,6 +574,14 @@ async def test_lines_are_counted_alike_by_both_tools(serve: Serve) -> None:
         assert await call(suite, "read_file", path="log", firstChar=5, lines=1) == "20%\r30%\n"
 
 
+async def test_alternatives_as_grep_writes_them_are_told_where_nothing_matches(serve: Serve) -> None:
+    async with serve() as suite:
+        put(suite, "a", "one\ntwo | three\n")
+        said = await call(suite, "grep", pattern=r"one\|three")
+        assert await call(suite, "grep", pattern=r"two \| three") == "a:2: two | three"
+    assert said == "no matches\n[… \\| is the character |; alternatives are one|other …]"
+
+
 @pytest.mark.parametrize(
     "content", [b"first\r\nlast\r\n", b"\xef\xbb\xbffirst\nlast", "first\r\nlast".encode("utf-16")]
 )
