@@ -101,8 +101,8 @@ def detect_type(fd: int, name: str) -> ContentType:
     suffix = name.rpartition(".")[2].lower()
     if office := _detect_office(fd, head, suffix):
         return ContentType("office", office)
-    if _is_text(head):
-        return ContentType("text", TEXT_TYPES.get(suffix, "text/plain") if _is_utf8(head) else UNKNOWN_TYPE)
+    if text := _detect_text(head, suffix):
+        return text
     guessed = filetype.guess_mime(head) or UNKNOWN_TYPE
     return ContentType("audio" if guessed.startswith("audio/") else "other", guessed)
 
@@ -124,20 +124,17 @@ def _detect_office(fd: int, head: bytes, suffix: str) -> str | None:
     return next((mime_type for folder, mime_type in OPEN_XML_FOLDERS.items() if folder in folders), None)
 
 
-def _is_text(head: bytes) -> bool:
+def _detect_text(head: bytes, suffix: str) -> ContentType | None:
     name = next((name for mark, name in _MARKS if head.startswith(mark)), None)
-    if name is not None:
-        head = head.decode(name, "ignore").encode()
-    return len(head.translate(None, CONTROLS)) == len(head)
-
-
-def _is_utf8(head: bytes) -> bool:
+    text = head if name is None else head.decode(name, "ignore").encode()
+    if len(text.translate(None, CONTROLS)) != len(text):
+        return None
     try:
         # Not final: the head may end within a character.
         codecs.getincrementaldecoder("utf-8")().decode(head, final=False)
     except UnicodeDecodeError:
-        return False
-    return True
+        return ContentType("text", UNKNOWN_TYPE)
+    return ContentType("text", TEXT_TYPES.get(suffix, "text/plain"))
 
 
 @dataclass(frozen=True, slots=True)
