@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from yarl import URL
@@ -27,26 +28,14 @@ class Hit:
     snippet: str
 
 
-class _SearxngHit(msgspec.Struct, frozen=True):
-    url: str = ""
-    title: str = ""
-    content: str | None = None
-
-
 class _SearxngAnswer(msgspec.Struct, frozen=True):
-    """https://docs.searxng.org/dev/search_api.html (2026-05)."""
+    """https://docs.searxng.org/dev/search_api.html (2026-05); results of some engines have no address or title."""
 
-    results: list[_SearxngHit] = []
-
-
-class _BingHit(msgspec.Struct, frozen=True):
-    url: str = ""
-    name: str = ""
-    snippet: str | None = None
+    results: list[dict[str, Any]] = []
 
 
 class _BingPages(msgspec.Struct, frozen=True):
-    value: list[_BingHit] = []
+    value: list[dict[str, Any]] = []
 
 
 class _BingAnswer(msgspec.Struct, frozen=True):
@@ -68,15 +57,13 @@ class Search:
         body = await self._get_body(self._make_request(query, count, is_bing=is_bing))
         try:
             if is_bing:
-                pages = msgspec.json.decode(body, type=_BingAnswer).webPages.value[:HITS_MAX]
-                hits = [Hit(page.name, page.url, page.snippet or "") for page in pages]
+                results = msgspec.json.decode(body, type=_BingAnswer).webPages.value
+                hits = _read_hits(results, "name", "snippet")
             else:
-                results = msgspec.json.decode(body, type=_SearxngAnswer).results[:HITS_MAX]
-                hits = [Hit(result.title, result.url, result.content or "") for result in results]
+                hits = _read_hits(msgspec.json.decode(body, type=_SearxngAnswer).results, "title", "content")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ToolFailed("the search endpoint's answer is not in a known form") from error
-        usable = [hit for hit in hits if hit.url.startswith(("http://", "https://"))]
-        return [Hit(hit.title or hit.url, hit.url, hit.snippet[:SNIPPET_CHARS_MAX]) for hit in usable[:count]]
+        return hits[:count]
 
     def _make_request(self, query: str, count: int, *, is_bing: bool) -> tuple[URL, dict[str, str]]:
         url, headers = URL(self.url), {"Accept": "application/json", "Accept-Encoding": ACCEPT_ENCODING}
@@ -107,3 +94,13 @@ class Search:
             raise ToolFailed(f"the search endpoint did not answer within {SEARCH_S:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ToolFailed("the search endpoint cannot be reached") from error
+
+
+def _read_hits(results: list[dict[str, Any]], title: str, snippet: str) -> list[Hit]:
+    """Return the results that have an address of the web."""
+    hits = list[Hit]()
+    for result in results:
+        facts = {key: value if isinstance(value, str) else "" for key, value in result.items()}
+        if (url := facts.get("url", "")).startswith(("http://", "https://")):
+            hits.append(Hit(facts.get(title) or url, url, facts.get(snippet, "")[:SNIPPET_CHARS_MAX]))
+    return hits

@@ -62,9 +62,16 @@ async def test_bing_is_asked_and_read(serve: Serve) -> None:
 
 async def test_as_many_results_as_asked_for_and_only_addresses_of_the_web(serve: Serve) -> None:
     results = [{"url": f"https://{number}.example/", "title": str(number), "content": None} for number in range(30)]
-    async with endpoint({"results": [{"url": "javascript:alert(1)"}, {"title": "none"}, *results]}) as (url, _):
+    odd = [{"url": None, "title": None}, {"title": "none"}, {"url": "javascript:alert(1)"}, {"url": 7}]
+    async with endpoint({"results": [*odd, *results]}) as (url, _):
         assert len(sources(await searched(serve, url))) == 5
         assert len(sources(await searched(serve, url, count=2))) == 2
+
+
+async def test_a_result_without_a_title_has_its_address(serve: Serve) -> None:
+    async with endpoint({"results": [{"url": "https://a.example/", "title": None, "content": 7}]}) as (url, _):
+        seen = await searched(serve, url)
+    assert seen[-1].result.result == "[1] https://a.example/\nhttps://a.example/"
 
 
 async def test_nothing_found_is_a_result(serve: Serve) -> None:
