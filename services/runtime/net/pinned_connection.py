@@ -21,8 +21,8 @@ AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 CONNECT_S = 10.0
 
 
-def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
-    """Open a session that reaches only `addresses`, for one request; the caller closes it."""
+def pinned_session(addresses: tuple[Address, ...], cookies: aiohttp.CookieJar | None = None) -> aiohttp.ClientSession:
+    """Open a session that reaches only `addresses`, for one request; the caller closes it. None: it has no cookies."""
     connector = aiohttp.TCPConnector(
         resolver=_PinnedResolver(addresses),
         use_dns_cache=False,
@@ -31,7 +31,7 @@ def pinned_session(addresses: tuple[Address, ...]) -> aiohttp.ClientSession:
     )
     return aiohttp.ClientSession(
         connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
+        cookie_jar=aiohttp.DummyCookieJar() if cookies is None else cookies,
         auto_decompress=False,  # aiohttp decompresses each piece as a whole, however large the result
         trust_env=False,  # a proxy would resolve the name again
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from services.runtime.net.allow_list import AllowList
 from services.runtime.net.targets import (
@@ -23,10 +24,14 @@ from services.runtime.net.targets import (
 )
 from services.tools.errors import ToolFailed
 
+if TYPE_CHECKING:
+    from aiohttp import CookieJar
+
 FETCH_S = 20.0
 """Time of a fetch, including redirects."""
 
-REDIRECTS_MAX = 5
+REDIRECTS_MAX = 10
+"""More than the seven between a DOI and its article."""
 
 PIECE_BYTES = 64 * 1024
 
@@ -63,7 +68,10 @@ class FetchedResponse:
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches URLs; keeps no cookies, connections or DNS results between fetches."""
+    """Fetches URLs; keeps no cookies, connections or DNS results between fetches.
+
+    The redirects of one fetch share their cookies: publishers redirect a reader without them in a circle.
+    """
 
     allow: AllowList = AllowList()
     resolve: Resolve = resolve_name
@@ -73,21 +81,24 @@ class Fetcher:
     async def fetch(self, url: str) -> FetchedResponse:
         """Fetch a response of any status. Raises ToolFailed."""
         await load_http_client()
+        from aiohttp import CookieJar
+
+        cookies = CookieJar()
         with fetch_errors(self.fetch_s):
             async with asyncio.timeout(self.fetch_s):
                 for _ in range(REDIRECTS_MAX + 1):
-                    answer = await self._get_once(parse_target(url, self.allow, self.ports))
+                    answer = await self._get_once(parse_target(url, self.allow, self.ports), cookies)
                     if isinstance(answer, FetchedResponse):
                         return answer
                     url = answer
         raise ToolFailed(f"more than {REDIRECTS_MAX} redirects")
 
-    async def _get_once(self, target: Target) -> FetchedResponse | str:
+    async def _get_once(self, target: Target, cookies: CookieJar) -> FetchedResponse | str:
         from services.runtime.net.pinned_connection import pinned_session
 
         addresses = await checked_addresses(target, self.resolve, self.allow)
         async with (
-            pinned_session(addresses) as session,
+            pinned_session(addresses, cookies) as session,
             session.get(target.url, headers=HEADERS, allow_redirects=False) as response,
         ):
             location = response.headers.get("Location")

@@ -13,7 +13,7 @@ from aiohttp import web
 from services.runtime.net.allow_list import parse_allow_list
 from services.runtime.net.pinned_connection import pinned_session
 from services.tools.errors import ToolFailed
-from services.tools.web.fetcher import SIZE_BYTES_MAX, Fetcher, fetch_errors
+from services.tools.web.fetcher import REDIRECTS_MAX, SIZE_BYTES_MAX, Fetcher, fetch_errors
 from tests.support.web_server import Answer, serving_web
 
 
@@ -51,6 +51,35 @@ async def test_an_answer_comes_with_type_charset_and_final_address() -> None:
     assert (fetched.url, fetched.status, fetched.body) == (f"{url}/new?sig=a%2Fb%2B", 200, b"at /new?sig=a%2Fb%2B")
     assert (fetched.content_type, fetched.charset) == ("text/plain", "utf-8")
     assert again.body == fetched.body
+
+
+async def test_a_chain_of_redirects_keeps_its_cookies_and_no_other_fetch_or_host_gets_them() -> None:
+    given: list[tuple[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        given.append((f"{request.url.host}{request.path}", request.headers.get("Cookie", "")))
+        if request.path == "/article" and "session=1" not in request.headers.get("Cookie", ""):
+            return web.Response(status=303, headers={"Location": f"http://idp.site.test:{request.url.port}/authorize"})
+        if request.path == "/article":
+            return web.Response(text="the article")
+        back = f"http://www.site.test:{request.url.port}/" + ("article" if request.path == "/transit" else "transit")
+        cookie = "session=1; Domain=site.test" if request.path == "/transit" else "asked=1"
+        return web.Response(status=302, headers={"Location": back, "Set-Cookie": cookie})
+
+    async with asyncio.timeout(200), serving_web(answer) as port:
+        hosts = ",".join(f"{name}.site.test:{port}" for name in ("www", "idp"))
+        fetcher = Fetcher(parse_allow_list(hosts), resolve, fetch_s=2)
+        fetched = await fetcher.fetch(f"http://www.site.test:{port}/article")
+        before = len(given)
+        await fetcher.fetch(f"http://www.site.test:{port}/article")
+    assert fetched.body == b"the article"
+    assert given[:before] == [
+        ("www.site.test/article", ""),
+        ("idp.site.test/authorize", ""),
+        ("www.site.test/transit", ""),
+        ("www.site.test/article", "session=1"),
+    ]
+    assert given[before][1] == ""
 
 
 def compress_in_two(data: bytes) -> bytes:
@@ -150,18 +179,18 @@ async def test_a_redirect_is_followed_to_an_address_that_is_not_encoded(location
     assert fetched.status == 200
 
 
-@pytest.mark.parametrize("redirects", [5, 6])
-async def test_five_redirects_are_followed(redirects: int) -> None:
+@pytest.mark.parametrize("redirects", [REDIRECTS_MAX, REDIRECTS_MAX + 1])
+async def test_some_redirects_are_followed(redirects: int) -> None:
     async def answer(request: web.Request) -> web.Response:
         left = int(request.path[1:])
         return web.Response(status=302, headers={"Location": f"/{left - 1}"}) if left else web.Response(text="here")
 
     async with site(answer) as (fetcher, url):
-        if redirects == 5:
-            assert (await fetcher.fetch(f"{url}/5")).body == b"here"
+        if redirects == REDIRECTS_MAX:
+            assert (await fetcher.fetch(f"{url}/{redirects}")).body == b"here"
         else:
-            with pytest.raises(ToolFailed, match="more than 5 redirects"):
-                await fetcher.fetch(f"{url}/6")
+            with pytest.raises(ToolFailed, match=f"more than {REDIRECTS_MAX} redirects"):
+                await fetcher.fetch(f"{url}/{redirects}")
 
 
 async def test_a_proxy_in_the_environment_is_not_used() -> None:
