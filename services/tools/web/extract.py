@@ -1,4 +1,4 @@
-"""Converts bytes on stdin to {"title", "text"} as JSON on stdout, in a process of web.py.
+"""Converts bytes on stdin to {"title", "text", "refresh"} as JSON on stdout, in a process of web.py.
 
 Nothing is caught: a document that cannot be read ends the process with a nonzero code.
 """
@@ -9,6 +9,7 @@ import io
 import json
 import resource
 import sys
+from typing import Any
 
 MEMORY_BYTES_MAX = 768 * 1024 * 1024
 CPU_S_MAX = 12
@@ -16,6 +17,11 @@ CPU_S_MAX = 12
 TEXT_CHARS_MAX = 2_000_000
 
 PDF_PAGES_MAX = 200
+
+REFRESH_S_MAX = 10
+
+MOVED_CHARS_MAX = 500
+"""Longest text of a page that only leads on to another; one with more text is a page of its own."""
 
 ARTICLE_BYTES_MAX = 1024 * 1024
 """Maximum size of a page whose article is extracted: 1 MiB takes up to 6 s and 200 MB, 5 MiB too much of both
@@ -27,32 +33,44 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S_MAX, CPU_S_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     read = {"html": _extract_html, "pdf": _extract_pdf}[sys.argv[1]]
-    title, text = read(sys.stdin.buffer.read())
-    result = {"title": " ".join(title.split())[:300], "text": text[:TEXT_CHARS_MAX]}
+    title, text, refresh = read(sys.stdin.buffer.read())
+    result = {"title": " ".join(title.split())[:300], "text": text[:TEXT_CHARS_MAX], "refresh": refresh}
     # A decoded page may contain half surrogate pairs, which the JSON's receiver refuses.
     cleaned = {key: value.encode(errors="replace").decode() for key, value in result.items()}
     sys.stdout.write(json.dumps(cleaned))
 
 
-def _extract_html(body: bytes) -> tuple[str, str]:
+def _extract_html(body: bytes) -> tuple[str, str, str]:
     import trafilatura
 
     tree = trafilatura.load_html(body)
     if tree is None:
-        return "", ""
-    title = tree.findtext(".//title") or ""
+        return "", "", ""
+    title, refresh = tree.findtext(".//title") or "", _find_refresh(tree)
     article = None
     if len(body) <= ARTICLE_BYTES_MAX:
         article = trafilatura.extract(tree, output_format="markdown", include_comments=False)
     # The fallback takes all text, for a page that is not an article, such as a list of links. It is parsed again,
     # because extract() modifies its tree. Given bytes, html2txt finds nothing in a page without a body tag.
-    return title, article or trafilatura.html2txt(trafilatura.load_html(body))
+    text = article or trafilatura.html2txt(trafilatura.load_html(body))
+    return title, text, refresh if len(text) <= MOVED_CHARS_MAX else ""
 
 
-def _extract_pdf(body: bytes) -> tuple[str, str]:
+def _find_refresh(tree: Any) -> str:
+    """Return the address to which a browser would soon go on by itself; empty without one."""
+    for meta in tree.iterfind(".//meta[@content]"):
+        delay, _, target = meta.get("content").replace(",", ";", 1).partition(";")
+        name, _, address = target.partition("=")
+        is_soon = delay.strip().isdecimal() and int(delay[:9]) <= REFRESH_S_MAX
+        if meta.get("http-equiv", "").lower() == "refresh" and name.strip().lower() == "url" and is_soon:
+            return address.strip().strip("'\"")
+    return ""
+
+
+def _extract_pdf(body: bytes) -> tuple[str, str, str]:
     import pypdf
 
     reader = pypdf.PdfReader(io.BytesIO(body))
     pages = [page.extract_text() for page in reader.pages[:PDF_PAGES_MAX]]
     title = reader.metadata.title if reader.metadata else None
-    return str(title or ""), "\n\n".join(pages)
+    return str(title or ""), "\n\n".join(pages), ""

@@ -11,9 +11,11 @@ from typing import Literal
 from weakref import WeakValueDictionary
 
 import msgspec
+from yarl import URL
 
 from headrace.v1 import agent_pb2, tools_pb2
 from services.runtime.auth.identity import current_tenant
+from services.runtime.net.targets import keep_encoding
 from services.tools.errors import ToolFailed
 from services.tools.web.charsets import decode_answer, find_charset, is_utf8
 from services.tools.web.fetcher import FetchedResponse, Fetcher
@@ -29,6 +31,8 @@ TEXT = frozenset(
 )
 
 UNKNOWN_TYPES = frozenset({"application/octet-stream", "binary/octet-stream"})
+
+REFRESHES_MAX = 2
 
 EXTRACT_S = 15.0
 """Time for one document: pages take 0.2 to 6 s; a PDF file may be crafted to take forever."""
@@ -52,13 +56,15 @@ class Page:
     url: str
     title: str
     text: str
+    refresh: str = ""
+    """Address to which the page, which has hardly any text, leads on by itself; empty for others."""
 
 
 async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
     """Read a page. Raises ToolFailed for an error status, a type that is not text-like, or no text."""
     if fetched.status >= 400:
         raise ToolFailed(f"the server answered with status {fetched.status}")
-    kind = fetched.content_type
+    kind, refresh = fetched.content_type, ""
     if kind == PDF or fetched.body.startswith(b"%PDF-"):  # under other names, too, such as application/x-pdf
         extracted = await extractor.extract("pdf", fetched.body)
         title, text = extracted.title, extracted.text
@@ -68,14 +74,14 @@ async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
         if find_charset(fetched.charset) is not None:
             body = (await asyncio.to_thread(decode_answer, body, fetched.charset)).encode(errors="replace")
         extracted = await extractor.extract("html", body)
-        title, text = extracted.title, extracted.text
+        title, text, refresh = extracted.title, extracted.text, extracted.refresh
     elif kind.startswith("text/") or kind in TEXT or kind.endswith(("+json", "+xml")) or _is_unnamed_text(fetched):
         title, text = "", await asyncio.to_thread(decode_answer, fetched.body, fetched.charset)
     else:
         raise ToolFailed(f"{kind!r} is no text; only web pages, text and PDF files can be read")
-    if not text.strip():
+    if not text.strip() and not refresh:
         raise ToolFailed("there is no readable text; the page may need a browser that runs its scripts")
-    return Page(fetched.url, title, text)
+    return Page(fetched.url, title, text, refresh)
 
 
 def _is_unnamed_text(fetched: FetchedResponse) -> bool:
@@ -88,6 +94,7 @@ def _is_unnamed_text(fetched: FetchedResponse) -> bool:
 class ExtractedText(msgspec.Struct, frozen=True):
     title: str
     text: str
+    refresh: str
 
 
 class Extractor:
@@ -131,4 +138,14 @@ class Web:
     extractor: Extractor = field(default_factory=Extractor)
 
     async def read_url(self, url: str) -> Page:
-        return await read_page(await self.fetcher.fetch(url), self.extractor)
+        """Read a page, or the one to which it leads on. Raises ToolFailed."""
+        page = await read_page(await self.fetcher.fetch(url), self.extractor)
+        for _ in range(REFRESHES_MAX):
+            try:
+                address = URL(page.url).join(keep_encoding(page.refresh)) if page.refresh else None
+            except ValueError:
+                address = None
+            if address is None or address.scheme not in ("http", "https"):
+                break
+            page = await read_page(await self.fetcher.fetch(str(address)), self.extractor)
+        return page

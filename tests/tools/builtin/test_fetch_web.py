@@ -121,6 +121,49 @@ async def test_what_cannot_be_read_is_told(
     assert not found
 
 
+MOVED = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>Redirecting</title><noscript>
+    <meta http-equiv="{name}" content="{content}"></noscript></head><body>{body}Redirecting to
+    <a href="latest/">latest/</a>...</body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "body", "is_followed"),
+    [
+        ("refresh", "1; url=latest/?a=%2F&amp;b", "", True),
+        ("Refresh", "0;URL='latest/?a=%2F&amp;b'", "", True),
+        ("refresh", "0, url=latest/?a=%2F&amp;b", "", True),
+        ("refresh", "300; url=latest/?a=%2F&amp;b", "", False),
+        ("refresh", "5", "", False),
+        ("refresh", "0; url=javascript:alert(1)", "", False),
+        ("refresh", "0; url=/no-scripts", "<p>" + "A page of its own, with text. " * 30 + "</p>", False),
+    ],
+)
+async def test_a_page_that_only_leads_on_is_followed(
+    serve: Serve, name: str, content: str, body: str, *, is_followed: bool
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/docs/":
+            return web.Response(text=MOVED.format(name=name, content=content, body=body), content_type="text/html")
+        return web.Response(text=f"the manual at {request.raw_path}")
+
+    async with asyncio.timeout(200), serving_web(answer) as port:
+        url = f"http://127.0.0.1:{port}/docs/"
+        async with serve(None, fetch_allow=f"127.0.0.1:{port}") as suite:
+            seen = await deltas_of(suite, request("fetch_web", {"url": url}))
+    text = seen[-1].result.result
+    assert ("the manual at /docs/latest/?a=%2F&b" in text, sources(seen)) == (
+        is_followed,
+        [f"{url}latest/?a=%2F&b" if is_followed else url],
+    )
+
+
+async def test_pages_that_lead_to_each_other_are_not_followed_for_ever(serve: Serve) -> None:
+    page = MOVED.format(name="refresh", content="0; url=/page", body="").encode()
+    result, _ = await fetched(serve, page, "text/html")
+    assert result.ok
+    assert "Redirecting to" in result.result
+
+
 async def test_a_long_page_is_kept_whole_as_an_artifact(serve: Serve) -> None:
     text = "word " * 20_000
     async with fetching(serve, text.encode(), "text/plain") as (suite, url):
