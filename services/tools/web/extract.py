@@ -1,6 +1,7 @@
 """Converts bytes on stdin to {"title", "text", "refresh"} as JSON on stdout, in a process of web.py.
 
-Nothing is caught: a document that cannot be read ends the process with a nonzero code.
+A document that cannot be read ends the process with a nonzero code; of a PDF file with some bad pages the others are
+read.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import io
 import json
 import resource
 import sys
+import time
 from typing import Any
 
 MEMORY_BYTES_MAX = 768 * 1024 * 1024
@@ -17,6 +19,11 @@ CPU_S_MAX = 12
 TEXT_CHARS_MAX = 2_000_000
 
 PDF_PAGES_MAX = 200
+
+PDF_S = 8.0
+"""Processor time after which no further page is begun, so that those before it are not lost."""
+
+PAGES_NAMED_MAX = 20
 
 REFRESH_S_MAX = 10
 
@@ -71,6 +78,30 @@ def _extract_pdf(body: bytes) -> tuple[str, str, str]:
     import pypdf
 
     reader = pypdf.PdfReader(io.BytesIO(body))
-    pages = [page.extract_text() for page in reader.pages[:PDF_PAGES_MAX]]
+    texts, bad, blank = list[str](), list[int](), list[int]()
+    for number, page in enumerate(reader.pages[:PDF_PAGES_MAX], start=1):
+        if time.process_time() > PDF_S:
+            break
+        try:
+            texts.append(page.extract_text())
+        except Exception:  # pypdf raises whatever comes of a bad font or stream
+            bad.append(number)
+            continue
+        if not texts[-1].strip():
+            blank.append(number)
+    text = "\n\n".join(texts)
+    if not text.strip():
+        return "", "", ""
+    count, read = len(reader.pages), len(texts) + len(bad)
+    notes = [f"the first {read} were read"] if read < count else []
+    notes += [f"{_list(bad)} cannot be read"] if bad else []
+    notes += [f"{_list(blank)} has no text: it may be a picture"] if blank else []
+    if notes:
+        text += f"\n\n[… {count} pages, of which {'; '.join(notes)} …]"
     title = reader.metadata.title if reader.metadata else None
-    return str(title or ""), "\n\n".join(pages), ""
+    return str(title or ""), text, ""
+
+
+def _list(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:PAGES_NAMED_MAX]))
+    return f"{shown} …" if len(numbers) > PAGES_NAMED_MAX else shown

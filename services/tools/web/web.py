@@ -68,6 +68,8 @@ async def read_page(fetched: FetchedResponse, extractor: Extractor) -> Page:
     if kind == PDF or fetched.body.startswith(b"%PDF-"):  # under other names, too, such as application/x-pdf
         extracted = await extractor.extract("pdf", fetched.body)
         title, text = extracted.title, extracted.text
+        if not text:
+            raise ToolFailed("the PDF file has no text: its pages may be pictures of a scanner")
     elif kind in HTML:
         # Without a declared charset the extractor takes the page's own.
         body = fetched.body

@@ -6,8 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pypdf
 import pytest
 from aiohttp import web
+from pypdf.generic import DecodedStreamObject, NameObject
+from reportlab.pdfgen import canvas
 
 from headrace.streams import reading
 from services.runtime.auth.identity import Identity, acting_as
@@ -214,6 +217,43 @@ async def test_an_answer_without_a_type_is_taken_for_a_page() -> None:
     assert page.text == "only a line"
 
 
+def make_pdf(*pages: str, broken: int = -1) -> bytes:
+    """A PDF file with these pages; an empty one is a picture, and text of the page `broken` cannot be read."""
+    file = io.BytesIO()
+    drawing = canvas.Canvas(file)
+    for text in pages:
+        drawing.rect(0, 0, 300, 300, fill=1) if not text else drawing.drawString(72, 700, text)
+        drawing.showPage()
+    drawing.save()
+    if broken < 0:
+        return file.getvalue()
+    writer = pypdf.PdfWriter(clone_from=file)
+    stream = DecodedStreamObject()
+    stream.set_data(b"BT ET")
+    stream[NameObject("/Filter")] = NameObject("/Unheard")
+    writer.pages[broken][NameObject("/Contents")] = stream
+    copy = io.BytesIO()
+    writer.write(copy)
+    return copy.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("pdf", "note"),
+    [
+        (make_pdf("first", "", "last"), "[… 3 pages, of which 2 has no text: it may be a picture …]"),
+        (make_pdf("first", "middle", "last", broken=1), "[… 3 pages, of which 2 cannot be read …]"),
+        (make_pdf("first", *["more"] * 201, "last"), "[… 203 pages, of which the first 200 were read …]"),
+        (make_pdf("first", "last"), ""),
+    ],
+)
+async def test_what_is_missing_of_a_pdf_is_told_and_the_rest_is_read(serve: Serve, pdf: bytes, note: str) -> None:
+    result, _ = await fetched(serve, pdf, "application/pdf")
+    assert result.ok
+    assert "first" in result.result
+    assert result.result.partition("[…")[1:] == note.partition("[…")[1:]
+    assert ("last" in result.result) is ("200" not in note)
+
+
 async def test_a_document_that_holds_itself_is_told() -> None:
     pdf = io.BytesIO()
     pdf.write(
@@ -223,6 +263,11 @@ async def test_a_document_that_holds_itself_is_told() -> None:
     async with asyncio.timeout(200):
         with pytest.raises(ToolFailed, match="PDF document c"):
             await Extractor().extract("pdf", pdf.getvalue())
+
+
+async def test_a_pdf_of_pictures_is_not_taken_for_a_page_with_scripts(serve: Serve) -> None:
+    result, _ = await fetched(serve, make_pdf("", ""), "application/pdf")
+    assert (result.ok, result.result) == (False, "the PDF file has no text: its pages may be pictures of a scanner")
 
 
 async def test_a_tenants_documents_leave_room_for_anothers() -> None:
