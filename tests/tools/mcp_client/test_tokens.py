@@ -251,6 +251,16 @@ async def test_a_hint_that_leads_nowhere_costs_that_hint_alone(tmp_path: Path, h
         assert (await user.ask(Challenge(resource_metadata=hint)))["client_id"] == "c1"
 
 
+async def test_metadata_that_are_empty_or_wrong_where_nobody_reads_them_are_used(tmp_path: Path) -> None:
+    texts = {"service_documentation": "see the wiki", "op_policy_uri": "", "introspection_endpoint": "/introspect"}
+    office = Office(
+        {**texts, "ui_locales_supported": "en", "revocation_endpoint": "", "grant_types_supported": None},
+        {"resource_documentation": "", "jwks_uri": "none", "bearer_methods_supported": "header"},
+    )
+    async with serving(tmp_path, office) as user:
+        assert (await user.come_back(await user.ask())).access == "a"
+
+
 async def test_a_registration_is_used_again_as_long_as_it_serves(tmp_path: Path) -> None:
     office = Office(registered={"client_secret": "x", "scope": "read"})
     async with serving(tmp_path, office) as user:

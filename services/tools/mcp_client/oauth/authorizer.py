@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 
 import httpx2
+import msgspec
 import structlog
 from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import (
@@ -51,6 +52,14 @@ AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
 
 OFFLINE = "offline_access"
 """The scope for which many authorization servers give a refresh token."""
+
+METADATA = (
+    *("resource", "authorization_servers", "scopes_supported"),
+    *("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"),
+    *("token_endpoint_auth_methods_supported", "code_challenge_methods_supported"),
+    *("client_id_metadata_document_supported", "authorization_response_iss_parameter_supported"),
+)
+"""Members of servers' metadata that are used."""
 
 ADDRESS_CHARS_MAX = 4_000
 
@@ -190,13 +199,28 @@ async def _find_resource(settings: Http, challenge: Challenge) -> ProtectedResou
             continue  # such as http:// from a server whose proxy ends TLS; the well-known places remain
         if response.status_code >= 500:
             raise AuthorizationFailed(f"its metadata is not available (status {response.status_code})")
-        if (found := await handle_protected_resource_response(response)) is None:
+        if (found := await handle_protected_resource_response(_leave_out_unused(response))) is None:
             continue
         # Or a token that is meant for another server would be asked for, and given to this one.
         if not check_resource_allowed(resource_url_from_server_url(settings.url), str(found.resource)):
             raise AuthorizationFailed("its metadata is another server's")
         return found
     return None
+
+
+def _leave_out_unused(response: httpx2.Response) -> httpx2.Response:
+    """Return a response whose metadata have only what is used here, so that nothing else in them can be wrong.
+
+    An empty value stands for an absent one.
+    """
+    try:
+        stated = msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        return response
+    if not isinstance(stated, dict):
+        return response
+    used = {name: stated[name] for name in METADATA if stated.get(name) not in (None, "")}
+    return httpx2.Response(response.status_code, content=msgspec.json.encode(used))
 
 
 async def _find_server(settings: Http, resource: ProtectedResourceMetadata | None) -> OAuthMetadata:
@@ -207,7 +231,7 @@ async def _find_server(settings: Http, resource: ProtectedResourceMetadata | Non
     expected = issuer or f"{own.scheme}://{own.netloc.decode()}"
     for address in build_oauth_authorization_server_metadata_discovery_urls(issuer, settings.url):
         response = await send(create_oauth_metadata_request(address), settings.allow)
-        is_usable, found = await handle_auth_metadata_response(response)
+        is_usable, found = await handle_auth_metadata_response(_leave_out_unused(response))
         if not is_usable:
             break
         if found is not None:
