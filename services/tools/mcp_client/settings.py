@@ -26,6 +26,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 """Name of a server, which prefixes the names of its tools and is part of a metadata key."""
 
 
+_VARIABLE = re.compile(r"(?P<scheme>[\w-]+ )?(?:env:(?P<name>\w+)|\$\{(?:env:)?(?P<braced>\w+)\})")
+"""A variable, alone or after a word, as in the requests of tools files, or as other MCP clients write it."""
+
+
 class Sampling(BaseModel):
     """Limits for a server's questions to the agent's model."""
 
@@ -129,8 +133,8 @@ class Stdio(Server):
     """Its arguments."""
 
     env: dict[str, str] = {}
-    """Its whole environment in addition to PATH, HOME and LANG. A value of exactly `env:NAME` is taken from the tools
-    service's environment; if that variable is not set, the server is refused."""
+    """Its whole environment in addition to PATH, HOME and LANG. A value `env:NAME` or `${NAME}` is taken from the tools
+    service's environment, and a word before it is kept; if that variable is not set, the server is refused."""
 
     cwd: str = ""
     """The folder it runs in, relative to the file's folder; empty: the file's folder."""
@@ -139,16 +143,15 @@ class Stdio(Server):
 class Http(Server):
     """A server reached over streamable HTTP."""
 
-    type: Literal["http", "streamable-http"] = "http"
-    """Either of two names for the same transport; optional, and accepted because other MCP clients' files contain
-    it."""
+    type: Literal["http", "streamable-http", "streamable_http", "streamableHttp"] = "http"
+    """Any of the names for the same transport; optional, and accepted because other MCP clients' files contain it."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?][^\s#]*)?$")]
     """Its address, without user name or password."""
 
     headers: dict[str, str] = {}
-    """Headers of every request; `env:NAME` as in `env` above. A user's own credential, sent with a query as
-    `x-mcp-<server>-authorization`, replaces Authorization in that user's calls."""
+    """Headers of every request; variables as in `env` above: `Bearer env:NAME`. A user's own credential, sent with a
+    query as `x-mcp-<server>-authorization`, replaces Authorization in that user's calls."""
 
     oauth: OAuth | None = None
     """Users authorize Headrace at the server: a call with response 401 opens a gate with the address. Requires
@@ -234,8 +237,10 @@ def _parse_server(name: str, stated: Any, folder: Path, env: Mapping[str, str]) 
 def _fill_from_environment(field: str, values: dict[str, str], env: Mapping[str, str]) -> dict[str, str]:
     filled: dict[str, str] = {}
     for key, value in values.items():
-        name = value.removeprefix("env:")
-        if name != value and name not in env:
-            raise ValueError(f"{field}.{key}: {name} is not set in the service's environment")
-        filled[key] = value if name == value else env[name]
+        if (match := _VARIABLE.fullmatch(value)) is not None:
+            name = match["name"] or match["braced"]
+            if name not in env:
+                raise ValueError(f"{field}.{key}: {name} is not set in the service's environment")
+            value = (match["scheme"] or "") + env[name]
+        filled[key] = value
     return filled

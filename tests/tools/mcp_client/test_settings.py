@@ -21,7 +21,7 @@ from services.tools.mcp_client.settings import BadMcpFile, Http, Stdio, read_ser
 from services.tools.mcp_client.user_sessions import UserSessions
 from services.tools.toolkit.tool import Effect, Execute, ToolContext
 
-ENV = {"TOKEN": "Bearer x\n"}
+ENV = {"TOKEN": "Bearer x\n", "KEY": "x\n"}
 
 
 def read(folder: Path, servers: Any) -> Any:
@@ -48,6 +48,29 @@ def test_both_kinds_of_servers_are_read_with_values_from_the_environment(tmp_pat
     }
 
 
+@pytest.mark.parametrize(
+    ("stated", "value"),
+    [
+        ("Bearer env:KEY", "Bearer x"),
+        ("${TOKEN}", "Bearer x"),
+        ("Bearer ${KEY}", "Bearer x"),
+        ("Bearer ${env:KEY}", "Bearer x"),
+        ("env", "env"),
+        ("the env:KEY of them", "the env:KEY of them"),
+    ],
+)
+def test_a_header_has_a_variable_as_tools_files_and_other_clients_write_it(
+    tmp_path: Path, stated: str, value: str
+) -> None:
+    found = read(tmp_path, {"web": {"url": "https://x.org/mcp", "headers": {"Authorization": stated}}})
+    assert found.servers["web"].headers == {"Authorization": value}
+
+
+@pytest.mark.parametrize("kind", ["http", "streamable-http", "streamable_http", "streamableHttp"])
+def test_the_transport_has_the_names_of_other_clients(tmp_path: Path, kind: str) -> None:
+    assert read(tmp_path, {"web": {"url": "https://x.org/mcp", "type": kind}}).problems == {}
+
+
 UNKNOWN = "unknown, or not supported by this version"
 
 
@@ -64,6 +87,7 @@ UNKNOWN = "unknown, or not supported by this version"
         ("a", {"command": "x", "arg": []}, f"arg: {UNKNOWN}; did you mean 'args'?"),
         ("a", {"url": "https://x", "roots": [{"url": "x"}]}, f"roots.0.url: {UNKNOWN}; did you mean 'uri'?"),
         ("a", {"command": "x", "env": {"T": "env:MISSING"}}, "env.T: MISSING is not set"),
+        ("a", {"url": "https://x", "headers": {"A": "Bearer ${MISSING}"}}, "headers.A: MISSING is not set"),
         ("a", {"url": "ftp://x"}, "url: "),
         ("a", {"url": "https://user:secret@x"}, "url: "),
         ("a", {"url": "https://x", "type": "sse"}, "type: "),
