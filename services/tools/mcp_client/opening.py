@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from services.runtime.net.environment_proxy import find_proxy_address
 from services.tools.mcp_client.http import ANSWER_BYTES_MAX, ENCODING, FollowedTransport, repair_response
 from services.tools.mcp_client.settings import Http, Settings, Stdio
 from services.tools.toolkit.commands import TIMEOUT_S_MAX
@@ -56,7 +57,7 @@ async def open_transport(
     if isinstance(settings, Stdio):
         opened = _open_process(settings, env, take_stderr)
     else:
-        opened = _open_http(settings, authorization)
+        opened = _open_http(settings, env, authorization)
     async with opened as (read, write):
         yield _ReceiveStream(read, end, repair), write
 
@@ -108,14 +109,16 @@ def _reading_stderr(take: Callable[[bytes], None]) -> Generator[TextIO]:
 
 
 @asynccontextmanager
-async def _open_http(settings: Http, authorization: str) -> AsyncGenerator[tuple[Any, Any]]:
+async def _open_http(settings: Http, env: Mapping[str, str], authorization: str) -> AsyncGenerator[tuple[Any, Any]]:
     headers = {"accept-encoding": "identity"} | {name.lower(): value for name, value in settings.headers.items()}
     if authorization:
         headers["authorization"] = authorization
     # A silent server is ended by the call's own time.
     timeout = httpx2.Timeout(CONNECT_S, read=TIMEOUT_S_MAX + CONNECT_S)
+    proxy = find_proxy_address(settings.url, env)
+    transport = FollowedTransport(proxy=(proxy if "://" in proxy else f"http://{proxy}") if proxy else None)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=FollowedTransport()) as client,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as client,
         streamable_http_client(settings.url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams,
     ):
         yield streams

@@ -281,6 +281,17 @@ async def test_a_server_that_introduces_itself_oddly_is_used(tmp_path: Path, int
         assert (await suite.result("h__plain")).result == "done"
 
 
+async def test_a_server_is_reached_through_the_proxy_of_the_environment(tmp_path: Path) -> None:
+    servers = {"h": {"url": "http://mcp.invalid/mcp"}, "local": {"url": ""}}
+    async with http_server(make_app=lambda _: PlainApp()) as proxy, http_server() as local:
+        servers["local"]["url"] = local.url
+        env = {"HTTP_PROXY": f"127.0.0.1:{proxy.port}", "no_proxy": "other.invalid"}
+        async with serving(tmp_path, servers, env) as suite, asyncio.timeout(20):
+            await suite.until("h__plain")
+            assert (await suite.result("h__plain")).result == "done"
+            await suite.until("local__whoami")
+
+
 async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("storm")
