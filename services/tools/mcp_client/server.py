@@ -312,6 +312,8 @@ class McpServer:
             if is_last or page.next_cursor in cursors:
                 break
             cursors.append(page.next_cursor)
+        if len(listed) > TOOLS_MAX:
+            log.warning("mcp tools left out", server=self.name, kept=TOOLS_MAX, listed=len(listed))
         return [*listed.values()]
 
     def _mark_unavailable(self, problem: str) -> None:

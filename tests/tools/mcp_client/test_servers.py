@@ -20,6 +20,7 @@ from headrace.streams import reading
 from headrace.v1 import tools_pb2_grpc
 from services.runtime.rpc.channels import open_channel
 from services.tools.mcp_client.http import LINE_CHARS_MAX, JsonDecoder
+from services.tools.mcp_client.server import TOOLS_MAX
 from services.tools.mcp_client.session import STDERR_CHARS_MAX
 from tests.support.programs import run_to_end
 from tests.support.timing import within
@@ -231,6 +232,17 @@ async def test_an_empty_cursor_leads_on_since_2026_07_28_and_ends_the_list_befor
         await suite.until("h__first")
         tools = await suite.tools()
     assert (sorted(tools), asked) == ((["h__first"], [None]) if is_legacy else (["h__first", "h__second"], [None, ""]))
+
+
+async def test_tools_beyond_the_limit_are_reported(tmp_path: Path) -> None:
+    server = plain(tmp_path)
+    server["args"] += [f"tool{number}" for number in range(TOOLS_MAX)]
+    with structlog.testing.capture_logs() as logged:
+        async with serving(tmp_path, {"a": server}) as suite:
+            await suite.until("a__noise")
+            assert len(await suite.tools()) == TOOLS_MAX
+    [line] = [line for line in logged if line["event"] == "mcp tools left out"]
+    assert (line["server"], line["kept"], line["log_level"]) == ("a", TOOLS_MAX, "warning")
 
 
 async def test_a_process_that_ends_at_the_question_for_its_versions_is_started_without_it(tmp_path: Path) -> None:
