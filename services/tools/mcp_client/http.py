@@ -24,7 +24,7 @@ from mcp.client.auth.utils import (
 )
 from mcp_types import INTERNAL_ERROR
 
-from services.tools.mcp_client.sdk_errors import BROKEN, Challenge, CredentialRefused
+from services.tools.mcp_client.sdk_errors import BROKEN, REASON_CHARS_MAX, Challenge, CredentialRefused
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 CLIENT_ERROR, SERVER_ERROR = 400, 500
@@ -163,12 +163,20 @@ def repair_response(sent: dict[str, Any], number: int | str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "error": error}
 
 
-def _repair_body(body: bytes, request: httpx2.Request) -> bytes:
-    """Return the body of a response to `request`, in the form of the protocol if it is one response."""
+def _repair_body(body: bytes, request: httpx2.Request, status: int, kind: str) -> bytes:
+    """Return the body of a response to `request`, in the form of the protocol if it is one response or a refusal."""
     try:
-        sent, asked = orjson.loads(body), orjson.loads(request.content)
+        asked = orjson.loads(request.content)
     except (orjson.JSONDecodeError, httpx2.RequestNotRead):
         return body
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        sent = None
+    if status >= CLIENT_ERROR and not (isinstance(sent, dict) and "jsonrpc" in sent):
+        # The SDK would not tell the status. A page is for people, and says less than its length.
+        said = body.decode(errors="replace").splitlines() if kind.startswith(("text/plain", "application/json")) else []
+        sent = {"error": {"message": ": ".join((f"it answered with status {status}", *said[:1]))[:REASON_CHARS_MAX]}}
     if not (isinstance(sent, dict) and sent.keys() & {"result", "error"}) or "id" not in asked:
         return body
     repaired = repair_response(sent, asked["id"])
@@ -199,8 +207,11 @@ class FollowedTransport(httpx2.AsyncHTTPTransport):
         kind = response.headers.get("content-type", "").lower()
         sent.is_plain = not kind.startswith(("text/event-stream", "application/json"))
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        is_json = kind.startswith("application/json")
-        finish = partial(_repair_body, request=request) if is_json else None
+        finish = partial(_repair_body, request=request, status=response.status_code, kind=kind)
+        if response.status_code >= CLIENT_ERROR:
+            response.headers["content-type"] = "application/json"
+        elif not kind.startswith("application/json"):
+            finish = None
         response.stream = _AnswerStream(response.stream, sent, finish, is_events=kind.startswith("text/event-stream"))
         return response
 

@@ -149,8 +149,7 @@ class McpSession:
             return RequestNotTaken("it has forgotten the session")
         if sent.is_unsent:
             return RequestNotTaken(str(sent.error))
-        text = f"it answered with status {sent.status}" if sent.is_plain_failure else str(error)
-        failure = make_failure(sent.error) if sent.error is not None else ServerFailed(text)
+        failure = make_failure(sent.error or error)
         failure.may_have_run = self.closed or sent.may_have_run
         return failure
 

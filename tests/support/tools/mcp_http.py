@@ -4,9 +4,10 @@ import asyncio
 import base64
 import json
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import uvicorn
@@ -81,9 +82,16 @@ class Http:
 class PlainApp:
     """A server of the older protocol without the SDK, which answers requests with an id of its own."""
 
-    def __init__(self, answer_id: Callable[[int], Any] = int, **introduction: Any) -> None:
-        """`introduction` is what it says of itself otherwise than others."""
+    def __init__(
+        self,
+        answer_id: Callable[[int], Any] = int,
+        refused: Mapping[str, tuple[int, str, bytes]] = MappingProxyType({}),
+        **introduction: Any,
+    ) -> None:
+        """`refused` has status, type and body by method; `introduction` is what it says of itself otherwise than
+        others."""
         self._answer_id = answer_id
+        self._refused = refused
         self._introduction = introduction
 
     def streamable_http_app(self) -> Any:
@@ -96,6 +104,12 @@ class PlainApp:
             if event == "lifespan.shutdown":
                 return
         request = json.loads((await receive())["body"] or b"{}")
+        if (refusal := self._refused.get(request.get("method", ""))) is not None:
+            status, kind, body = refusal
+            headers = [(b"content-type", kind.encode())] if kind else []
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+            return
         results: dict[str, Any] = {
             "initialize": {
                 "protocolVersion": "2025-11-25",

@@ -304,6 +304,32 @@ async def test_a_server_is_reached_through_the_proxy_of_the_environment(tmp_path
             await suite.until("local__whoami")
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "said"),
+    [
+        (421, "text/plain; charset=utf-8", b"Invalid Host header\nmore", "421: Invalid Host header"),
+        (403, "application/json", b'{"detail": "not from here"}', '403: {"detail": "not from here"}'),
+        (429, "text/html", b"<html><h1>Too many requests", "429"),
+        (413, "", b"", "413"),
+        (502, "text/html", b"<html><h1>Bad gateway", "502"),
+    ],
+)
+async def test_the_status_with_which_a_server_refuses_is_told(
+    tmp_path: Path, status: int, kind: str, body: bytes, said: str
+) -> None:
+    apps = [PlainApp(refused={method: (status, kind, body)}) for method in ("tools/call", "initialize")]
+    with structlog.testing.capture_logs() as logged:
+        async with AsyncExitStack() as stack:
+            urls = [(await stack.enter_async_context(http_server(make_app=lambda _, app=app: app))).url for app in apps]
+            servers = {name: {"url": url} for name, url in zip("hi", urls, strict=True)}
+            suite = await stack.enter_async_context(serving(tmp_path, servers))
+            await suite.until("h__plain")
+            outcome = await suite.result("h__plain")
+    [down] = [line["problem"] for line in logged if line["event"] == "mcp server down"]
+    assert down == f"it answered with status {said}"
+    assert outcome.result.removesuffix("; whether it took effect is not known") == f"MCP server 'h': {down}"
+
+
 async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_less_often(tmp_path: Path) -> None:
     server = plain(tmp_path)
     server["args"].append("storm")
