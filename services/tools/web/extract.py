@@ -56,11 +56,26 @@ def _extract_html(body: bytes) -> tuple[str, str, str]:
     title, refresh = tree.findtext(".//title") or "", _find_refresh(tree)
     article = None
     if len(body) <= ARTICLE_BYTES_MAX:
+        _flatten_code(tree)
         article = trafilatura.extract(tree, output_format="markdown", include_comments=False)
     # The fallback takes all text, for a page that is not an article, such as a list of links. It is parsed again,
     # because extract() modifies its tree. Given bytes, html2txt finds nothing in a page without a body tag.
     text = article or trafilatura.html2txt(trafilatura.load_html(body))
     return title, text, refresh if len(text) <= MOVED_CHARS_MAX else ""
+
+
+def _flatten_code(tree: Any) -> None:
+    """Leave only text in blocks of code: for links to its lines, as in many manuals, a block is taken for a menu."""
+    for block in list(tree.iter("pre")):
+        for line_end in block.iter("br"):
+            line_end.tail = "\n" + (line_end.tail or "")
+        text = block.text_content()
+        for child in list(block):
+            block.remove(child)
+        block.text = None
+        code = block.makeelement("code")
+        code.text = text
+        block.append(code)
 
 
 def _find_refresh(tree: Any) -> str:

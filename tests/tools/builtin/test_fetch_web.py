@@ -124,6 +124,22 @@ async def test_what_cannot_be_read_is_told(
     assert not found
 
 
+LINES = (
+    '<span id="l1"><a id="n1" href="#n1"></a><span class="k">$ </span>pip<span class="w"> </span>install mill\n</span>'
+)
+CODE = f"""<html><head><title>Mill</title></head><body><article><h1>Mill</h1><p>Install it with <code>pip</code>:</p>
+<div class="highlight"><pre><span></span><code>{LINES}</code></pre></div>
+<div class="tabbed"><div class="block"><div class="highlight"><pre><code>{LINES.replace("pip", "uv")}</code></pre></div>
+</div></div><pre>one<br>  two</pre><p>Then use it: {"a mill turns. " * 20}</p></article></body></html>"""
+
+
+async def test_code_with_links_to_its_lines_is_read(serve: Serve) -> None:
+    """As MkDocs and others write it."""
+    result, _ = await fetched(serve, CODE.encode(), "text/html")
+    for code in ("$ pip install mill", "$ uv install mill", "one\n  two"):
+        assert f"```\n{code}\n```" in result.result
+
+
 MOVED = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>Redirecting</title><noscript>
     <meta http-equiv="{name}" content="{content}"></noscript></head><body>{body}Redirecting to
     <a href="latest/">latest/</a>...</body></html>"""
