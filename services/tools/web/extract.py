@@ -65,9 +65,17 @@ def _extract_html(body: bytes) -> tuple[str, str, str]:
 
 
 def _flatten_code(tree: Any) -> None:
-    """Leave only text in blocks of code: for links to its lines, as in many manuals, a block is taken for a menu."""
+    """Leave only text in blocks of code, and no frame or line numbers around them.
+
+    For links to its lines, as in many manuals, a block is taken for a menu, for a frame for a picture.
+    """
+    for frame in list(tree.iter("figure", "table")):
+        blocks = frame.findall(".//pre")
+        if blocks and len(blocks) == (len(frame.findall(".//td")) or 1):
+            blocks[-1].tail = frame.tail
+            frame.getparent().replace(frame, blocks[-1])
     for block in list(tree.iter("pre")):
-        for line_end in block.iter("br"):
+        for line_end in (one for one in block.iter("br", "div") if one.find("div") is None):
             line_end.tail = "\n" + (line_end.tail or "")
         text = block.text_content()
         for child in list(block):

@@ -130,13 +130,15 @@ LINES = (
 CODE = f"""<html><head><title>Mill</title></head><body><article><h1>Mill</h1><p>Install it with <code>pip</code>:</p>
 <div class="highlight"><pre><span></span><code>{LINES}</code></pre></div>
 <div class="tabbed"><div class="block"><div class="highlight"><pre><code>{LINES.replace("pip", "uv")}</code></pre></div>
-</div></div><pre>one<br>  two</pre><p>Then use it: {"a mill turns. " * 20}</p></article></body></html>"""
+</div></div><pre>one<br>  two</pre><figure><pre><code><div class="line"><div class="code">three</div></div><div
+class="line"><div class="code">four</div></div></code></pre></figure><table><tr><td><pre>1\n2</pre></td><td><pre>five
+six</pre></td></tr></table><p>Then use it: {"a mill turns. " * 20}</p></article></body></html>"""
 
 
 async def test_code_with_links_to_its_lines_is_read(serve: Serve) -> None:
     """As MkDocs and others write it."""
     result, _ = await fetched(serve, CODE.encode(), "text/html")
-    for code in ("$ pip install mill", "$ uv install mill", "one\n  two"):
+    for code in ("$ pip install mill", "$ uv install mill", "one\n  two", "three\nfour", "five\nsix"):
         assert f"```\n{code}\n```" in result.result
 
 
