@@ -78,8 +78,17 @@ async def test_a_fork_bomb_is_held_back_and_swept(folder: Path, tier: str) -> No
     assert not is_running(BOMB + "# 1030.5")
 
 
-async def test_memory_is_limited(folder: Path, tier: str) -> None:
-    text, _ = await said(python(folder, "bytearray(10**9)", tier, memory_bytes=512 * 1024**2))
+RESERVES = """
+import mmap
+reserved = mmap.mmap(-1, 10 * 2**30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
+print("reserved", flush=True)
+"""
+"""What WebAssembly does for each memory, in Node above all."""
+
+
+async def test_memory_is_limited_and_address_space_is_not(folder: Path, tier: str) -> None:
+    text, _ = await said(python(folder, RESERVES + "bytearray(10**9)", tier, memory_bytes=512 * 1024**2))
+    assert text.startswith("reserved\n")
     assert "MemoryError" in text
 
 

@@ -132,7 +132,8 @@ def _connect_input(text: str) -> None:
 def _set_limits(limits: Limits) -> None:
     for kind, limit in (
         (resource.RLIMIT_CPU, limits.cpu_s),
-        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_DATA, limits.memory_bytes),
+        (resource.RLIMIT_AS, limits.address_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NPROC, USER_PROCESSES_MAX),
         (resource.RLIMIT_NOFILE, limits.open_files),

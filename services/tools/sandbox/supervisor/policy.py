@@ -24,7 +24,11 @@ class Limits(NamedTuple):
 
     cpu_s: int = 300
     memory_bytes: int = 4 * 1024**3
-    """Address space; interpreters reserve much more than they use."""
+    """Private memory that the process may write."""
+
+    address_bytes: int = 256 * 1024**3
+    """Address space, which bounds shared memory as well; interpreters reserve much more than they use: Node 10 GiB for
+    each memory of WebAssembly."""
 
     file_bytes: int = 512 * 1024**2
     processes: int = 256
