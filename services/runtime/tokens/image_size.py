@@ -172,6 +172,8 @@ def _open_picture(file: BinaryIO) -> Generator[Image.Image]:
     try:
         with Image.open(file, formats=FORMATS) as picture:
             _check_pixels(picture.size)
+            if picture.format == "MPO":  # a phone's JPEG, with more pictures after the first
+                picture.format = "JPEG"
             yield picture
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
         if isinstance(error, BadPicture) or (isinstance(error, OSError) and error.errno is not None):

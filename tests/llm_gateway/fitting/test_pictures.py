@@ -19,7 +19,9 @@ def draw(kind: str, width: int, height: int, *, is_noisy: bool = False) -> bytes
     if is_noisy:
         picture = Image.frombytes("RGB", (width, height), random.Random(1).randbytes(width * height * 3))
     file = io.BytesIO()
-    picture.save(file, format=kind)
+    # Phones write their photos as the first of several pictures.
+    more = {"save_all": True, "append_images": [picture.resize((9, 9))]} if kind == "MPO" else {}
+    picture.save(file, format=kind, **more)
     return file.getvalue()
 
 
@@ -50,15 +52,21 @@ def open_shown(part: dict[str, Any]) -> tuple[str, bytes]:
 @pytest.mark.parametrize("in_result", [False, True])
 @pytest.mark.parametrize(
     ("kind", "size", "shown"),
-    [("PNG", (1280, 12_000), (213, 2000)), ("JPEG", (2560, 1440), (2000, 1125)), ("WEBP", (2001, 10), (2000, 10))],
+    [
+        ("PNG", (1280, 12_000), (213, 2000)),
+        ("JPEG", (2560, 1440), (2000, 1125)),
+        ("MPO", (2560, 1440), (2000, 1125)),
+        ("WEBP", (2001, 10), (2000, 10)),
+    ],
 )
 async def test_a_picture_that_is_too_large_is_made_smaller(
     asking: Asking, kind: str, size: tuple[int, int], shown: tuple[int, int], in_result: bool, as_url: bool
 ) -> None:
-    part = show(draw(kind, *size), f"image/{kind.lower()}", as_url=as_url)
+    stated = "image/jpeg" if kind == "MPO" else f"image/{kind.lower()}"
+    part = show(draw(kind, *size), stated, as_url=as_url)
     [image] = [found for found in await read_parts(asking, part, in_result=in_result) if "image_url" in found]
     mime_type, data = open_shown(image)
-    assert (mime_type, Image.open(io.BytesIO(data)).size) == (f"image/{kind.lower()}", shown)
+    assert (mime_type, Image.open(io.BytesIO(data)).size) == (stated, shown)
     assert image["image_url"]["detail"] == "high"
 
 
