@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import mimetypes
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import mcp_types as types
@@ -194,14 +194,15 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
     yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error, shown=shown)
 
 
-def _is_told(structured: Any, content: Iterable[types.ContentBlock]) -> bool:
-    """Return whether the text blocks repeat the structured content, as JSON or, for a single result, verbatim."""
+def _is_told(structured: Any, content: Sequence[types.ContentBlock]) -> bool:
+    """Return whether the blocks repeat the structured content or its only member, as JSON, verbatim or as blocks."""
     texts = [block.text for block in content if isinstance(block, types.TextContent)]
     results = [structured]
-    if isinstance(structured, dict) and structured.keys() == {"result"}:  # how the Python SDK wraps what is no object
-        results.append(structured["result"])
+    if isinstance(structured, dict) and len(structured) == 1:  # how SDKs and servers wrap what is no object
+        results += structured.values()
     loaded = [_load(text) for text in texts]
-    return any(said in results for said in (*texts, *loaded, loaded))
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
+    return any(said in results for said in (*texts, *loaded, loaded, blocks))
 
 
 def _load(text: str) -> Any:

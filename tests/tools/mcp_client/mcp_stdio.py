@@ -66,6 +66,15 @@ ANSWERS: dict[str, Any] = {
         "result": {"content": [{"type": "text", "text": "done"}], "structuredContent": {"id": 1}}""",
     "told": b"""
         "result": {"content": [{"type": "text", "text": "{\\"id\\": 7}"}], "structuredContent": {"id": 7}}""",
+    "wrapped": b"""
+        "result": {"content": [{"type": "text", "text": "line 1\\nline 2"}],
+            "structuredContent": {"content": "line 1\\nline 2"}}""",
+    "wrapped_json": b"""
+        "result": {"content": [{"type": "text", "text": "[\\n {\\"id\\": 7}]"}],
+            "structuredContent": {"entities": [{"id": 7}]}}""",
+    "wrapped_block": b"""
+        "result": {"content": [{"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgoA"}],
+            "structuredContent": {"content": [{"type": "image", "data": "iVBORw0KGgoA", "mimeType": "image/png"}]}}""",
     "nulls": b'"result": {"content": null, "structuredContent": {"id": 7}, "isError": null, "_meta": null}',
     "bare_value": b'"result": {"structuredContent": {"id": 7}}',
     "bare_text": b'"result": {"content": "done"}',
