@@ -189,7 +189,9 @@ async def stream_result(context: ToolContext, answer: types.CallToolResult) -> A
                 yield tools_pb2.ToolDelta(artifact=artifact)
                 if artifact.mime_type in SHOWN_TYPES and artifact.size_bytes <= IMAGE_BYTES_MAX:
                     shown.append(f"{FOLDER}/{artifact.name}")
-    if answer.structured_content is not None and not _is_told(answer.structured_content, answer.content):
+    if answer.structured_content is not None and not (
+        answer.content and _is_told(answer.structured_content, answer.content)
+    ):
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     yield make_result("\n".join(texts) or "(no output)", ok=not answer.is_error, shown=shown)
 

@@ -76,6 +76,7 @@ ANSWERS: dict[str, Any] = {
         "result": {"content": [{"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgoA"}],
             "structuredContent": {"content": [{"type": "image", "data": "iVBORw0KGgoA", "mimeType": "image/png"}]}}""",
     "nulls": b'"result": {"content": null, "structuredContent": {"id": 7}, "isError": null, "_meta": null}',
+    "bare_empty": b'"result": {"content": [], "structuredContent": {"result": []}}',
     "bare_value": b'"result": {"structuredContent": {"id": 7}}',
     "bare_text": b'"result": {"content": "done"}',
     "bare_block": b'"result": {"content": {"type": "text", "text": "done"}}',

@@ -358,6 +358,7 @@ async def test_a_server_that_reports_changes_all_the_time_is_listed_less_and_les
         ("wrapped_block", True, "[image/png: outputs/a__wrapped_block-517eb4a6-1.png]"),
         ("deep", True, 'done\n{"id": 1}'),
         ("nulls", True, '{"id": 7}'),
+        ("bare_empty", True, '{"result": []}'),
         ("bare_value", True, '{"id": 7}'),
         ("bare_text", True, "done"),
         ("bare_block", True, "done"),
