@@ -18,11 +18,11 @@ RULES = parse(
     b"""
 tools:
   _bash_:
-    - {pattern: '^ls\\b', then: allow}
+    - {pattern: 'ls( -\\w+)*( [\\w./-]+)*', then: allow}
     - {pattern: 'git push', then: ask}
     - {pattern: 'halt', then: deny}
   write_file:
-    - {pattern: '^notes/', argument: path, then: allow}
+    - {pattern: 'notes/\\w+', argument: path, then: allow}
 risks:
   critical: ['(?i)launch the missiles']
   low: ['\\bcurl\\b']
@@ -86,7 +86,11 @@ async def test_built_in_risks(command: str, then: str, risk: str) -> None:
 @pytest.mark.parametrize(
     ("name", "approval", "arguments", "then", "reason"),
     [
-        ("_bash_", None, {"command": "ls; rm -rf x"}, "allow", ""),
+        ("_bash_", None, {"command": "ls -la notes"}, "allow", "the rules for _bash_"),
+        # A rule that allows must match all of a string: the rest of it is another command, or another path.
+        ("_bash_", None, {"command": "ls; rm -rf x"}, "ask", "deletes folders"),
+        ("_bash_", None, {"command": "ls\nrm -rf x"}, "ask", "deletes folders"),
+        ("_bash_", None, {"command": "rm -rf x; ls"}, "ask", "deletes folders"),
         ("_BASH_", None, {"command": "git push"}, "ask", "git push"),
         ("_bash_", "allow", {"command": "shutdown; halt"}, "deny", "halt"),
         ("_bash_", "allow", {"command": "sudo x"}, "allow", ""),
@@ -99,6 +103,7 @@ async def test_built_in_risks(command: str, then: str, risk: str) -> None:
         ("other", None, {"password": "hunter2"}, "ask", "a password"),
         ("write_file", None, {"path": "notes/a", "content": "sudo"}, "allow", ""),
         ("write_file", None, {"path": "etc/a", "content": "sudo x"}, "ask", "another user"),
+        ("write_file", None, {"path": "notes/../a", "content": "sudo x"}, "ask", "another user"),
         ("write_file", None, {"content": "notes/"}, "allow", ""),
         # A rule that allows must match every string, or what it does not see would pass with it.
         ("_bash_", None, {"command": "ls", "then": "sudo reboot"}, "ask", "another user"),

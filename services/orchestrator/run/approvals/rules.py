@@ -96,8 +96,8 @@ class Pattern:
 
     search: Any
 
-    def matches(self, text: str) -> bool:
-        return self.search.search(text) is not None
+    def matches(self, text: str, *, whole: bool = False) -> bool:
+        return (self.search.fullmatch if whole else self.search.search)(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,12 @@ def _compile_pattern(pattern: str, label: str = "") -> Pattern:
 
 class _ToolRule(_Part):
     pattern: str | None = Field(default=None, max_length=PATTERN_CHARS_MAX)
-    """RE2 regular expression, searched in the strings of the call's arguments; at most 2,000 characters. Left out, the
-    rule applies to every call, or with `argument` to every call that has it."""
+    """RE2 regular expression for the strings of the call's arguments; at most 2,000 characters. Left out, the rule
+    applies to every call, or with `argument` to every call that has it."""
 
     then: Then
-    """`allow` runs a matching call, `ask` asks a person, `deny` refuses it. `allow` must match every string examined,
-    `ask` and `deny` any of them."""
+    """`allow` runs a matching call, `ask` asks a person, `deny` refuses it. `allow` must match every string examined
+    from beginning to end, `ask` and `deny` a part of any of them."""
 
     argument: str | None = None
     """Name of the only argument to examine, including nested values. Left out, all arguments."""

@@ -69,13 +69,16 @@ def _judge(rules: Rules, call: Call) -> Verdict:
 
 
 def _does_apply(rule: ToolRule, arguments: Any) -> bool:
-    """Return whether the rule matches: all strings if it allows, else any; without a pattern, every call."""
+    """Return whether the rule matches: every string as a whole if it allows, else a part of any; without a pattern,
+    every call."""
     if rule.argument is not None:
         arguments = arguments.get(rule.argument) if isinstance(arguments, dict) else None
     if rule.pattern is None:
         return rule.argument is None or arguments is not None
-    matches = [rule.pattern.matches(text) for text in _iterate_strings(arguments)]
-    return bool(matches) and (all(matches) if rule.then == "allow" else any(matches))
+    allows = rule.then == "allow"
+    # What the pattern does not cover, such as a second command after a semicolon, must not run with what it covers.
+    matches = [rule.pattern.matches(text, whole=allows) for text in _iterate_strings(arguments)]
+    return bool(matches) and (all(matches) if allows else any(matches))
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:
