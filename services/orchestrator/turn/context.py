@@ -136,7 +136,7 @@ INSIGHT_SYSTEM = """\
 You keep notes for an agent that will not see these results again. For each numbered result write one line, \
 "<number>. <what it says that matters for the task, with names and figures>". Write nothing else."""
 
-_LINE = re.compile(r"^[ \t]*([0-9]{1,4})[.):][ \t]*(\S.*)$", re.MULTILINE)
+_LINE = re.compile(r"^[ \t#*_>-]*([0-9]{1,4})[ \t*_]*[.):、．：][ \t*_]*(\S.*)$", re.MULTILINE)
 
 
 async def write_insights(scope: Scope, peers: Peers, results: Sequence[llm_pb2.Message]) -> None:

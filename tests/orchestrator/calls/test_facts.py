@@ -137,6 +137,26 @@ def test_a_fact_is_proved_by_words_of_the_message() -> None:
     assert read_facts(json.dumps([FOUND[0] | {"fact": " "}, FOUND[0] | {"fact": "x" * 501}]), TOLD) == []
 
 
+@pytest.mark.parametrize(
+    "bad", [{"fact": 7, "quote": "x"}, {"fact": "no quote"}, {"fact": "x", "quote": None}, "a text", None]
+)
+def test_a_bad_fact_costs_none_of_the_others(bad: object) -> None:
+    assert [found.fact for found in read_facts(json.dumps([bad, *FOUND]), TOLD)] == ["lives in Oslo"]
+
+
+@pytest.mark.parametrize(
+    ("message", "quote"),
+    [
+        ("I'm vegetarian.", "I’m vegetarian"),
+        ("I’m “only” vegetarian", 'I\'m "only" vegetarian'),
+        ("Yes, I'm vegetarian and tired", '"…I\'m vegetarian..."'),
+    ],
+)
+def test_a_quote_may_have_other_quotation_marks(message: str, quote: str) -> None:
+    answer = json.dumps([{"fact": "is vegetarian", "topic": None, "quote": quote}])
+    assert [found.fact for found in read_facts(answer, message)] == ["is vegetarian"]
+
+
 async def test_nothing_is_extracted_unless_the_agent_asks_for_it(serve: Serve) -> None:
     async with serve(ANSWER, memory={"facts": "recall"}) as suite:
         suite.llm.aside["facts"] = content(json.dumps(FOUND)) + finish()

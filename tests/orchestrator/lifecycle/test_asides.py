@@ -64,7 +64,20 @@ async def test_no_model_is_asked_unless_the_agent_says_so(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "title"),
-    [("**Mill wheels**", "Mill wheels"), ('"A"\n', "A"), ("# The mill", "The mill"), ("x" * 81, ""), ("“”", "")],
+    [
+        ("**Mill wheels**", "Mill wheels"),
+        ('"A"\n', "A"),
+        ("# The mill", "The mill"),
+        ("x" * 81, ""),
+        ("“”", ""),
+        ("Title: Mill wheels", "Mill wheels"),
+        ("**Titel:** “Mühlräder”", "Mühlräder"),
+        ("标题：《水车的方向》。", "水车的方向"),
+        ("「水車」", "水車"),
+        ("Here is a title for the conversation:\n\n**Mill wheels**", "Mill wheels"),
+        ("Python: how lists are sorted", "Python: how lists are sorted"),
+        ("Sure!\n\nThe wheel turns against the stream because the water drives its lower half, as you can see.", ""),
+    ],
 )
 def test_a_title_is_read_without_what_is_around_it(answer: str, title: str) -> None:
     assert read_title(answer) == title
@@ -74,7 +87,7 @@ def started(events: list[Event]) -> str:
     return only(events, "run.start")["agentKey"]
 
 
-@pytest.mark.parametrize("said", ["react", " `React`.\n"])
+@pytest.mark.parametrize("said", ["react", " `React`.\n", "**agentKey:** react", "I choose react, because it looks."])
 async def test_the_model_picks_by_description(serve: Serve, said: str) -> None:
     async with serve(ANSWER, description="Looks things up") as suite:
         suite.llm.aside["router"] = content(*said) + finish()
@@ -86,7 +99,11 @@ async def test_the_model_picks_by_description(serve: Serve, said: str) -> None:
     assert (events[-1]["usage"]["modelCalls"], events[-1]["usage"]["inputTokens"]) == (2, 20)
 
 
-@pytest.mark.parametrize("answer", [content("Either one.") + finish(), [Overloaded("busy")]], ids=["odd", "away"])
+@pytest.mark.parametrize(
+    "answer",
+    [content("Either one.") + finish(), content("react or oneshot") + finish(), [Overloaded("busy")]],
+    ids=["odd", "both", "away"],
+)
 async def test_without_a_usable_answer_the_default_agent_takes_it(serve: Serve, answer: list[Step]) -> None:
     async with serve(ANSWER) as suite:
         suite.llm.aside["router"] = answer

@@ -105,7 +105,9 @@ async def test_a_model_writes_the_insights_when_the_first_are_needed_and_is_char
 ) -> None:
     async with serve(*turns(), memory=BY_MODEL, **steps(14)) as suite:
         suite.tools.result_chars = 900
-        suite.llm.aside["insight"] = [*content(*(f"{n}. The tower is {n} m high.\n" for n in range(1, 7))), *finish()]
+        forms = ["{}.", "**{}.**", "- {})", "{}、", "**{}**:", " {}. "]
+        said = (f"{form.format(n)} The tower is {n} m high.\n" for n, form in enumerate(forms, 1))
+        suite.llm.aside["insight"] = [*content(*said), *finish()]
         events = await suite.ask("go")
         written = [f"[look] The tower is {n} m high." for n in range(1, 7)]
         assert lines(suite, tmp_path, "insight")[:6] == written

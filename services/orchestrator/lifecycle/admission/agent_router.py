@@ -7,6 +7,7 @@ The model is asked before the query is accepted, because the log's query line na
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,7 +38,7 @@ DESCRIPTION_CHARS_MAX = 400
 
 STAGE = "router"
 
-QUOTES = "`'\"*.:,- \n"
+_WORD = re.compile(r"[\w.-]+", re.ASCII)
 
 log = structlog.get_logger()
 
@@ -59,9 +60,10 @@ async def route(message: str, default: Definition, agents: Sequence[Definition],
         return AgentChoice(next(iter(candidates.values()), default))
     usage, asked = common_pb2.Usage(), default.primary.model
     model = f"{asked.provider_key or ''}/{asked.model or ''}"
-    answer = (await _ask_router(message, default, candidates.values(), peers, usage)).strip(QUOTES)
-    if chosen := candidates.get(answer.casefold()):
-        return AgentChoice(chosen, usage, model)
+    words = _WORD.findall((await _ask_router(message, default, candidates.values(), peers, usage)).casefold())
+    # Some models write a sentence around the key.
+    if len(named := candidates.keys() & {*words, *(word.strip("._-") for word in words)}) == 1:
+        return AgentChoice(candidates[named.pop()], usage, model)
     return AgentChoice(default, usage, model, f"no agent could be picked for this message; {default.key!r} takes it")
 
 
