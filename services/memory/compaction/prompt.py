@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -80,8 +81,14 @@ REPEATED_RATIO = 0.1
 REPEATED_BYTES_MIN = 2000
 """Minimum size for this check; for shorter texts the ratio is meaningless."""
 
-_HEADING = re.compile(r"^[ \t\u3000#*_>]*([1-9])[ \t*_]*[.):、．：]", re.MULTILINE)
-"""A section's number, in any language or style of heading."""
+_HEADING = re.compile(
+    r"^[ \t\u3000#*_>-]*(?:Section |第)?(\d|[一二三四五六七八九])[節节]?[ \t*_]*(?:[.):、．：\\]|[-–—] )", re.MULTILINE
+)
+"""A section's number, in any language, script or style of heading."""
+
+
+def _read_number(heading: re.Match[str]) -> int:
+    return int(unicodedata.numeric(heading[1]))
 
 
 def find_fault(text: str, finish: str) -> str:
@@ -99,7 +106,7 @@ def find_fault(text: str, finish: str) -> str:
 
 def list_missing_sections(text: str) -> list[int]:
     """List the numbers of sections missing from the sequence."""
-    numbers = [int(match[1]) for match in _HEADING.finditer(text)]
+    numbers = [_read_number(match) for match in _HEADING.finditer(text)]
     missing: list[int] = []
     for section in range(1, len(SECTIONS) + 1):
         if section in numbers:
@@ -120,7 +127,7 @@ def split_sections(text: str) -> list[tuple[str, str]]:
         places = [
             match.start()
             for match in _HEADING.finditer(text, begins[-1] + 1 if names[-1] else 0)
-            if int(match[1]) == number
+            if _read_number(match) == number
         ]
         named = [at for at in places if name.casefold() in text[at:].lstrip().partition("\n")[0].casefold()]
         if places:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, memory_pb2
-from services.memory.compaction.prompt import SECTIONS, split_sections
+from services.memory.compaction.prompt import SECTIONS, list_missing_sections, split_sections
 from tests.support.memory import contexts
 from tests.support.memory.contexts import limits
 from tests.support.memory.messages import call, content, result
@@ -147,3 +147,14 @@ def test_a_list_in_a_section_does_not_begin_another() -> None:
         ("Errors and fixes", "4. Errors and fixes: none"),
         ("Next step", "9. Next: end"),
     ]
+
+
+@pytest.mark.parametrize(
+    "form", ["## {}. {}", "**{}. {}**", "### Section {}: {}", "{} - {}", "- {}) {}", "{}\\. {}", "**{}**. {}"]
+)
+@pytest.mark.parametrize("digits", ["123456789", "一二三四五六七八九", "１２３４５６７８９", "١٢٣٤٥٦٧٨٩"])
+def test_sections_are_found_in_any_style_and_script(form: str, digits: str) -> None:
+    text = "\n".join(form.format(digit, "…") for digit in digits)
+    assert list_missing_sections(text) == []
+    assert [name for name, _ in split_sections(text)] == ["", *SECTIONS]
+    assert list_missing_sections(text.partition("\n")[0]) == [2, 3, 4, 5, 6, 7, 8, 9]
