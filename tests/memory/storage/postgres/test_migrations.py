@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from traceback import format_exception
 
 import pytest
 
@@ -127,6 +128,25 @@ async def test_a_database_that_refuses_is_a_clear_error_at_start(postgres: Serve
     with pytest.raises(OSError, match="the database refuses"):
         async with open_postgres(url.format(folder=postgres.folder), LIMITS):
             pass
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("postgresql://ada:sesame#1@db/chats", "write characters such as @"),
+        ("postgresql://ada:sesame/1@db/chats", "write characters such as @"),
+        ("postgresql://ada:sesame[1@db/chats", "write characters such as @"),
+        ("postgresql://ada:sesame?1@db/chats", "write characters such as @"),
+        ("postgresql://ada:sesame@db:five/chats", "write characters such as @"),
+        ("postgresql://ada:sesame@db/chats?sslmode=requird", "`sslmode` parameter must be one of"),
+    ],
+)
+async def test_an_address_that_is_none_is_refused_at_once_without_the_password(url: str, problem: str) -> None:
+    with pytest.raises(CannotServe, match=problem) as caught:
+        async with open_postgres(url, LIMITS):
+            pass
+    assert str(caught.value).startswith("HEADRACE_DATABASE_URL: ")
+    assert "sesame" not in "".join(format_exception(caught.value))
 
 
 async def test_a_database_that_cannot_store_every_character_is_refused_at_start(postgres: Server) -> None:

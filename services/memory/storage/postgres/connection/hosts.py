@@ -32,16 +32,20 @@ async def open_connection(url: str, **options: Any) -> Connection:
     async def ask(each: str) -> None:
         try:
             opened.append(await DRIVER.get()(each, target_session_attrs="read-write", **options))
-        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
+        except (
+            *(OSError, ValueError),
+            *(asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError),
+        ) as error:
             errors.append(error)
         else:
             for other in asked:
                 if other is not asyncio.current_task():
                     other.cancel()
 
+    hosts = split_hosts(url)
     try:
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(ask(each)) for each in split_hosts(url)]
+            asked = [group.create_task(ask(each)) for each in hosts]
     except BaseException:
         for connection in opened:
             connection.terminate()

@@ -94,6 +94,11 @@ CLIENT_SLACK_S = 2.0
 IDLE_S = 300.0
 """Time after which an unused connection is closed."""
 
+NO_ADDRESS = (
+    "HEADRACE_DATABASE_URL: not an address of a database; in user and password, write characters such as @ : / ? # [ ] "
+    "percent-encoded (@ as %40)"
+)
+
 AWAY = (
     OSError,  # timeouts and refused connections among them
     asyncpg.InterfaceError,
@@ -286,6 +291,10 @@ async def _wait_until_open(pool: asyncpg.Pool, presence: Availability, check: Ca
                     return
         except CannotServe:
             raise
+        except asyncpg.ClientConfigurationError as error:
+            raise CannotServe(f"HEADRACE_DATABASE_URL: {error}") from error
+        except ValueError:  # its text may quote the password
+            raise CannotServe(NO_ADDRESS) from None
         except (*AWAY, asyncpg.QueryCanceledError) as error:  # which one that has just been started may be too slow for
             if loop.time() >= until:
                 raise OSError(f"the database cannot be reached: {type(error).__name__}") from error

@@ -42,7 +42,7 @@ def _naming_pooler() -> Generator[None]:
         yield
     except (asyncpg.ProtocolViolationError, asyncpg.ConnectionDoesNotExistError) as error:
         if any(words in str(error) for words in OWN_WORDS):
-            raise CannotServe(REFUSAL) from error
+            raise CannotServe(f"{REFUSAL}; it says: {error}") from error
         raise
 
 
