@@ -194,6 +194,40 @@ async def test_arguments_that_a_server_sent_twice_are_those_of_one_call(serve: S
     assert only(events, "action.param")["param"] == only(history, "action.param")["param"] == {"theme": "dark"}
 
 
+PICK = """{"type":"object","properties":{"names":{"type":"array","items":{"type":"string"}},"size":{"type":"integer"},
+"parts":{"type":"array","items":{"type":"object","properties":{"at":{"type":"integer"},"note":{"type":"string"}},
+"required":["at"]}},"0":{"type":"boolean"},"text":{"type":"string"}},"required":["names"],"additionalProperties":false}"""
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"names": '["a", "b"]'}, {"names": ["a", "b"]}),
+        ({"names": [], "size": "10", "0": "true"}, {"names": [], "size": 10, "0": True}),
+        ({"names": [], "parts": '[{"at": "1", "note": null}]'}, {"names": [], "parts": [{"at": 1}]}),
+        ({"names": [], "size": None, "text": None}, {"names": []}),
+        # What does not match in either form, or matches as it is, stays.
+        ({"names": "a"}, {"names": "a"}),
+        ({"names": None}, {"names": None}),
+        ({"names": '["a"]', "size": "ten"}, {"names": '["a"]', "size": "ten"}),
+        ({"names": [], "size": "1e999"}, {"names": [], "size": "1e999"}),
+        ({"names": ["[1]"], "text": '{"a": null}'}, {"names": ["[1]"], "text": '{"a": null}'}),
+    ],
+)
+async def test_arguments_with_json_as_a_text_or_null_are_read_as_meant(
+    serve: Serve, written: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    """https://github.com/openclaw/openclaw/pull/96922 (2026-06), https://github.com/earendil-works/pi/issues/9931
+    (2026-09), https://github.com/PrefectHQ/fastmcp/issues/932 (2025-06)."""
+    async with serve(call_tool("look", json.dumps(written)), ANSWER) as suite:
+        suite.tools.tools[0].parameters = PICK
+        events = await suite.ask()
+        [request] = suite.tools.requests
+        history = await read_recorded(suite, suite.run_ids[0])
+    assert json.loads(request.arguments) == meant
+    assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"] == meant
+
+
 async def test_two_sets_of_arguments_for_one_call_are_refused(serve: Serve) -> None:
     async with serve(call_tool("switch_theme", '{"theme":"dark"}{"theme":"light"}'), ANSWER, **LISTED) as suite:
         suite.tools.tools.append(THEME)

@@ -45,6 +45,44 @@ def find_violation(call: Call) -> tuple[str, str] | None:
     return (format_path(errors[0])[1:], errors[0].message) if errors else None
 
 
+FIT_ROUNDS_MAX = 8
+"""Maximum checks of arguments that are read as meant; reading one value may show mistakes within it."""
+
+
+def fit_arguments(call: Call) -> str:
+    """Return the arguments as the model meant them: JSON that it wrote as a text is parsed, and null is left out.
+
+    They are unchanged unless only the result matches the tool's schema.
+    """
+    assert call.tool is not None, "a call without a tool is refused before"
+    try:
+        value, schema = load_json(call.effective), compile_schema(call.tool.parameters or "{}")
+        for number in range(FIT_ROUNDS_MAX):
+            errors = schema.find_errors(value)
+            if not errors:
+                return json.dumps(value, ensure_ascii=False, allow_nan=False) if number else call.effective
+            if not any([_read_as_meant(value, error.instance_path) for error in errors]):  # noqa: C419 - all of them
+                break
+    except (ValueError, LookupError, RecursionError, NotChecked):
+        pass
+    return call.effective
+
+
+def _read_as_meant(value: Any, path: Sequence[str | int]) -> bool:
+    """Parse the text at `path`, or leave out a field that is null; return whether there was either."""
+    holder, key = value, ""
+    for step in path:
+        holder, key = value, str(step) if isinstance(value, dict) else step
+        value = value[key]
+    if value is None and isinstance(holder, dict):
+        del holder[key]
+    elif isinstance(value, str):
+        holder[key] = load_json(value)
+    else:
+        return False
+    return True
+
+
 _DECODER = json.JSONDecoder()
 
 OBJECTS_MAX = 8

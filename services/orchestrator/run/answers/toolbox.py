@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 import msgspec
 
 from headrace.v1 import llm_pb2, tools_pb2
-from services.orchestrator.run.answers.call import Call
+from services.orchestrator.run.answers.call import Call, fit_arguments
 
 
 class Toolbox:
@@ -82,6 +82,8 @@ def resolve(call: Call, tools: Toolbox) -> None:
     else:
         # Set even where nothing changed: in the log, braces in arguments without params mean that the call did not run.
         call.params = params if "{{" in arguments else ""
+        if (fitted := fit_arguments(call)) != call.effective:
+            call.params = fitted
 
 
 def fill_templates(arguments: str, last_result: LastResult, is_tool: Callable[[str], bool] = lambda name: False) -> str:
