@@ -148,7 +148,9 @@ async def _states_new_goal(run: Run, peers: Peers) -> bool:
     context = await peers.memory.LoadContext(request)
     texts = ["".join(part.text for part in message.content) for message in context.messages if message.role == "user"]
     text = "\n\n".join(message[:MESSAGE_CHARS_MAX] for message in texts[-MESSAGES_TOLD_MAX:])
-    return (await model_stream.ask_model(run, peers, GOAL_STAGE, SYSTEM, text)).strip().upper().startswith("NEW")
+    return (
+        (await model_stream.ask_model(run, peers, GOAL_STAGE, SYSTEM, text)).strip(" \n*`\"'").upper().startswith("NEW")
+    )
 
 
 @dataclass(slots=True)

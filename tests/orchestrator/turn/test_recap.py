@@ -125,7 +125,7 @@ async def test_a_model_may_tell_a_new_goal(serve: Serve, tmp_path: Path) -> None
     async with serve(ANSWER, memory=BY_MODEL) as suite:
         await suite.ask("Find the tower.")
         assert suite.llm.aside_requests == []
-        for answer, message in (("SAME", "And its height?"), ("new", "Now cook."), ("", "And salt?")):
+        for answer, message in (("SAME", "And its height?"), ("**new**", "Now cook."), ("", "And salt?")):
             suite.llm.aside["goal"] = content(answer) + finish()
             events = await suite.ask(message)
             assert events[-1]["usage"]["modelCalls"] == 2
