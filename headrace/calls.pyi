@@ -693,8 +693,9 @@ class Calls:
         """Store a fact for later chats.
 
         Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended.
-        A plan overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are
-        stored, and takes its id. Idempotent by request_id, even after the fact was deleted.
+        If a valid fact of its scope already has the same words, and the topic if one is given, that fact is kept
+        and returned. A plan overwrites the user's plan for the same question with this agent, or the user's oldest
+        one if 50 are stored, and takes its id. Idempotent by request_id, even after the fact was deleted.
         Errors: NOT_FOUND for a fact to replace that does not exist; PERMISSION_DENIED for scope tenant if the
         operator does not allow it; FACTS_FULL; HELD for a plan that would overwrite one of a user on hold;
         INVALID_REQUEST.

@@ -389,7 +389,8 @@ class MemoryServiceServicer(object):
     def Remember(self, request, context):
         """Store a fact for later chats.
 
-        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. If a valid
+        fact of its scope already has the same words, and the topic if one is given, that fact is kept and returned. A plan
         overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
         takes its id.
         Idempotent by request_id, even after the fact was deleted.

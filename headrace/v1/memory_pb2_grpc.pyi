@@ -97,7 +97,8 @@ class MemoryServiceStub:
     Remember: _grpc.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]
     """Store a fact for later chats.
 
-    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. If a valid
+    fact of its scope already has the same words, and the topic if one is given, that fact is kept and returned. A plan
     overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
     takes its id.
     Idempotent by request_id, even after the fact was deleted.
@@ -432,7 +433,8 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     Remember: _aio.UnaryUnaryMultiCallable[_memory_pb2.RememberRequest, _memory_pb2.RememberResponse]  # type: ignore[assignment]
     """Store a fact for later chats.
 
-    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+    Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. If a valid
+    fact of its scope already has the same words, and the topic if one is given, that fact is kept and returned. A plan
     overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
     takes its id.
     Idempotent by request_id, even after the fact was deleted.
@@ -812,7 +814,8 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_memory_pb2.RememberResponse, _abc.Awaitable[_memory_pb2.RememberResponse]]:
         """Store a fact for later chats.
 
-        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. A plan
+        Effect: facts that it replaces, by id or by having the same topic, end now; they stay in the list as ended. If a valid
+        fact of its scope already has the same words, and the topic if one is given, that fact is kept and returned. A plan
         overwrites the user's plan for the same question with this agent, or the user's oldest one if 50 are stored, and
         takes its id.
         Idempotent by request_id, even after the fact was deleted.

@@ -30,7 +30,8 @@ PLANS_MAX = 50
 def add_fact(
     known: Sequence[Fact], fact: Fact, replaces: Collection[str], *, allows_tenant: bool, holds: HoldsInForce
 ) -> FactChange:
-    """Store `fact`, ending the facts it replaces and those of its scope with the same topic.
+    """Store `fact`, ending the facts it replaces and those of its scope with the same topic, or keep a valid one that
+    says the same.
 
     Raises:
         NotFound: A fact to replace does not exist.
@@ -42,6 +43,8 @@ def add_fact(
         if other.owner == fact.owner and (other.uuid == fact.uuid or (fact.request_id and other.key == fact.key)):
             return FactChange(other)
     _check_may_write(fact, allows_tenant)
+    if not replaces and (same := next((other for other in known if _says_the_same(other, fact)), None)) is not None:
+        return FactChange(same)
     ended = [find_fact(known, fact_id) for fact_id in replaces]
     for other in ended:
         _check_may_write(other, allows_tenant)
@@ -116,13 +119,25 @@ def _check_may_write(fact: Fact, allows_tenant: bool) -> None:
         raise PermissionDenied("facts of the tenant may not be written here: HEADRACE_MEMORY_TENANT_FACTS is false")
 
 
+def _is_beside(other: Fact, fact: Fact) -> bool:
+    """Return whether the other fact is valid, and seen by the same users and agents."""
+    there = (fact.place, fact.scope, fact.agent_key)
+    return other.is_valid and (other.place, other.scope, other.agent_key) == there
+
+
 def _has_same_topic(other: Fact, fact: Fact) -> bool:
-    return (
-        bool(fact.topic)
-        and other.is_valid
-        and (other.place, other.scope, other.agent_key) == (fact.place, fact.scope, fact.agent_key)
-        and _read_topic(other.topic) == _read_topic(fact.topic)
-    )
+    return bool(fact.topic) and _is_beside(other, fact) and _read_topic(other.topic) == _read_topic(fact.topic)
+
+
+def _says_the_same(other: Fact, fact: Fact) -> bool:
+    """Return whether the other fact has the same words, and also the topic if the fact names one; never for a plan."""
+    is_topic_known = not fact.topic or _read_topic(other.topic) == _read_topic(fact.topic)
+    is_same = is_topic_known and _is_beside(other, fact) and _read_words(other.text) == _read_words(fact.text)
+    return is_same and fact.scope != "plan"
+
+
+def _read_words(text: str) -> str:
+    return " ".join(fold(text).split()).rstrip(".!。")
 
 
 def _read_topic(topic: str) -> str:

@@ -67,6 +67,28 @@ async def test_topics_differ_by_letters_signs_and_symbols(
     assert await texts(memory) == (["two"] if is_same else ["two", "one"])
 
 
+@pytest.mark.parametrize(
+    ("text", "fields", "is_same"),
+    [
+        ("likes tea", {}, True),
+        (" Likes  tea. ", {"topic": "Drinks"}, True),
+        ("likes tea", {"topic": "hobbies"}, False),
+        ("likes tea", {"scope": "agent", "agent_key": "guide"}, False),
+        ("likes teas", {}, False),
+    ],
+)
+async def test_a_fact_that_is_said_again_is_kept_once(
+    memory: Memory, text: str, fields: dict[str, str], is_same: bool
+) -> None:
+    """https://github.com/vshulcz/deja-vu/issues/1736 (2026-08)."""
+    first = await memory.remember("likes tea", topic="drinks")
+    again = await memory.remember(text, **fields)
+    assert (again == first) == is_same
+    assert len(await memory.list_facts()) == (1 if is_same else 2)
+    await memory.delete_fact(first)
+    assert await memory.remember("likes tea", topic="drinks") != first, "it is not restored, but learned again"
+
+
 async def test_a_fact_ends_those_that_it_replaces(memory: Memory) -> None:
     old = [await memory.remember(text) for text in ("likes tea", "likes milk")]
     with pytest.raises(NotFound):
