@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 
+import asyncpg
+
+from headrace.errors import Overloaded
 from services.memory.encryption.master_keys import OpenKeys, open_no_keys
 from services.memory.log.chat_watch import ChatWatch
 from services.memory.storage.audit import AUDIT_TENANT, AuditTrail
@@ -35,8 +38,15 @@ from services.runtime.ending import CannotServe, guard_task, guarding
 
 
 async def migrate_database(database: Database) -> None:
-    """Add missing tables and columns. Raises CannotServe if the database is of a later version."""
-    if not await database.run(migrate_tables):
+    """Add missing tables and columns. Raises CannotServe if the database refuses, or is of a later version."""
+    try:
+        is_known = await database.run(migrate_tables)
+    except Overloaded as error:
+        if isinstance(error.__cause__, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
+            why = "its user needs the right to create tables in the schema, and owns those that are there"
+            raise CannotServe(f"the database refuses: {error.__cause__}; {why}") from error
+        raise
+    if not is_known:
         raise CannotServe("the database is of a later version than this program: it is too old")
 
 

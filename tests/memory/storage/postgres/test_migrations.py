@@ -130,6 +130,16 @@ async def test_a_database_that_refuses_is_a_clear_error_at_start(postgres: Serve
             pass
 
 
+async def test_a_user_who_may_not_create_tables_is_refused_at_start(postgres: Server) -> None:
+    """Since PostgreSQL 15 only a database's owner may create tables in the schema public."""
+    url = postgres.new_database()
+    async with connected(url) as connection:
+        await connection.execute("CREATE ROLE reader LOGIN; REVOKE CREATE ON SCHEMA public FROM public")
+    with pytest.raises(CannotServe, match="refuses: permission denied for schema public; its user needs the right"):
+        async with open_postgres(url.replace("headrace@", "reader@"), LIMITS):
+            pass
+
+
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
