@@ -10,8 +10,8 @@ from importlib.resources import files
 from headrace.errors import ContextLengthExceeded, UnknownPlaceholder
 from services.runtime.formats.own_tags import neutralise_tag
 
-_PLACEHOLDER = re.compile(r"\{\{\s*([\w-]+)\s*\}\}")
-"""Names with a dot are tool templates and do not match."""
+_PLACEHOLDER = re.compile(r"(\\?)\{\{\s*([\w-]+)\s*\}\}")
+"""Names with a dot are tool templates and do not match; a backslash makes the rest text."""
 
 _TEMPLATE_OFFSET = re.compile(r"\{\{\s*[\w-]+\.[\w-]+(?!\+\d{1,6}d\s*\}\})\s*\+[^{}]*\}\}")
 """A template with a malformed day offset. The tools service would refuse it in every call the model makes with it."""
@@ -32,9 +32,9 @@ def check_placeholders(prompt: str) -> None:
     if (template := _TEMPLATE_OFFSET.search(prompt)) is not None:
         raise UnknownPlaceholder(f"{template[0]} is no template: days are added as in {{{{tool.field+3d}}}}")
     for match in _PLACEHOLDER.finditer(prompt):
-        if _resolve_name(match) not in NAMES:
-            known = ", ".join(sorted(NAMES))
-            raise UnknownPlaceholder(f"{match[0]} is no placeholder; known ones: {known}", placeholder=match[1])
+        if not match[1] and _resolve_name(match) not in NAMES:
+            known = f"known ones: {', '.join(sorted(NAMES))}; a backslash before the braces makes them text"
+            raise UnknownPlaceholder(f"{match[0]} is no placeholder; {known}", placeholder=match[2])
 
 
 @cache
@@ -43,7 +43,7 @@ def load_text(name: str) -> str:
 
 
 def uses_placeholder(prompt: str, name: str) -> bool:
-    return any(_resolve_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
+    return any(not match[1] and _resolve_name(match) == name for match in _PLACEHOLDER.finditer(prompt))
 
 
 def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
@@ -56,6 +56,8 @@ def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
 
     def fill(match: re.Match[str]) -> str:
         nonlocal room
+        if match[1]:
+            return match[0][1:]
         value = neutralise_tag(values.get(_resolve_name(match), ""), "system_reminder")
         room -= len(value)
         if room < 0:
@@ -66,4 +68,4 @@ def fill_placeholders(prompt: str, values: Mapping[str, str]) -> str:
 
 
 def _resolve_name(match: re.Match[str]) -> str:
-    return ALIASES.get(match[1], match[1])
+    return ALIASES.get(match[2], match[2])

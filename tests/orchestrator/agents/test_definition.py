@@ -250,6 +250,14 @@ def test_a_prompt_over_several_lines_is_taken_as_it_is() -> None:
     }
 
 
+def test_any_text_may_have_several_lines_and_a_line_break_elsewhere_says_so() -> None:
+    source = json.dumps(AGENT | {"react": {}}, indent=1)
+    agent = parse_agent(source.replace("{}", '{"examples": """\nUser: "a"\nYou: b\n"""}').encode(), "helper")
+    assert agent.stages[0].examples == 'User: "a"\nYou: b'
+    with pytest.raises(DefinitionError, match=r'line \d+, column \d+: .*between """ and """'):
+        parse_agent(source.replace("{}", '{"systemPrompt": "a\nb"}').encode(), "helper")
+
+
 @pytest.mark.parametrize("name", ["systemPrompt", "systemprompt", "SYSTEMPROMPT", "SystemPrompt"])
 @pytest.mark.parametrize("value", ['"Hi"', '"""Hi"""', '"""\nHi\n"""'])
 def test_a_prompts_name_is_taken_in_any_case(name: str, value: str) -> None:
@@ -270,6 +278,17 @@ def test_placeholders_are_filled_once() -> None:
         "{{query}} on {{ date }} {{taskHistory}}{{tool.field}}", {"query": "{{date}}", "date": "D"}
     )
     assert filled == "{{date}} on D {{tool.field}}"
+
+
+def test_a_backslash_makes_a_placeholder_text() -> None:
+    """For prompts that show templates or formulas: https://github.com/FlowiseAI/Flowise/issues/968 (2025-05),
+    https://github.com/langchain-ai/langchain/issues/32702 (2025-08)."""
+    prompt = r"Write Dear \{{name}}, not {{date}}, and $\frac\{{a}}{b}$ \{{ date }}"
+    assert parsed(react={"systemPrompt": prompt}).primary.system_prompt == prompt
+    assert prompts.fill_placeholders(prompt, {"date": "D", "name": "N"}) == (
+        r"Write Dear {{name}}, not D, and $\frac{{a}}{b}$ {{ date }}"
+    )
+    assert not prompts.uses_placeholder(r"\{{history_dialogue}}", "history_dialogue")
 
 
 def write(folder: Path, file: str, **changes: Any) -> None:

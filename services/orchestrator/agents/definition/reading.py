@@ -1,4 +1,4 @@
-"""Parses agent files, including triple-quoted system prompts, and describes their errors."""
+"""Parses agent files, including triple-quoted texts, and describes their errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ log = structlog.get_logger()
 
 
 # Ordinary strings are matched too, so that quotes inside them are never taken for an opening.
-_TOKEN = re.compile(
-    r'"systemPrompt"(?P<colon>\s*:\s*)(?:"""(?P<text>.*?)""")?|"(?:[^"\\\n]|\\.)*"', re.IGNORECASE | re.DOTALL
-)
+_TOKEN = re.compile(r'"(?P<key>[^"\\\n]*)"(?P<colon>\s*:\s*)(?:"""(?P<text>.*?)""")?|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+
+
+PROMPT = "systemPrompt"
+"""The key that is accepted in any case."""
 
 
 def to_json(source: str) -> str:
@@ -30,7 +32,7 @@ def to_json(source: str) -> str:
 def _quote_match(match: re.Match[str]) -> str:
     if match["colon"] is None:
         return match[0]
-    key = f'"systemPrompt"{match["colon"]}'
+    key = f'"{PROMPT if match["key"].casefold() == PROMPT.casefold() else match["key"]}"{match["colon"]}'
     if match["text"] is None:
         return key
     text = re.sub(r"\A[ \t]*\r?\n", "", match["text"])
@@ -66,7 +68,8 @@ def load_object(source: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise DefinitionError(f"not UTF-8 text (byte {error.start})") from None
     except ValueError as error:
-        raise DefinitionError(str(error)) from None
+        hint = '; write a text of several lines between """ and """' if "control character" in str(error) else ""
+        raise DefinitionError(f"{error}{hint}") from None
     if not isinstance(given, dict):
         raise DefinitionError("expected a JSON object")
     return given
