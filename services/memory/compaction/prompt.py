@@ -97,7 +97,7 @@ def find_fault(text: str, finish: str) -> str:
         return CUT
     if not text:
         return EMPTY
-    if finish != "stop" or list_missing_sections(text):
+    if finish not in ("stop", "tool_calls") or list_missing_sections(text):  # a call after a summary is not run
         return INCOMPLETE
     data = text.encode()
     is_repeated = len(data) >= REPEATED_BYTES_MIN and len(zlib.compress(data)) < REPEATED_RATIO * len(data)

@@ -170,6 +170,14 @@ async def test_what_is_no_summary_is_not_taken_for_one(
     check_paired(after)
 
 
+async def test_a_summary_that_a_call_follows_is_taken(memory: Memory, summariser: Summariser) -> None:
+    """Some models call a tool all the same: https://github.com/code-yeongyu/senpi/issues/1067 (2026-08)."""
+    summariser.answers = [Ended(SUMMARY, "tool_calls")]
+    chat_id, run_id = await converse(memory)
+    done = await compact(memory, chat_id, run_id)
+    assert (done.kinds[-1], len(summariser.requests)) == ("complete", 1)
+
+
 HTML = "<details>\n<summary>More</summary>\n\nIt rains.\n</details>"
 
 
