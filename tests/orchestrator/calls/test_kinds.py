@@ -206,7 +206,11 @@ PICK = """{"type":"object","properties":{"names":{"type":"array","items":{"type"
         ({"names": [], "size": "10", "0": "true"}, {"names": [], "size": 10, "0": True}),
         ({"names": [], "parts": '[{"at": "1", "note": null}]'}, {"names": [], "parts": [{"at": 1}]}),
         ({"names": [], "size": None, "text": None}, {"names": []}),
+        ({"names": [1, "b"], "text": 12345678901234567890}, {"names": ["1", "b"], "text": "12345678901234567890"}),
         # What does not match in either form, or matches as it is, stays.
+        ({"names": [], "more": 1}, {"names": [], "more": 1}),
+        ({"names": [], "text": 1.10}, {"names": [], "text": 1.10}),
+        ({"names": [], "text": True}, {"names": [], "text": True}),
         ({"names": "a"}, {"names": "a"}),
         ({"names": None}, {"names": None}),
         ({"names": '["a"]', "size": "ten"}, {"names": '["a"]', "size": "ten"}),
@@ -226,6 +230,14 @@ async def test_arguments_with_json_as_a_text_or_null_are_read_as_meant(
         history = await read_recorded(suite, suite.run_ids[0])
     assert json.loads(request.arguments) == meant
     assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"] == meant
+
+
+async def test_what_a_tool_of_ours_does_not_know_is_left_out(serve: Serve) -> None:
+    """Models know such tools with other fields: https://github.com/anomalyco/opencode/issues/1354 (2025-07)."""
+    todos = [{"content": "a", "activeForm": "Doing a", "status": "pending", "id": 1}]
+    async with serve(call_tool("todo_write", json.dumps({"todos": todos, "note": "x"})), ANSWER, **OWN) as suite:
+        todo = {"content": "a", "status": "pending", "id": "1"}
+        assert json.loads(await tell_result(suite)) == {"ok": True, "todos": [todo]}
 
 
 async def test_two_sets_of_arguments_for_one_call_are_refused(serve: Serve) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jsonschema_rs import ValidationError
+
 from headrace.v1 import agent_pb2, llm_pb2, memory_pb2, tools_pb2
 from services.orchestrator import ids
 from services.runtime.clock import now_ms
@@ -50,7 +52,8 @@ FIT_ROUNDS_MAX = 8
 
 
 def fit_arguments(call: Call) -> str:
-    """Return the arguments as the model meant them: JSON that it wrote as a text is parsed, and null is left out.
+    """Return the arguments as the model meant them: JSON that it wrote as a text is parsed, a whole number becomes the
+    text that is expected, null is left out, and so is what our own tools do not know.
 
     They are unchanged unless only the result matches the tool's schema.
     """
@@ -61,23 +64,29 @@ def fit_arguments(call: Call) -> str:
             errors = schema.find_errors(value)
             if not errors:
                 return json.dumps(value, ensure_ascii=False, allow_nan=False) if number else call.effective
-            if not any([_read_as_meant(value, error.instance_path) for error in errors]):  # noqa: C419 - all of them
+            if not any([_read_as_meant(value, error, is_own=call.kind == "own") for error in errors]):  # noqa: C419 - all of them
                 break
     except (ValueError, LookupError, RecursionError, NotChecked):
         pass
     return call.effective
 
 
-def _read_as_meant(value: Any, path: Sequence[str | int]) -> bool:
-    """Parse the text at `path`, or leave out a field that is null; return whether there was either."""
+def _read_as_meant(value: Any, error: ValidationError, *, is_own: bool) -> bool:
+    """Change the part of the arguments with the error to what was probably meant; return whether it was changed."""
     holder, key = value, ""
-    for step in path:
+    for step in error.instance_path:
         holder, key = value, str(step) if isinstance(value, dict) else step
         value = value[key]
-    if value is None and isinstance(holder, dict):
+    rule = error.kind.name
+    if is_own and rule == "additionalProperties":
+        for name in error.kind.as_dict()["unexpected"]:
+            del value[name]
+    elif value is None and isinstance(holder, dict):
         del holder[key]
     elif isinstance(value, str):
         holder[key] = load_json(value)
+    elif rule == "type" and type(value) is int:
+        holder[key] = str(value)
     else:
         return False
     return True
