@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any
 
-from services.facade.sign_in.settings import SignInSettings
+from services.facade.sign_in.settings import NO_DEFAULT_PORT, SignInSettings
 from services.runtime.process.config import ProcessSettings, ServerSettings, setting
 
-_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
-"""Format of the Origin header as browsers send it: lower case, without a path."""
+_ORIGIN = re.compile(rf"{NO_DEFAULT_PORT}[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:\d{{1,5}})?")
+"""Format of the Origin header as browsers send it: lower case, without a path; `app:` and `chrome-extension:` too."""
 
 ADAPTERS = frozenset({"a2a", "ag-ui", "mcp"})
 """Protocols for other programs; each is implemented in a separate folder."""
@@ -53,7 +53,9 @@ class Config:
     """
 
     cors_origins: str = ""
-    """Origins of pages that may call this facade, separated by commas: `https://app.example`. Empty: none."""
+    """Origins of pages that may call this facade, separated by commas: `https://app.example`, or of an app or a
+    browser extension: `app://obsidian.md,chrome-extension://<id>`. Empty: none.
+    """
 
     hosts: str = ""
     """Host names under which a facade without credentials may be reached, separated by commas:
@@ -96,7 +98,8 @@ class Config:
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ValueError(
-                    f"HEADRACE_FACADE_CORS_ORIGINS: {origin!r}: expected scheme://host or scheme://host:port"
+                    f"HEADRACE_FACADE_CORS_ORIGINS: {origin!r}: expected scheme://host or scheme://host:port, as "
+                    "browsers send it: in lower case, without a path, :80 or :443"
                 )
 
     @property

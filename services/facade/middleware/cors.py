@@ -20,7 +20,7 @@ EXPOSED = (
 
 MAX_AGE_S = 600
 
-_HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+){0,63}")
+_HEADER_NAMES = re.compile(r"[\w-]+( *, *[\w-]+){0,63}", re.ASCII)
 """Format of Access-Control-Request-Headers; allowed origins may send any header."""
 
 

@@ -44,8 +44,8 @@ class PageGuard:
         host = request.headers.get("Host", "")
         if self._hosts is not None and not _is_served(host, self._hosts):
             raise PermissionDenied(
-                "this facade asks for no credentials, so it is served under loopback names and IP addresses alone; "
-                "HEADRACE_FACADE_HOSTS names others",
+                "this facade asks for no credentials, so it is served under loopback names and IP addresses alone, not "
+                f"under {host[:256]!r}; HEADRACE_FACADE_HOSTS names others",
                 host=host[:256],
             )
         if self._is_foreign(request, host):

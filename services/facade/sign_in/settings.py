@@ -13,7 +13,10 @@ KEY_CHARS_MIN = 32
 
 REFRESH_S_MIN = 1.0
 
-_ORIGIN = re.compile(r"https://[a-z0-9.-]+(:\d{1,5})?|http://(localhost|127\.0\.0\.1)(:\d{1,5})?")
+NO_DEFAULT_PORT = r"(?!https://.*:443$|http://.*:80$)"
+"""What precedes an origin's pattern: browsers leave out the default port of its scheme."""
+
+_ORIGIN = re.compile(rf"{NO_DEFAULT_PORT}(https://[a-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:\d{{1,5}})?")
 """Format of the public address, equal to a browser's Origin header. Plain HTTP is allowed only on this machine."""
 
 
@@ -71,7 +74,8 @@ class SignInSettings:
             raise ValueError("HEADRACE_FACADE_OIDC_ISSUER: expected https://…")
         if not _ORIGIN.fullmatch(self.public_url):
             raise ValueError(
-                f"HEADRACE_FACADE_PUBLIC_URL: {self.public_url!r}: expected https://host or https://host:port"
+                f"HEADRACE_FACADE_PUBLIC_URL: {self.public_url!r}: expected https://host, or https://host:port with "
+                "another port than 443"
             )
         if any(len(key) < KEY_CHARS_MIN for key in self.keys):
             raise ValueError(f"HEADRACE_FACADE_SESSION_KEYS: expected {KEY_CHARS_MIN} characters or more, each")

@@ -114,29 +114,42 @@ async def test_what_is_no_http_is_refused_in_the_envelope(tmp_path: Path) -> Non
     assert orjson.loads(body)["error"]["code"] == "INVALID_REQUEST"
 
 
-async def test_pages_of_an_origin_in_the_settings_may_ask_and_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [
+        PAGE,
+        "https://app.example:8443",
+        "http://[::1]:3000",
+        "app://obsidian.md",
+        "tauri://localhost",
+        "chrome-extension://mdkmkgmeleogeakokmdmcmiphcpinamb",
+        "moz-extension://1f0a-2b",
+        "vscode-webview://0abc",
+    ],
+)
+async def test_pages_of_an_origin_in_the_settings_may_ask_and_read(tmp_path: Path, page: str) -> None:
     asks = {
-        "Origin": PAGE,
+        "Origin": page,
         "Access-Control-Request-Method": "POST",
-        "Access-Control-Request-Headers": "content-type, x-stainless-os",
+        "Access-Control-Request-Headers": "content-type, x-stainless-os, tenant_id",
     }
     async with (
-        configured(tmp_path, cors_origins=f"{PAGE}, http://localhost:3000") as url,
-        aiohttp.ClientSession(url, headers={"Origin": PAGE}) as http,
+        configured(tmp_path, cors_origins=f"{page}, http://localhost:3000") as url,
+        aiohttp.ClientSession(url, headers={"Origin": page}) as http,
     ):
         async with http.options("/api/query", headers=asks) as response:
             assert response.status == 204
-            assert response.headers["Access-Control-Allow-Origin"] == PAGE
-            assert response.headers["Access-Control-Allow-Headers"] == "content-type, x-stainless-os"
+            assert response.headers["Access-Control-Allow-Origin"] == page
+            assert response.headers["Access-Control-Allow-Headers"] == "content-type, x-stainless-os, tenant_id"
             assert "POST" in response.headers["Access-Control-Allow-Methods"]
         for path, status in (("/healthz", 200), ("/nothing", 404), ("/v1/nothing", 404)):
             async with http.get(path) as response:
-                assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (status, PAGE)
+                assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (status, page)
                 shown = response.headers["Access-Control-Expose-Headers"].split(", ")
                 assert {"X-Request-Id", "Mcp-Session-Id", "X-Should-Retry"} <= {*shown}
                 assert response.headers["Vary"] == "Origin"
         async with http.post("/api/query", json={"message": "a"}) as response:
-            assert response.headers["Access-Control-Allow-Origin"] == PAGE
+            assert response.headers["Access-Control-Allow-Origin"] == page
             assert await response.read()
 
 
@@ -213,7 +226,19 @@ async def test_a_byte_order_mark_is_no_part_of_a_body(tmp_path: Path, path: str,
             assert b'"error"' not in await response.read()
 
 
-@pytest.mark.parametrize("origins", ["*", "app.example", "https://app.example/", "HTTPS://app.example"])
+@pytest.mark.parametrize(
+    "origins",
+    [
+        "*",
+        "app.example",
+        "https://app.example/",
+        "HTTPS://app.example",
+        "null",
+        "https://app.example:443",
+        "http://[::1]:80",
+        "https://app.example,http://app.example:80",
+    ],
+)
 def test_an_origin_that_no_browser_would_send_is_refused_at_the_start(origins: str) -> None:
     with pytest.raises(ValueError, match="HEADRACE_FACADE_CORS_ORIGINS"):
         Config(cors_origins=origins)

@@ -248,6 +248,7 @@ async def test_a_facade_without_a_provider_says_so(opening: OpenOffice) -> None:
         ({"oidc_issuer": "http://localhost:1@login.example"}, "HEADRACE_FACADE_OIDC_ISSUER"),
         ({"public_url": "http://agents.example"}, "HEADRACE_FACADE_PUBLIC_URL"),
         ({"public_url": "https://agents.example/console"}, "HEADRACE_FACADE_PUBLIC_URL"),
+        ({"public_url": "https://agents.example:443"}, "HEADRACE_FACADE_PUBLIC_URL"),
         ({"session_keys": "short"}, "HEADRACE_FACADE_SESSION_KEYS"),
         ({"session_keys": f"{KEY},"}, "HEADRACE_FACADE_SESSION_KEYS"),
         ({"oidc_scopes": "profile"}, "HEADRACE_FACADE_OIDC_SCOPES"),
