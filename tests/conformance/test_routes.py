@@ -31,6 +31,7 @@ async def test_a_full_request_arrives_whole_and_both_give_the_same_answer(tmp_pa
                 answer = await _ask(facades, route, asked)
                 assert answer.status == 200, (route.path, answer.body)
                 assert answer.json["code"] == 0
+                assert answer.headers["cache-control"] == "no-store"  # whichever header has the credential
             assert facades.peer.heard == [asked] * 4, route.path
             facades.peer.heard.clear()
 

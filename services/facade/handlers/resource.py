@@ -156,7 +156,6 @@ ARCHIVE_HEADERS = {
     "Content-Type": "application/x-tar",
     "Content-Disposition": 'attachment; filename="headrace-data.tar"',
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
 }
 
 

@@ -79,6 +79,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     response.headers[REQUEST_ID] = request[_ID]
     response.headers[hdrs.SERVER] = SERVER
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"  # no page of another origin can embed our answers
+    # A shared cache in front, which may not know that X-API-Key or a cookie names the caller, must keep no answer.
+    response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     if request.version < HttpVersion11 and hdrs.CONTENT_LENGTH not in response.headers:
         # The end of the connection is that of the body; aiohttp keeps the connection if the client asks for it.
         response.force_close()

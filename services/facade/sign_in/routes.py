@@ -24,10 +24,7 @@ COOKIE = "headrace-sign-in"
 SIGN_IN_S = 600.0
 """Maximum time that a user may spend on the provider's page."""
 
-NO_STORE = {"Cache-Control": "no-store"}
-
 PAGE_HEADERS = {
-    **NO_STORE,
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -118,7 +115,6 @@ class SignIn:
         except Overloaded as error:  # the cookie is cleared anyway
             log.warning("signed out here alone", problem=str(error))
         response = envelope.wrap_data({"url": url})
-        response.headers.update(NO_STORE)
         self.sessions.clear(response)
         return response
 
@@ -146,15 +142,11 @@ def _wrap_session(session: Session | None) -> web.Response:
             "ends": round(session.ends_s * 1000),
             "canRefresh": bool(session.refresh_token),
         }
-    response = envelope.wrap_data(shown)
-    response.headers.update(NO_STORE)
-    return response
+    return envelope.wrap_data(shown)
 
 
 def _redirect(url: str) -> web.Response:
-    return web.Response(
-        status=HTTPStatus.SEE_OTHER, headers={**NO_STORE, "Location": url, "Referrer-Policy": "no-referrer"}
-    )
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": url, "Referrer-Policy": "no-referrer"})
 
 
 def _show_problem(error: HeadraceError) -> web.Response:

@@ -97,6 +97,9 @@ func (a *answer) begin(status int) {
 		return
 	}
 	a.status = status
+	if a.Header().Get("Cache-Control") == "" { // as in services/facade/middleware/request_lifecycle.py
+		a.Header().Set("Cache-Control", "no-store")
+	}
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.slowReader))
 	for _, guarded := range []string{"/api/", "/v1/", "/agui", "/mcp", "/a2a"} {
 		if status < http.StatusBadRequest && strings.HasPrefix(a.request.URL.Path, guarded) {
