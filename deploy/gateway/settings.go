@@ -31,7 +31,7 @@ func readSettings(environment []string) (settings, error) {
 		name, value, _ := strings.Cut(pair, "=")
 		name, isOurs := strings.CutPrefix(name, "HEADRACE_")
 		if _, isKnown := given[name]; isOurs && isKnown {
-			given[name] = value
+			given[name] = strings.TrimSpace(value)
 		} else if isOurs && strings.HasPrefix(name, "GATEWAY_") {
 			report("%s: is not a setting", name)
 		}

@@ -224,7 +224,7 @@ def _load_fields(cls: type[T], service: str, env: Mapping[str, str], problems: l
                 values[item.name] = item.default
             continue
         try:
-            values[item.name] = _parse_value(env[name], kind)
+            values[item.name] = _parse_value(env[name].strip(), kind)  # a secret is often a line with its end
             if item.name.endswith("_max") and values[item.name] is not None and values[item.name] < 1:
                 raise ValueError("expected 1 or more")
         except ValueError as error:

@@ -76,6 +76,11 @@ def test_a_switch_has_several_words(text: str, value: bool) -> None:
     assert read(HEADRACE_MEMORY_IS_OPEN=text).is_open is value
 
 
+def test_space_around_a_value_is_no_part_of_it() -> None:
+    config = read(HEADRACE_MEMORY_API_KEY="k 1\n", HEADRACE_MEMORY_LISTEN="127.0.0.1:0\r\n")
+    assert (config.api_key, config.server.listen) == ("k 1", "127.0.0.1:0")
+
+
 def test_the_empty_text_is_none_where_none_is_possible() -> None:
     assert read(HEADRACE_MEMORY_CACHE_DIR="").cache_dir is None
 
