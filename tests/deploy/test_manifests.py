@@ -60,6 +60,16 @@ def test_each_service_has_a_workload_or_one_pod_has_all() -> None:
     assert pods("single").keys() == {"single"}
 
 
+def test_a_mesh_takes_no_port_with_our_certificates_for_plain_text() -> None:
+    ports = {
+        name: {port["name"]: port["appProtocol"] for port in service["spec"]["ports"] if "appProtocol" in port}
+        for name, service in of_kind("default", "Service").items()
+    }
+    assert ports.pop("facade") == {"http": "http"}
+    assert {*ports} == {*CONFIGS, "orchestrator-peers"} - {"facade"}
+    assert all(found == {"grpc": "https"} for found in ports.values())
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_object_and_pod_has_the_recommended_labels(variant: str) -> None:
     for item in build_manifests(variant):
