@@ -56,7 +56,7 @@ class _Error(msgspec.Struct, frozen=True):
 
 
 class _FailureEnvelope(msgspec.Struct):
-    msg: str = "no message"
+    msg: str
     data: Any = None
     error: _Error = _Error()
 
@@ -283,7 +283,11 @@ async def _read_frames(response: aiohttp.ClientResponse, end: str) -> AsyncGener
 
 async def _check_status(response: aiohttp.ClientResponse) -> None:
     if response.status >= 400:
-        answer = msgspec.json.decode(await response.read(), type=_FailureEnvelope)
+        try:
+            answer = msgspec.json.decode(await response.read(), type=_FailureEnvelope)
+        except msgspec.MsgspecError as error:  # a proxy's own page, perhaps
+            message = f"{response.url.origin()} answered {response.status}, not as Headrace does"
+            raise _build_refusal(message, retriable=response.status >= 500) from error
         if response.status == 401 and not get_token():
             raise RequestRefused(
                 "this facade wants a credential: give an API key or a JWT by --token or HEADRACE_TOKEN"
