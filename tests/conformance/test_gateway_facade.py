@@ -56,10 +56,20 @@ async def test_the_adapters_and_the_console_are_there_too(tmp_path: Path) -> Non
                 assert response.status == 200, path
         async with http.get("/a2a/helper/.well-known/agent-card.json") as response:
             assert (await response.json())["supportedInterfaces"][0]["url"] == f"{url}/a2a/helper"
-        proxied = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "agents.example"}
-        async with http.get("/a2a/helper/.well-known/agent-card.json", headers=proxied) as response:
-            card = await response.json()
-            assert card["supportedInterfaces"][0]["url"] == "https://agents.example/a2a/helper"
+        for proto, host, prefix, base in (
+            ("https", "agents.example", "", "https://agents.example"),
+            (
+                "HTTPS, http",
+                "agents.example:8443 ,inner:80",
+                "/team/agents/",
+                "https://agents.example:8443/team/agents",
+            ),
+            ("wss", "a b", "//evil.example", url),
+        ):
+            proxied = {"X-Forwarded-Proto": proto, "X-Forwarded-Host": host, "X-Forwarded-Prefix": prefix}
+            async with http.get("/a2a/helper/.well-known/agent-card.json", headers=proxied) as response:
+                card = await response.json()
+                assert card["supportedInterfaces"][0]["url"] == f"{base}/a2a/helper"
         async with within(50), Client(f"{url}/mcp") as client:
             assert (await client.call_tool("helper", {"message": "hi"})).structured_content["answer"] == "x"  # pyright: ignore
         for path in ("/v2/models", "/aguish", "/mcp/x"):

@@ -51,6 +51,8 @@ CARD_CACHE = "private, max-age=60"
 
 _HOST = re.compile(r"([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]+\])(:\d{1,5})?", re.ASCII)
 
+_PREFIX = re.compile(r"(/[\w.~-]{1,64}){1,8}/?", re.ASCII)
+
 
 def add_routes(
     application: web.Application,
@@ -178,13 +180,19 @@ def _make_url(request: web.Request, agent_key: str) -> str:
 
 
 def _find_base(request: web.Request) -> str:
-    scheme = request.headers.get("X-Forwarded-Proto", request.scheme)
-    return f"{'https' if scheme == 'https' else 'http'}://{_find_host(request)}"
+    scheme, prefix = _read_forwarded(request, "Proto").lower() or request.scheme, _read_forwarded(request, "Prefix")
+    prefix = prefix.rstrip("/") if _PREFIX.fullmatch(prefix) else ""
+    return f"{'https' if scheme == 'https' else 'http'}://{_find_host(request)}{prefix}"
 
 
 def _find_host(request: web.Request) -> str:
-    host = request.headers.get("X-Forwarded-Host", request.host)
+    host = _read_forwarded(request, "Host")
     return host if _HOST.fullmatch(host) else request.host
+
+
+def _read_forwarded(request: web.Request, part: str) -> str:
+    """Return what the first of several proxies has given."""
+    return request.headers.get(f"X-Forwarded-{part}", "").partition(",")[0].strip()
 
 
 class JsonEvents:
