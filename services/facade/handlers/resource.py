@@ -10,6 +10,7 @@ recognises a truncated archive by the broken connection or the missing manifest.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -131,12 +132,17 @@ async def _write_piece(response: web.StreamResponse, data: bytes, timeouts: Stre
         raise ConnectionResetError("the client stopped reading") from None
 
 
+_UNSAFE = re.compile(r"[^\w .,()+=@-]", re.ASCII)
+"""What the plain file name, for clients such as curl that read no other, does not contain."""
+
+
 def _build_headers(info: tools_pb2.FileInfo) -> dict[str, str]:
     shown = "inline" if info.mime_type in INLINE_TYPES else "attachment"
-    name = quote(info.path.rpartition("/")[2], safe="")
+    name = info.path.rpartition("/")[2]
+    names = f"filename=\"{_UNSAFE.sub('_', name)}\"; filename*=UTF-8''{quote(name, safe='')}"
     headers = {
         "Content-Type": info.mime_type + ("; charset=utf-8" if info.mime_type in TEXT_TYPES else ""),
-        "Content-Disposition": f"{shown}; filename*=UTF-8''{name}",
+        "Content-Disposition": f"{shown}; {names}",
         "X-Content-Type-Options": "nosniff",
         "Accept-Ranges": "bytes",
         "Cache-Control": "private, no-cache",  # cached, and revalidated by ETag

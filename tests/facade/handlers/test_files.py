@@ -266,7 +266,7 @@ async def test_no_browser_runs_a_resource(
         _, headers, body = await files.get(f"uploads/{name}")
     assert body == data
     assert headers["Content-Type"] == content_type
-    assert headers["Content-Disposition"] == f"{disposition}; filename*=UTF-8''{name}"
+    assert headers["Content-Disposition"] == f"{disposition}; filename=\"{name}\"; filename*=UTF-8''{name}"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers.get("Content-Security-Policy") == (None if name == "a.pdf" else "default-src 'none'; sandbox")
 
@@ -279,7 +279,9 @@ async def test_a_name_cannot_write_headers(tmp_path: Path) -> None:
         status, headers, _ = await files.get('outputs/a"\r\nSet-Cookie: x=1; 水')
     assert status == 200
     assert "Set-Cookie" not in headers
-    assert headers["Content-Disposition"].endswith("a%22%0D%0ASet-Cookie%3A%20x%3D1%3B%20%E6%B0%B4")
+    assert headers["Content-Disposition"] == (
+        "inline; filename=\"a___Set-Cookie_ x=1_ _\"; filename*=UTF-8''a%22%0D%0ASet-Cookie%3A%20x%3D1%3B%20%E6%B0%B4"
+    )
 
 
 @pytest.mark.parametrize(
