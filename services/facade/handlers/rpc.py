@@ -24,6 +24,9 @@ from services.runtime.rpc.push_stream import Watches
 
 LAST_EVENT_ID = "Last-Event-ID"
 
+LAST_EVENT_ID_QUERY = "lastEventId"
+"""The parameter in which a polyfill of EventSource sends it."""
+
 RESUMED_BY = {"last_seq": "lastSeq", "cursor": "cursor"}
 """Request parameter that Last-Event-ID overrides, by field."""
 
@@ -103,9 +106,9 @@ async def _parse_request(request: web.Request, route: Route) -> Message:
         message.MergeFrom(query_string.decode_parameters(in_path, kind))
         return message
     resumed = next((name for field, name in RESUMED_BY.items() if field in kind.fields_by_name), None)
-    if resumed and (last_id := read_single_header(request, LAST_EVENT_ID)):
-        # The header takes precedence because a browser reconnects with the old URL.
-        parameters = [(name, value) for name, value in parameters if name != resumed]
+    if resumed and (last_id := read_single_header(request, LAST_EVENT_ID) or dict(parameters).get(LAST_EVENT_ID_QUERY)):
+        # It takes precedence because a browser reconnects with the old URL.
+        parameters = [(name, value) for name, value in parameters if name not in (resumed, LAST_EVENT_ID_QUERY)]
         try:
             resuming = query_string.decode_parameters([(resumed, last_id)], kind)
         except InvalidRequest as error:

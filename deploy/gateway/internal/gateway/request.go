@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,10 +62,12 @@ func (g *gateway) checkRequest(next runtime.HandlerFunc) runtime.HandlerFunc {
 				g.facade.ServeHTTP(w, c.original) // it folds a run into one answer
 				return
 			}
-		} else if last := request.Header.Get("Last-Event-ID"); last != "" && r.isRun {
-			query := request.URL.Query() // which a reconnecting browser sends as it was
-			query.Set("lastSeq", last)
-			request.URL.RawQuery, c.original.URL.RawQuery = query.Encode(), query.Encode()
+		} else if query := request.URL.Query(); r.isRun { // which a reconnecting browser sends as it was
+			if last := cmp.Or(request.Header.Get("Last-Event-ID"), query.Get("lastEventId")); last != "" {
+				query.Set("lastSeq", last)
+				query.Del("lastEventId")
+				request.URL.RawQuery, c.original.URL.RawQuery = query.Encode(), query.Encode()
+			}
 		}
 		request = request.WithContext(context.WithValue(request.Context(), callKey{}, c))
 		request.Header, request.Host, request.RemoteAddr = http.Header{}, "", ""
