@@ -19,8 +19,6 @@ from services.runtime.auth import identity
 from services.runtime.auth.access import find_keyed_chat
 from services.runtime.rpc import field_rules
 
-_URL_SAFE = str.maketrans("-_", "+/")
-
 _DONE, _REFUSED = {"done": True}, {"cancelled": True}
 _VISITED = {"done": _DONE, "yes": _DONE, "no": _REFUSED, "reject": _REFUSED, "cancel": _REFUSED}
 """Replies accepted after the user was sent to a URL."""
@@ -104,13 +102,11 @@ def _read_parts(parts: Any) -> tuple[list[str], list[Any], list[Attachment]]:
 
 
 def _read_file(part: dict[str, Any], name: str) -> Attachment:
-    # Protobuf's JSON allows both base64 alphabets, with or without padding.
-    encoded = part["raw"].translate(_URL_SAFE).rstrip("=")
     filename, media_type = (
         value if isinstance(value := part.get(key), str) else "" for key in ("filename", "mediaType")
     )
     try:
-        data = decode_base64(encoded + "=" * (-len(encoded) % 4), f"{name}.raw")
+        data = decode_base64(part["raw"], f"{name}.raw")
         return make_attachment(name, filename, media_type, data)
     except InvalidRequest as error:
         raise A2aError(BAD_PARAMS, error.message) from error

@@ -101,19 +101,25 @@ async def test_a_result_may_have_a_picture(tmp_path: Path) -> None:
     assert answer.output_text == "a dot"
 
 
-async def test_base64_may_have_line_breaks_or_be_a_data_url(tmp_path: Path) -> None:
+async def test_base64_may_have_line_breaks_another_alphabet_no_padding_or_be_a_data_url(tmp_path: Path) -> None:
     sound, lines = base64.b64encode(b"RIFF").decode(), base64.encodebytes(PNG * 2).decode()
     assert "\n" in lines.strip()
+    other = b"\xfb\xef\xff\xbe"
+    assert base64.urlsafe_b64encode(other) == b"--__vg=="
     parts: list[Any] = [
         {"type": "input_audio", "input_audio": {"data": f"data:;base64,{sound}", "format": "wav"}},
         {"type": "input_audio", "input_audio": {"data": f"data:audio/x-wav;codec=pcm;base64,{sound}", "format": "wav"}},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{lines}"}},
         {"type": "image_url", "image_url": {"url": f"DATA:image/png;charset=utf-8;BASE64,{lines}"}},
         {"type": "file", "file": {"filename": "a", "file_data": lines}},
+        {
+            "type": "file",
+            "file": {"filename": "a", "file_data": f" {base64.urlsafe_b64encode(other).decode().strip('=')}"},
+        },
     ]
     async with client(tmp_path, Script(query=answering())) as (api, facade):
         await api.chat.completions.create(model="helper", messages=[user(*parts)])  # pyright: ignore[reportArgumentType] - plain dictionaries
-        assert [data for _, data in facade.tools.uploaded] == [b"RIFF", b"RIFF", PNG * 2, PNG * 2, PNG * 2]
+        assert [data for _, data in facade.tools.uploaded] == [b"RIFF", b"RIFF", PNG * 2, PNG * 2, PNG * 2, other]
 
 
 async def test_a_body_may_be_as_large_as_its_pictures(tmp_path: Path) -> None:

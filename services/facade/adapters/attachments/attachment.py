@@ -24,6 +24,8 @@ NO_PICTURE = "must be a PNG, JPEG, GIF or WebP image"
 
 _DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
 
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
@@ -65,11 +67,14 @@ def decode_url(url: str, field: str) -> tuple[str, bytes]:
 
 
 def decode_base64(text: str, field: str) -> bytes:
-    """Decode base64, which may have line breaks, or be a data URL, as some programs send it in place of its bytes."""
+    """Decode base64 of either alphabet, with or without padding. It may have line breaks, or be a data URL, as some
+    programs send it in place of its bytes.
+    """
     if head := _DATA_URL.match(text):
         text = text[head.end() :]
     try:
-        data = binascii.a2b_base64(text.encode("ascii").translate(None, b"\r\n"), strict_mode=True)
+        encoded = text.strip().encode("ascii").translate(_URL_SAFE, b"\r\n").rstrip(b"=")
+        data = binascii.a2b_base64(encoded + b"=" * (-len(encoded) % 4), strict_mode=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest.of(field, "must be valid base64") from None
     if not data:
