@@ -127,11 +127,11 @@ def read_output_format(given: ResponseFormat | None, name: str) -> common_pb2.Ou
     """
     if given is None or given.type in (None, "text"):
         return None
-    if given.type == "json_object":
-        return common_pb2.OutputFormat(schema=ANY_OBJECT)
-    if given.type != "json_schema":
+    if given.type not in ("json_schema", "json_object"):
         raise InvalidRequest.of(f"{name}.type", "must be text, json_object or json_schema")
     form = given.json_schema or given
+    if given.type == "json_object" and bytes(form.schema) in (*NO_SCHEMA, b"{}"):  # some programs send a schema with it
+        return common_pb2.OutputFormat(schema=ANY_OBJECT)
     if bytes(form.schema) in NO_SCHEMA:
         raise InvalidRequest.of(name, "must have a schema")
     return common_pb2.OutputFormat(

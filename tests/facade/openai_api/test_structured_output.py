@@ -136,12 +136,28 @@ async def test_an_answer_that_was_cut_says_so(tmp_path: Path) -> None:
             await api.chat.completions.parse(**ASK, response_format=Place)
 
 
-async def test_any_object_may_be_wanted(tmp_path: Path) -> None:
+TYPED = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("more", "schema"),
+    [
+        ({}, {"type": "object"}),
+        ({"schema": None}, {"type": "object"}),
+        ({"schema": {}}, {"type": "object"}),
+        ({"schema": TYPED}, TYPED),
+        ({"json_schema": {"name": "place", "schema": TYPED}}, TYPED),
+    ],
+)
+async def test_an_object_may_be_wanted_of_any_form_or_of_that_of_a_schema(
+    tmp_path: Path, more: dict[str, Any], schema: Any
+) -> None:
+    form: Any = {"type": "json_object"} | more
     async with client(tmp_path, Script(query=talking())) as (api, facade):
-        answer = await api.chat.completions.create(**ASK, response_format={"type": "json_object"})
+        answer = await api.chat.completions.create(**ASK, response_format=form)
         (query,) = facade.script.requests
     assert answer.choices[0].message.content == PARIS
-    assert json.loads(query.output_format.schema) == {"type": "object"}
+    assert json.loads(query.output_format.schema) == schema
 
 
 @pytest.mark.parametrize(
