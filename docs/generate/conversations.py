@@ -19,7 +19,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from headrace.errors import ProviderAuthentication
+from headrace.errors import ContentFiltered, ProviderAuthentication
 from headrace.v1 import agent_pb2, common_pb2, llm_pb2, tools_pb2
 from services.runtime.process.transport import VARIABLE
 from tests.support.jumping_loop import JumpingLoop, install_clock
@@ -162,6 +162,8 @@ ROWS = [
     Row("The model fails in its answer", [[*content("It is "), LOST], FINE]),
     Row("The model fails in a call", [[*CUT_CALL, LOST], FINE]),
     Row("The model fails after a tool has run", [LOOK, [LOST], FINE]),
+    Row("The provider's filter refuses the question", [[ContentFiltered("refused")], FINE]),
+    Row("The provider's filter refuses the answer", [content("It is") + finish("content_filter"), FINE]),
     Row("A run is cancelled in its answer", [SLOW, FINE], act=("content.delta", cancels)),
     Row("A run is cancelled while a tool runs", [call_tool("slow"), FINE], act=("tool.output", cancels)),
     Row("A run is cancelled while it waits for an approval", [call_tool("act"), FINE], act=("approval.ask", cancels)),

@@ -35,7 +35,7 @@ from services.memory.context.queries import (
     read_instructions,
 )
 from services.memory.context.scopes import AppliedCompaction, ContextScope, find_changes, find_scope, list_compactions
-from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactSummary, Line, Query, Step
+from services.memory.log.lines import STAGES_BEFORE_ANSWER, CompactSummary, Line, Query, Run, Step
 from services.runtime.formats.own_tags import neutralise_tag
 
 if TYPE_CHECKING:
@@ -48,6 +48,14 @@ COMPACT = "/compact"
 
 HIDDEN_STAGES = frozenset({"compact", "verify", "mode"})
 """Stages hidden from every request: a compaction, a corrected draft answer, and a mode's separate values."""
+
+FILTER_REASONS = ("content_filter", "CONTENT_FILTERED")
+"""How a run ends that the provider's filter refuses, in its answer or in its request."""
+
+FILTERED = "[A question is left out here, with its answer: the provider's filter refused it.]"
+"""Replaces a run in later requests, which the filter would refuse, too
+(https://platform.claude.com/docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals, 2026-11;
+https://github.com/MarimerLLC/rockbot/pull/207, 2026-03)."""
 
 HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
 """Stages hidden from later runs, which see only a planned run's query and final answer."""
@@ -102,6 +110,7 @@ class ContextSource:
         scope = ContextScope(None)
         reasoning: Reasoning = "of calls" if self.keeps_reasoning else "none"
         groups = self._cut_compacted(self._pair_lines(lines, scope, HIDDEN_STAGES_LATER, reasoning), lines)
+        groups = _replace_filtered(groups, lines)
         first_n = 0 if self.compacted is None or not _holds(lines, self.compacted.start) else self.compacted.start.n
         hidden = [line.n for line in lines if line.n >= first_n and _is_before_answer(line, scope)]
         return _note_hidden(groups, hidden[0], hidden[-1]) if hidden else groups
@@ -169,6 +178,19 @@ def _holds(lines: Sequence[Line], position: Position) -> bool:
 
 def _is_before_answer(line: Line, scope: ContextScope) -> bool:
     return isinstance(line, Step) and line.stage in STAGES_BEFORE_ANSWER and scope.includes(line.context_id, line.n)
+
+
+def _replace_filtered(groups: list[MessageGroup], lines: Sequence[Line]) -> list[MessageGroup]:
+    """Replace the question of a run that the provider's filter ended, and what followed it, by a notice."""
+    if not any(isinstance(line, Run) and line.reason in FILTER_REASONS for line in lines):
+        return groups
+    asked = next((line for line in lines if isinstance(line, Query)), None)
+    start = Position(0, 0) if asked is None else Position(asked.n, len(QUERY_TEXTS.decode(asked.query).history))
+    kept = [group for group in groups if get_position(group) < start]
+    if len(kept) == len(groups):
+        return groups
+    notice = PairedMessage(make_text_message("user", FILTERED), groups[len(kept)].head.at, form=FILTERED)
+    return [*kept, MessageGroup(notice, is_question=True)]
 
 
 def _note_hidden(groups: list[MessageGroup], first_n: int, last_n: int) -> list[MessageGroup]:

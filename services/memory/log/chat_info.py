@@ -25,7 +25,7 @@ from services.memory.log.lines import (
     Unknown,
 )
 from services.memory.log.messages import Range
-from services.memory.log.raw_json import ERROR_FIELDS, QUERY_FIELDS
+from services.memory.log.raw_json import QUERY_FIELDS
 from services.runtime.auth.identity import DEFAULT, Identity
 
 if TYPE_CHECKING:
@@ -224,8 +224,7 @@ class ChatInfo:
         if not isinstance(line, Query | Unknown) and (run := self.runs.get(line.run_id)):
             state = reason = ""
             if isinstance(line, Run):
-                state = line.state
-                reason = line.finish_reason or (ERROR_FIELDS.decode(line.error).code if line.error else "")
+                state, reason = line.state, line.reason
             opens_gate = isinstance(line, Event) and _EVENT_FIELDS.decode(line.event).type == "gate.open"
             self.runs[run.run_id] = replace(
                 run.add_charges(line.charges or ()),

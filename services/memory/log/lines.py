@@ -146,6 +146,11 @@ class Run(Stamped, kw_only=True, tag="run"):
     """The blob with the recording."""
     recording_problem: str | None = None
 
+    @property
+    def reason(self) -> str:
+        """The finish reason, or the error's code."""
+        return self.finish_reason or (ERROR_FIELDS.decode(self.error).code if self.error else "")
+
 
 class Insight(Stamped, kw_only=True, tag="insight"):
     context_id: str | None = None
