@@ -1,8 +1,8 @@
 """The retry policy of a call.
 
 Until the caller has received anything, a provider's failure is retried after full jitter or Retry-After, then fails
-over along `fallback`. A refused key (401, or the message of a 400) or an empty account (402, or recognized by the
-vendor's message) is replaced by the next key at once; if all accounts are empty, by `fallback`. Any other 4xx is final.
+over along `fallback`. A refused key or an empty account (402, or recognized by the vendor's message) is replaced
+by the next key at once; if all accounts are empty, by `fallback`. Any other 4xx is final.
 """
 
 from __future__ import annotations
@@ -112,11 +112,10 @@ class RetryPlan:
     def plan_retry(self, error: HeadraceError) -> float:
         """Return the wait in seconds before the next attempt, or raise a final `error`."""
         self._failure = error
-        is_account_refused = isinstance(error, ProviderAuthentication)
-        is_empty = is_account_refused and error.metadata.get(ACCOUNT) == EMPTY
-        # A 403 is mostly about what the account may do; xAI and Gemini refuse a key with 400.
-        is_refused_key = is_account_refused and (is_empty or error.metadata.get("httpStatus") != "403")
-        if is_refused_key and self._key_index + 1 < len(self._target.keys):
+        # Statuses differ: Gemini refuses an unknown key with 400, a leaked one with 403.
+        is_key_refused = isinstance(error, ProviderAuthentication)
+        is_empty = is_key_refused and error.metadata.get(ACCOUNT) == EMPTY
+        if is_key_refused and self._key_index + 1 < len(self._target.keys):
             self._key_index += 1
             log.warning("provider key refused", provider=self._target.provider.key, key_number=self._key_index)
             return 0.0

@@ -246,7 +246,7 @@ class Provider(_Entry):
 
     api_keys: tuple[SecretName, ...] = ()
     """Sources of the keys: `env:NAME` or `file:/path`, never a key itself. The first one that is set is used, the next
-    one if the provider refuses it with 401. By default, calls carry no credential."""
+    one if the provider refuses it. By default, calls carry no credential."""
 
     credentials: Literal["keys", "aws", "google"] = "keys"
     """Source of credentials: `keys`, from apiKeys; `aws`, from AWS's chain (environment, files, identity of the pod,

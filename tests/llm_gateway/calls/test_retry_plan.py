@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, ProviderUnavailable, RateLimited
@@ -153,12 +154,20 @@ async def test_a_fallback_without_its_key_is_left_out(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body"),
-    # https://github.com/openai/codex/issues/1352 (2025-06)
-    [(401, b""), (400, b'{"code":"invalid argument","error":"Incorrect API key provided: sk***gA."}')],
+    ("status", "said"),
+    [
+        (401, ""),
+        (400, "API Key not found. Please pass a valid API key."),
+        (403, "Your API key was reported as leaked. Please use another API key."),
+        (400, "Incorrect API key provided: sk***gA."),
+    ],
 )
-async def test_a_refused_key_gives_way_to_the_next(asking: Asking, status: int, body: bytes) -> None:
-    async with asking(answers=[http_answer(status, body), HELLO], apiKeys=["env:OLD_KEY", "env:NEW_KEY"]) as gateway:
+async def test_a_refused_key_gives_way_to_the_next(asking: Asking, status: int, said: str) -> None:
+    """Gemini has a status for each cause: https://github.com/Wei-Shaw/sub2api/issues/1709,
+    https://github.com/continuedev/continue/issues/11541 (2026). xAI: https://github.com/openai/codex/issues/1352
+    (2025-06)."""
+    refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLO], apiKeys=["env:OLD_KEY", "env:NEW_KEY"]) as gateway:
         gateway.env.update(OLD_KEY="old-key-0001", NEW_KEY="new-key-0002")
         heard = await gateway.hear()
     assert heard.kinds == ["started", "started", "content", "usage", "finish"]
