@@ -33,7 +33,7 @@ class ModelFacts(NamedTuple):
 UNKNOWN = ModelFacts(None, 32_768, 4_096)
 
 _BEFORE_NAME = re.compile(
-    r"^(?:ft:|(?:[a-z]+\.)?(?:anthropic|amazon|deepseek|google|minimax|mistral|moonshotai?|openai|qwen|zai)\.)"
+    r"^(?:ft:|(?:[a-z-]+\.)?(?:anthropic|amazon|deepseek|google|minimax|mistral|moonshotai?|openai|qwen|zai)\.)"
 )
 """Prefixes of the names of tuned models and of Bedrock's."""
 

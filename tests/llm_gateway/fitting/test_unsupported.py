@@ -50,13 +50,35 @@ SAMPLING = {"temperature": 0.5, "top_p": 0.9}
         ),
         ("claude-opus-4.7", {"protocol": "anthropic"}, {"reasoning": OFF}, {}),
         ("claude-opus-5-5", {"protocol": "anthropic"}, FORCED, {"tool_choice": {"type": "auto"}}),
+        (
+            "claude-opus-5",
+            {"protocol": "anthropic"},
+            FORCED | {"reasoning": ON},
+            {"tool_choice": {"type": "any"}, "thinking": {"type": "disabled"}},
+        ),
+        ("claude-haiku-5-5", {"protocol": "anthropic"}, {"reasoning": OFF}, {"thinking": {"type": "disabled"}}),
+        (
+            "claude-sonnet-5",
+            {"protocol": "anthropic", "capabilities": ["tools"]},
+            FORCED,
+            {"tool_choice": {"type": "any"}, "thinking": {"type": "disabled"}},
+        ),
+        ("claude-sonnet-5", {"protocol": "anthropic", "capabilities": ["tools"]}, TOOLS | {"reasoning": ON}, {}),
+        (
+            "claude-sonnet-4-6",
+            {"protocol": "anthropic", "reasoning": "adaptive"},
+            {"temperature": 0.5, "reasoning": OFF},
+            {"temperature": 0.5, "thinking": {"type": "disabled"}},
+        ),
         ("claude-sonnet-4-5", {"protocol": "anthropic"}, FORCED, {"tool_choice": {"type": "any"}}),
     ],
 )
 async def test_a_known_model_is_sent_what_it_takes(
     asking: Asking, model: str, fields: dict[str, Any], wishes: dict[str, Any], sent: dict[str, Any]
 ) -> None:
-    models = [{"name": model, "capabilities": ["tools", "reasoning"]}]
+    capabilities = fields.get("capabilities", ["tools", "reasoning"])
+    models = [{"name": model, "capabilities": capabilities}]
+    fields = {name: value for name, value in fields.items() if name != "capabilities"}
     async with asking([{"steps": [{"content": ["hello"]}]}], models=models, **fields) as gateway:
         body = await read_body(gateway, model=model, **wishes)
     always = {"model", "messages", "stream", "stream_options", "max_tokens", "tools"}

@@ -33,6 +33,7 @@ from services.runtime.tokens.model_table import UNKNOWN, facts, known_facts
         ("eu.anthropic.claude-opus-4-7-v1:0", 1_000_000, None),
         ("anthropic/claude-opus-4.7", 1_000_000, None),
         ("global.amazon.nova-2-lite-v1:0", 1_000_000, None),
+        ("us-gov.anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000, None),
         ("anthropic/claude-sonnet-4-5", 200_000, None),
     ],
 )

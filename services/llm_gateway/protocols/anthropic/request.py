@@ -25,6 +25,7 @@ from services.llm_gateway.fitting.turns import is_media, join_parts, join_system
 from services.llm_gateway.protocols.anthropic.reader import KIND, THINKING
 from services.llm_gateway.protocols.common.media import encode_media
 from services.llm_gateway.protocols.common.request_rules import (
+    NO_THINKING,
     Block,
     Turn,
     build_thinking,
@@ -69,16 +70,15 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body["system"] = system
     if request.tools:
         body |= _build_tools(request)
-    if "reasoning" in model.capabilities:
-        lacks_thoughts = _lacks_thoughts(conversation)
-        body |= build_thinking(request, provider, model, body["max_tokens"], lacks_thoughts=lacks_thoughts)
+    lacks_thoughts = _lacks_thoughts(conversation)
+    body |= build_thinking(request, provider, model, body["max_tokens"], lacks_thoughts=lacks_thoughts)
     if schema is not None:
         form = {"type": "json_schema", "schema": orjson.Fragment(schema)}
         body["output_config"] = body.get("output_config", {}) | {"format": form}
     # Models since Claude 4.5 refuse both together, and all models refuse a temperature together with thinking.
-    thinks = "thinking" in body
+    thinks = body.get("thinking", NO_THINKING) != NO_THINKING
     if request.HasField("temperature") and not thinks:
-        body["temperature"] = min(request.temperature, 1.0)
+        body["temperature"] = request.temperature
     elif request.HasField("top_p") and (not thinks or request.top_p >= TOP_P_MIN_THINKING):
         body["top_p"] = request.top_p
     if provider.prompt_cache:

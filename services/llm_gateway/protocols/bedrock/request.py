@@ -20,6 +20,7 @@ from services.llm_gateway.protocols.bedrock.reader import KIND, REASONING
 from services.llm_gateway.protocols.common.media import encode_media
 from services.llm_gateway.protocols.common.request_rules import (
     DEFAULT_NAME,
+    NO_THINKING,
     Block,
     Turn,
     build_limits,
@@ -81,13 +82,12 @@ def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -
         body["system"] = [{"text": text}, *([CACHE_POINT] if is_cached else [])]
     if tools := _build_tools(request):
         body["toolConfig"] = tools
-    if "reasoning" in model.capabilities:
-        limit = request.max_tokens or model.max_output or OUTPUT_TOKENS_MAX
-        wish = _build_reasoning(request, provider, model, limit, turns)
-        if "thinking" in wish:
-            # Both are refused together with thoughts; the budget of thoughts is a part of the limit.
-            config = {"maxTokens": limit}
-        body |= {"additionalModelRequestFields": wish} if wish else {}
+    limit = request.max_tokens or model.max_output or OUTPUT_TOKENS_MAX
+    wish = _build_reasoning(request, provider, model, limit, turns)
+    if wish.get("thinking", NO_THINKING) != NO_THINKING:
+        # Both are refused together with thoughts; the budget of thoughts is a part of the limit.
+        config = {"maxTokens": limit}
+    body |= {"additionalModelRequestFields": wish} if wish else {}
     if "claude" in request.model and "temperature" in config:
         config.pop("topP", None)  # models since Claude 4.5 refuse both together
     if config:
@@ -123,7 +123,7 @@ def _build_reasoning(
     effort = request.reasoning.effort.lower() or "medium"
     if "claude" in request.model:
         return build_thinking(request, provider, model, limit, lacks_thoughts=lacks_thoughts(turns))
-    if not request.reasoning.enabled:
+    if not request.reasoning.enabled or "reasoning" not in model.capabilities:
         return {}
     if "nova" in request.model:
         return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": effort}}

@@ -6,7 +6,7 @@ Claude's thoughts: https://platform.claude.com/docs/en/build-with-claude/extende
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -25,6 +25,8 @@ DEFAULT_NAME = "answer"
 
 THINKING_TOKENS_MIN = 1_024
 """Minimum budget; smaller ones are refused."""
+
+NO_THINKING: Final = {"type": "disabled"}
 
 Block = dict[str, Any]
 Turn = dict[str, Any]
@@ -93,15 +95,16 @@ def build_thinking(
     """Return the thinking fields; empty without a reasoning request. With `lacks_thoughts`, results answer calls
     without thoughts, which is refused together with a budget: "Expected `thinking` or `redacted_thinking`, but found
     `tool_use`" (2025-08)."""
-    reasoning = request.reasoning
-    if not request.HasField("reasoning"):
-        return {}
+    reasoning, unsupported = request.reasoning, list_unsupported(provider, model, request.model)
     # A forced tool and thinking exclude each other; the caller's forced tool takes precedence.
-    enabled = reasoning.enabled and request.tool_choice in FREE_CHOICES
-    unsupported = list_unsupported(provider, model, request.model)
+    is_free = request.tool_choice in FREE_CHOICES
+    enabled = reasoning.enabled and is_free
+    is_requested = request.HasField("reasoning") and "reasoning" in model.capabilities
+    if not is_requested and (is_free or "tool_choice_with_reasoning" not in unsupported):
+        return {}
     if provider.reasoning == "adaptive" or "reasoning_budget" in unsupported:
         if not enabled:
-            return {} if "reasoning_off" in unsupported else {"thinking": {"type": "disabled"}}
+            return {} if "reasoning_off" in unsupported else {"thinking": NO_THINKING}
         effort = {"output_config": {"effort": reasoning.effort.lower()}} if reasoning.effort else {}
         return {"thinking": {"type": "adaptive", "display": "summarized"}} | effort
     # Half of the limit is left for the answer.
