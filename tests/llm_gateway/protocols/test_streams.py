@@ -109,6 +109,15 @@ def list_places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from list_places(value[key])
 
 
+def test_a_stop_before_the_answer_is_not_its_end() -> None:
+    """Two seconds after a finish reason an answer is over: https://github.com/Chevey339/kelivo/pull/1002 (2026-09)."""
+    answer = PROTOCOLS["gemini"].make_reader(make_source("gemini"), lambda delta: None)
+    for parts, has_finish in (("", False), ('{"text":"Yes"}', True)):
+        frame = f'{{"candidates":[{{"content":{{"parts":[{parts}]}},"finishReason":"STOP"}}]}}'
+        answer.feed_chunk(f"data: {frame}\n\n".encode())
+        assert answer.has_finish == has_finish
+
+
 def test_every_stream_has_its_expectation() -> None:
     assert {path.stem for path in FOLDER.glob("*.json")} == {stream.name for stream in STREAMS}
     assert all((stream.finish is None) != (stream.error is None) for stream in STREAMS)

@@ -70,6 +70,10 @@ class Event(msgspec.Struct, gc=False):
     """A Block in raw form."""
 
     message: Message | None = None
+    content: list[msgspec.Raw] | None = None
+    """The blocks of an answer that arrived whole instead of as a stream."""
+
+    stop_reason: str | None = None
     usage: UsageReport | None = None
     error: ErrorObject | str | None = None
 
@@ -84,8 +88,10 @@ class AnthropicReader(AnswerReader):
         "_by_index",
         "_chars",
         "_complete_calls",
+        "_count",
         "_ids",
         "_is_output_known",
+        "_positions",
         "_stop_reason",
         "_text_index",
         "_usage",
@@ -94,6 +100,9 @@ class AnthropicReader(AnswerReader):
     def __init__(self, source: AnswerSource, give: SendBytes) -> None:
         super().__init__(source, give)
         self._ids = CallIds(source.call_ids)
+        self._count = 0
+        self._positions: dict[int, int] = {}
+        """Number of the latest block with each index; some servers give all blocks the same index."""
         self._by_index: dict[int, int] = {}
         self._complete_calls: set[int] = set()
         self._blocks = AnswerBlocks()
@@ -115,12 +124,22 @@ class AnthropicReader(AnswerReader):
         if payload.error:
             raise self._make_provider_error(payload.error)
         index = payload.index or 0
+        if payload.content_block:
+            self._positions[index] = self._count
+            self._count += 1
+        index = self._positions.get(index, -1)
         if payload.delta is not None:
             self._read_delta(index, payload.delta)
         elif payload.content_block:
             self._begin_block(index, bytes(payload.content_block))
         elif payload.message is not None and payload.message.usage is not None:
             self._merge_usage(payload.message.usage)
+        for at, raw in enumerate(payload.content or ()):
+            self._begin_block(at, bytes(raw))
+            self._blocks.end_block(at)
+        if payload.stop_reason:
+            self._stop_reason = payload.stop_reason
+            self.has_finish = True
         if payload.usage is not None:
             self._merge_usage(payload.usage)
             self._is_output_known = self._is_output_known or payload.usage.output_tokens is not None

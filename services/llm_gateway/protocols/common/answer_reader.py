@@ -50,6 +50,9 @@ _BETWEEN_FRAMES = re.compile(rb"(?<=\})\n(?=\{|\[DONE\])")
 """Matches a line end that no JSON has: some servers leave out the blank line between frames, or `data:`
 (https://github.com/rexxars/eventsource-parser/pull/31, 2026-05)."""
 
+_OBJECTS = re.compile(rb"\[\s*\{")
+"""Matches the beginning of a list of frames, Gemini's form without `alt=sse`."""
+
 Channel: TypeAlias = Literal["content", "reasoning"]
 
 
@@ -226,6 +229,10 @@ class AnswerReader:
         if text.startswith(b"{"):
             with suppress(BadFrame):
                 self._read_frame(text, None, None)
+        elif _OBJECTS.match(text):
+            with suppress(BadFrame, *UNREADABLE):
+                for frame in msgspec.json.decode(text, type=list[msgspec.Raw]):
+                    self._read_frame(bytes(frame), None, None)
         if not (self.deltas or self.has_finish or self._passed_over):
             self._pass_over(text)
 

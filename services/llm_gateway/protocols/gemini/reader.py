@@ -117,7 +117,8 @@ class GeminiReader(AnswerReader):
                     self._read_part(part)
             if candidate.finish_reason:
                 self._finish_reason = candidate.finish_reason
-                self.has_finish = True
+                # A relay begins with an empty STOP (https://github.com/Chevey339/kelivo/pull/1002, 2026-09).
+                self.has_finish = self.deltas > 0 or candidate.finish_reason != "STOP"
         if (usage := frame.usage_metadata) is not None:
             drop_impossible(usage)
             if usage.prompt_token_count or usage.candidates_token_count:
