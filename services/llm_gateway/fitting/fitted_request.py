@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from headrace.v1.llm_pb2 import ChatRequest, Message, ToolCall
 from services.llm_gateway.fitting.provider_state import is_models_own
-from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, KIMI, NO_PARAMETERS, OPENAPI, fit_schema
+from services.llm_gateway.fitting.schemas import CLAUDE, GEMINI, KIMI, NO_PARAMETERS, NOVA, OPENAPI, fit_schema
 from services.llm_gateway.fitting.turns import BLANK_LINE, fit_turns
 from services.llm_gateway.providers.provider_file import Model, Provider
 from services.runtime.tokens.model_table import known_facts
@@ -129,14 +129,22 @@ def fit_request(
         fitted.tool_choice = names.fit(given.tool_choice)
     vendor = find_vendor(provider, model)
     form = OPENAPI if (vendor, provider.protocol) == (GEMINI, CHAT_COMPLETIONS) else vendor
+    form = NOVA if provider.protocol == "bedrock" and NOVA in model else form
     for tool in given.tools:
         parameters, lost = fit_schema(tool.parameters, form)
         description = BLANK_LINE.join(filter(None, (tool.description, lost)))
         fitted.tools.add(name=names.fit(tool.name), description=description, parameters=parameters)
+    if vendor == CLAUDE and fitted.temperature > 1:
+        fitted.temperature = 1.0  # the maximum of Claude and Bedrock
     if vendor == CLAUDE and provider.protocol != "anthropic" and not given.tools:
         _offer_called_tools(fitted, given.messages, names)
     leave_out_unsupported(fitted, list_unsupported(provider, entry, model))
-    turns = fit_turns(given.messages, is_strict=provider.turn_order == "strict", results_hold_media=results_hold_media)
+    turns = fit_turns(
+        given.messages,
+        is_strict=provider.turn_order == "strict",
+        has_users_ends=bool(vendor),
+        results_hold_media=results_hold_media,
+    )
     calls = _Calls((call for turn in turns for call in turn.tool_calls), names, provider, model)
     fitted.messages.extend(_fit_calls(turn, names, calls) for turn in turns)
     return FittedRequest(fitted, names.list_replaced())

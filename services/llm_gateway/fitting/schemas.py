@@ -23,6 +23,12 @@ REFERENCES_MAX = 200
 CLAUDE, GEMINI, KIMI = "claude", "gemini", "kimi"
 """Vendors with rules of their own, by part of their models' names."""
 
+NOVA = "nova"
+"""Amazon's models: the root of a schema has only these keywords, so references are replaced, too: "extraneous key
+[definitions] is not permitted" (https://github.com/zed-industries/zed/issues/28521, 2025-04)."""
+
+_ROOT_KEYWORDS = ("type", "properties", "required")
+
 OPENAPI = "openapi"
 """The form of gateways that convert chat/completions for Gemini: any keyword but these makes the request fail with
 "Unknown name" (https://github.com/databricks/unity-gateway/issues/491, 2026-09)."""
@@ -97,7 +103,7 @@ and are refused by providers."""
 
 @lru_cache(maxsize=4096)  # each turn has the same tools
 def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
-    """Return the schema in the form that CLAUDE, GEMINI, OPENAPI or any vendor accepts, and a description of what it
+    """Return the schema in the form that a vendor of these names, or any other, accepts, and a description of what it
     lost; an accepted schema is returned unchanged."""
     try:
         given = json.loads(text) if text else {}  # keeps numbers of any size
@@ -107,9 +113,11 @@ def fit_schema(text: str, vendor: str = "") -> tuple[str, str]:
     if vendor == CLAUDE:
         _leave_out_odd_names(root, lost)
     form = _CommonForm(root, is_kimis=vendor == KIMI)
-    if vendor in (GEMINI, OPENAPI):
+    if vendor in (GEMINI, OPENAPI, NOVA):
         form = _GeminiForm(root, is_narrow=vendor == OPENAPI)
     fitted = _fit_inner(root, 0, form)
+    if vendor == NOVA:
+        fitted = {key: fitted[key] for key in _ROOT_KEYWORDS if key in fitted}
     return (text if fitted == given else _write(fitted)), _describe(lost)
 
 

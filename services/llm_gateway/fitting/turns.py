@@ -1,9 +1,10 @@
 """Fits the order of a conversation's turns to the rules of providers and of models' templates.
 
 Users and models alternate; consecutive messages of the same role are joined. Results of tools come directly after their
-calls, as `message_pairs` has checked. For a `strict` provider, the model's turn follows the results, the first turn is
-the user's and the last one is not the model's (https://github.com/mistralai/mistral-common, validators of roles;
-templates of Gemma and Mistral, 2026-11).
+calls, as `message_pairs` has checked. For Claude, Gemini and Bedrock, the first turn is the user's and the last one is
+not the model's (https://github.com/langgenius/dify/issues/12340, 2025-01; https://github.com/crewAIInc/crewAI/pull/6973
+and https://github.com/Arize-ai/phoenix/pull/15392, 2026-08). For a `strict` provider, the model's turn also follows the
+results (https://github.com/mistralai/mistral-common, validators of roles; templates of Gemma and Mistral, 2026-11).
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ blank ones (https://github.com/earendil-works/pi/pull/3309, 2026-04)."""
 
 
 def fit_turns(
-    messages: Iterable[llm_pb2.Message], *, is_strict: bool, results_hold_media: bool
+    messages: Iterable[llm_pb2.Message], *, is_strict: bool, has_users_ends: bool, results_hold_media: bool
 ) -> list[llm_pb2.Message]:
-    """Return the messages in order. Unchanged messages are the same objects."""
+    """Return the messages in order, with `has_users_ends` from a user's to a user's or a result. Unchanged messages are
+    the same objects."""
     turns: list[llm_pb2.Message] = []
     for message in _place_media(messages, results_hold_media=results_hold_media):
         if message.role == "assistant" and not (any(map(_has_content, message.content)) or message.tool_calls):
@@ -41,7 +43,7 @@ def fit_turns(
         else:
             turns.append(message if message.role == "assistant" else _join_texts(message))
     filled = _fill_blanks(turns)
-    return [*(_add_missing_turns(filled) if is_strict else filled)]
+    return [*(_add_missing_turns(filled, is_strict=is_strict) if is_strict or has_users_ends else filled)]
 
 
 def join_parts(parts: Iterable[llm_pb2.ContentPart]) -> str:
@@ -132,12 +134,12 @@ def _replace_content(message: llm_pb2.Message, parts: Iterable[llm_pb2.ContentPa
     return replaced
 
 
-def _add_missing_turns(turns: Iterable[llm_pb2.Message]) -> Iterable[llm_pb2.Message]:
+def _add_missing_turns(turns: Iterable[llm_pb2.Message], *, is_strict: bool) -> Iterable[llm_pb2.Message]:
     role = "system"
     for turn in turns:
-        if turn.role == "user" and role == "tool":
+        if is_strict and turn.role == "user" and role == "tool":
             yield _make_turn("assistant", BETWEEN_RESULT_AND_USER)
-        elif turn.role == "assistant" and role in ("system", "assistant"):
+        elif turn.role == "assistant" and (role == "system" or (is_strict and role == "assistant")):
             yield _make_turn("user", BESIDE_ANSWER)
         yield turn
         role = turn.role

@@ -500,3 +500,28 @@ async def test_instructions_that_a_model_refuses_are_the_users_words(asking: Ask
     refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
     async with asking(answers=[refusal, HELLO]) as gateway:
         assert (await gateway.hear(SYSTEM, USER)).content == ["hello"]
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_claude_and_gemini_have_a_users_turn_first_and_last(asking: Asking, protocol: str) -> None:
+    """A greeting at the beginning, and a model's turn at the end, are refused in each request:
+    https://github.com/langgenius/dify/issues/12340 (2025-01), https://github.com/smallmain/vscode-unify-chat-provider/issues/249
+    (2026-07), https://github.com/crewAIInc/crewAI/pull/6973 (2026-08)."""
+    greeting = text_message("assistant", "How can I help?")
+    async with asking([{"steps": [{"content": "done"}]}], protocol=protocol) as gateway:
+        body = await read_body(gateway, SYSTEM, greeting, USER, greeting)
+    turns = body.get("messages") or body.get("contents") or body["input"]
+    roles = [turn["role"].replace("model", "assistant") for turn in turns if turn["role"] != "system"]
+    ends = [] if protocol.startswith("openai") else ["user"]
+    assert roles == [*ends, "assistant", "user", "assistant", *ends]
+
+
+@pytest.mark.parametrize("model", ["us.amazon.nova-pro-v1:0", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"])
+async def test_nova_has_only_its_keywords_at_the_root_of_a_schema(asking: Asking, model: str) -> None:
+    """One other makes each request fail: https://github.com/zed-industries/zed/issues/28521 (2025-04),
+    https://github.com/pydantic/pydantic-ai/issues/1623."""
+    root = {"$schema": "x", "additionalProperties": False, "title": "Args", "required": ["a"], "$defs": DEFINED}
+    tool = llm_pb2.ToolSchema(name="f", parameters=json.dumps(root | an_object(a={"$ref": "#/$defs/A"})))
+    async with asking([{"steps": [{"content": "done"}]}], protocol="bedrock", models=[{"name": model}]) as gateway:
+        [offered] = (await read_body(gateway, tools=[tool], model=model))["toolConfig"]["tools"]
+    sent = offered["toolSpec"]["inputSchema"]["json"]
+    narrow = an_object(a=A | {"type": "object"}) | {"required": ["a"]}
+    assert sent == (narrow if "nova" in model else root | an_object(a={"$ref": "#/$defs/A"}))

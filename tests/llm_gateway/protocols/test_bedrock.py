@@ -122,8 +122,8 @@ async def test_thoughts_without_a_signature_stay_away(asking: Asking) -> None:
 async def test_claude_has_one_of_two_settings_that_exclude_each_other(asking: Asking) -> None:
     """https://github.com/mem0ai/mem0/issues/3891, 2026-01."""
     async with asking(FINE, **model(CLAUDE)) as gateway:
-        body = await read_body(gateway, model=CLAUDE, temperature=0.5, top_p=0.75)
-    assert body["inferenceConfig"] == {"temperature": 0.5}
+        body = await read_body(gateway, model=CLAUDE, temperature=1.5, top_p=0.75)
+    assert body["inferenceConfig"] == {"temperature": 1.0}, "its greatest"
 
 
 async def test_calls_of_another_model_fit_and_bring_their_tools(asking: Asking) -> None:

@@ -172,3 +172,27 @@ async def test_a_setting_that_is_refused_is_left_out(asking: Asking) -> None:
     async with asking([refused, {"steps": [{"content": "x"}]}], **GEMINI) as gateway:
         assert (await gateway.hear(reasoning=LOW, max_tokens=5)).content == ["x"]
         assert gateway.sim.requests[-1].body["generationConfig"] == {"maxOutputTokens": 5}
+
+
+async def test_a_call_follows_no_other_content_of_the_model(asking: Asking) -> None:
+    """It must come "immediately after a user turn or after a function response turn":
+    https://github.com/google-gemini/gemini-cli/issues/26486 (2026-05)."""
+    state = orjson.dumps({"provider": "sim", "parts": [{"chars": 2, "thoughtSignature": sign_thinking("")}]}).decode()
+    said = text_message("assistant", "So", provider_state=state)
+    async with asking([{"steps": [{"content": "done"}]}], **GEMINI) as gateway:
+        body = await read_body(gateway, USER, said, asks(call("a")), answers("a"), tools=[TOOL])
+    assert [content["role"] for content in body["contents"]] == ["user", "model", "user"]
+    assert [next(iter(part)) for part in body["contents"][1]["parts"]] == ["thoughtSignature", "functionCall"]
+
+
+@pytest.mark.parametrize(("model", "is_signed"), [("gemini-3-pro-image-preview", True), ("gemini-3.1-pro", False)])
+async def test_a_model_that_makes_pictures_has_no_part_without_a_signature(
+    asking: Asking, model: str, is_signed: bool
+) -> None:
+    """Each is refused: https://github.com/googleapis/js-genai/issues/1116 (2025-11),
+    https://github.com/lobehub/lobehub/issues/10404."""
+    async with asking([{"steps": [{"content": "done"}]}], **models(model)) as gateway:
+        body = await read_body(gateway, USER, text_message("assistant", "Here."), USER, model=model)
+    signature = {"thoughtSignature": "skip_thought_signature_validator"} if is_signed else {}
+    assert body["contents"][1]["parts"] == [{"text": "Here."} | signature]
+    assert body["contents"][2]["parts"] == [{"text": "hello"}]

@@ -101,25 +101,34 @@ async def test_a_file_without_a_name_has_one(asking: Asking, protocol: str) -> N
     assert part.get("file", part)["filename"] == "document.pdf"
 
 
-async def test_documents_have_names_of_their_own_at_bedrock(asking: Asking) -> None:
+async def test_bedrock_has_few_documents_and_images_with_names_of_their_own(asking: Asking) -> None:
     """Those of results, too: https://github.com/maximhq/bifrost/issues/7003, https://github.com/BerriAI/litellm/pull/30093
-    (2026)."""
+    (2026); one more than five, or than twenty with images, ends the chat:
+    https://github.com/aws-samples/generative-ai-use-cases/issues/1685 (2026-08), https://github.com/cline/cline/issues/1844
+    (2025-02)."""
     files = [
         llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name=name))
-        for name in ("a.pdf", "A.pdf", "", "\u6c34.pdf", f"{'b' * 300}.pdf", f"{'b' * 299}.pdf")
+        for name in ("old.pdf", "A.pdf", "", "\u6c34.pdf")
+    ]
+    long = [
+        llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name=f"{'b' * size}.pdf"))
+        for size in (300, 299)
     ]
     result = answers("a")
     result.content.append(REPORT)
     async with asking([{"steps": [{"content": "done"}]}], protocol="bedrock", **ALL) as gateway:
         body = await read_body(gateway, user(*files), asks(call("a")), result, user(REPORT), tools=[TOOL])
+        named = await read_body(gateway, user(*long))
+        many = await read_body(gateway, user(IMAGE, IMAGE), asks(call("a")), answers("a"), user(REPORT, *[IMAGE] * 18))
     first, _, last = (turn["content"] for turn in body["messages"])
-    names = [
-        block["document"]["name"] for block in (*first, *last[0]["toolResult"]["content"], *last) if "document" in block
-    ]
-    assert names[:4] == ["a", "A (2)", "document", "document (2)"]
-    assert names[6:] == ["a (3)", "a (4)"]
-    assert len({*names}) == 8
-    assert max(map(len, names)) <= 200
+    blocks = (*first, *last[0]["toolResult"]["content"], *last)
+    names = [block["document"]["name"] for block in blocks if "document" in block]
+    assert names == ["A", "document", "document (2)", "a (2)", "a (3)"]
+    assert first[1] == {"text": "[old: shown in an earlier turn]"}
+    lengths = [len(block["document"]["name"]) for block in named["messages"][0]["content"][1:]]
+    assert len(lengths) == 2
+    assert max(lengths) <= 200
+    assert [[*block] for block in many["messages"][0]["content"]] == [["text"], ["text"], ["image"]]
 
 
 async def test_gemini_has_the_one_name_of_a_wave_that_it_knows(asking: Asking) -> None:

@@ -54,6 +54,11 @@ _UNFIT_NAME = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 
 NAME_LENGTH_MAX = 200
 
+MEDIA_MAX = {"document": 5, "image": 20}
+"""Maximum documents, and images with documents, of a request: a further one is refused in each later request of a chat
+(https://github.com/aws-samples/generative-ai-use-cases/issues/1685, 2026-08; https://github.com/boto/boto3/issues/4632,
+2025-10)."""
+
 PDF = "pdf"
 
 FORMATS = {"text/plain": "txt", "text/csv": "csv", "text/html": "html", "text/markdown": "md"}
@@ -62,7 +67,7 @@ FORMATS = {"text/plain": "txt", "text/csv": "csv", "text/html": "html", "text/ma
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     turns = build_turns(request.messages, provider.key)
-    _make_names_unique(turns)
+    _fit_media(turns)
     # The ends of the instructions, which come after the tools, and of the conversation are marked.
     is_cached = provider.prompt_cache and any(name in request.model for name in CACHING)
     config = build_limits(request, "temperature", "topP", "maxTokens")
@@ -134,20 +139,31 @@ def build_turns(messages: Iterable[llm_pb2.Message], provider: str) -> list[Turn
     return join_turns(messages, lambda message: _build_blocks(message, provider))
 
 
-def _make_names_unique(turns: Iterable[Turn]) -> None:
-    """Number the documents of a request that have the same name, in any case
-    (https://github.com/BerriAI/litellm/pull/30093, 2026-06)."""
+def _fit_media(turns: Iterable[Turn]) -> None:
+    """Replace the oldest documents and images that are too many by a remark, and number documents of the same name, in
+    any case (https://github.com/BerriAI/litellm/pull/30093, 2026-06)."""
+    blocks = [
+        inner
+        for turn in turns
+        for block in turn["content"]
+        for inner in (block, *block.get("toolResult", {}).get("content", ()))
+    ]
+    shown = dict.fromkeys(MEDIA_MAX, 0)
+    for block in reversed(blocks):
+        if (kind := next((kind for kind in MEDIA_MAX if kind in block), None)) is None:
+            continue
+        if shown[kind] < MEDIA_MAX[kind] and sum(shown.values()) < max(MEDIA_MAX.values()):
+            shown[kind] += 1
+        else:
+            block["text"] = f"[{block.pop(kind).get('name', kind)}: shown in an earlier turn]"
     taken: set[str] = set()
-    for block in (block for turn in turns for block in turn["content"]):
-        for inner in (block, *block.get("toolResult", {}).get("content", ())):
-            if (document := inner.get("document")) is None:
-                continue
-            name, number = document["name"][: NAME_LENGTH_MAX - len(" (100)")].rstrip(), 1
-            document["name"] = name
-            while document["name"].lower() in taken:
-                number += 1
-                document["name"] = f"{name} ({number})"
-            taken.add(document["name"].lower())
+    for document in (block["document"] for block in blocks if "document" in block):
+        name, number = document["name"][: NAME_LENGTH_MAX - len(" (100)")].rstrip(), 1
+        document["name"] = name
+        while document["name"].lower() in taken:
+            number += 1
+            document["name"] = f"{name} ({number})"
+        taken.add(document["name"].lower())
 
 
 def lacks_thoughts(turns: list[Turn]) -> bool:

@@ -52,7 +52,13 @@ MIME_TYPE = "image/*"
 
 def build_body(request: llm_pb2.ChatRequest, provider: Provider, model: Model) -> dict[str, Any]:
     is_older = _BEFORE_GEMINI_3.match(request.model) is not None
-    body: dict[str, Any] = {"contents": build_contents(request.messages, provider.key, wants_signatures=not is_older)}
+    contents = build_contents(request.messages, provider.key, wants_signatures=not is_older)
+    if "image" in request.model and not is_older:
+        # These models require a signature of all parts of their own
+        # (https://ai.google.dev/gemini-api/docs/gemini-3, "Thought signatures", 2026-11).
+        for part in (part for content in contents if content["role"] == "model" for part in content["parts"]):
+            part.setdefault(SIGNATURE, NO_SIGNATURE)
+    body: dict[str, Any] = {"contents": contents}
     config: dict[str, Any] = {}
     instructions = [join_system_text(request.messages)]
     # Older models do not accept an output format together with functions.
@@ -119,7 +125,10 @@ def build_contents(messages: Iterable[llm_pb2.Message], provider: str, *, wants_
                     contents.append({"role": "user", "parts": [response]})
             case "assistant":
                 parts = _build_answer(message, provider, given_ids, wants_signatures=wants_signatures)
-                contents += [{"role": "model", "parts": parts}] if parts else []
+                if contents and contents[-1]["role"] == "model":
+                    contents[-1]["parts"] += parts  # a call must follow the user's content or a result
+                elif parts:
+                    contents.append({"role": "model", "parts": parts})
             case _:
                 pass  # instructions have a separate field
     return contents
