@@ -21,10 +21,18 @@ from headrace.errors import (
     StreamStalled,
 )
 from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
-from services.llm_gateway.calls.refused_fields import Path, RefusedFields, find_optional_fields, find_refused_field
+from services.llm_gateway.calls.refused_fields import (
+    CACHE,
+    SYSTEM,
+    Path,
+    RefusedFields,
+    find_optional_fields,
+    find_refused_field,
+)
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request, list_refused_pictures
-from services.llm_gateway.fitting.refused_parts import leave_out_refused
+from services.llm_gateway.fitting.refused_parts import find_refused_parts
+from services.llm_gateway.fitting.turns import move_instructions
 from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
@@ -160,11 +168,13 @@ class Attempt:
         optional: dict[Path, Any] = {}  # fields of the body that the model may refuse
         try:
             await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
-            provider, endpoint = target.provider, target.endpoint
-            entry = self._refused.choose_entry(provider, target.entry)
+            endpoint = target.endpoint
+            if self._refused.has(target.provider, target.entry, SYSTEM):
+                move_instructions(self._request)
+            provider, entry = self._refused.choose_settings(target.provider, target.entry)
             fields = self._protocol.build_body(self._request, provider, entry)
             self._refused.leave_out(provider, entry, fields)
-            optional = find_optional_fields(fields)
+            optional = find_optional_fields(fields) | {SYSTEM: ""} | ({CACHE: ""} if provider.prompt_cache else {})
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
             del fields  # the texts of all messages
             cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
@@ -199,7 +209,7 @@ class Attempt:
         except HeadraceError as given:
             if (path := find_refused_field(optional, given)) is not None:
                 self._refused.add(target.provider, target.entry, path, optional[path], given.message)
-            is_mended = path is not None or leave_out_refused(self._request, given) is not None
+            is_mended = path is not None or bool(find_refused_parts(self._request.messages, given))
             error = given if is_mended else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:

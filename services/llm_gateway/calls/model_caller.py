@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-import structlog
-
 from headrace.errors import HeadraceError, UnpairedMessages
 from headrace.v1 import llm_pb2
 from headrace.v1.llm_pb2 import ChatRequest
@@ -16,7 +14,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
-from services.llm_gateway.fitting.refused_parts import leave_out_refused
+from services.llm_gateway.fitting.refused_parts import find_refused_parts, leave_out_parts
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -29,8 +27,6 @@ from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
 from services.runtime.ending import release_frames
 from services.runtime.rpc.push_stream import MessageSink
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +70,8 @@ class ModelCaller:
                     sent += attempt.sent
                     wait_s = 0.0
                     if len(refused) == known:
-                        if (shorter := leave_out_refused(request, error)) is not None:
-                            log.warning("refused parts left out", model=request.model, said=error.message)
-                            request = shorter
+                        if kinds := find_refused_parts(request.messages, error):
+                            request = leave_out_parts(request, kinds, error)
                         else:
                             wait_s = plan.plan_retry(error)
                     release_frames(error)

@@ -59,22 +59,44 @@ _DEPTH_MAX = 3
 """Levels at which optional fields are looked for, as in Gemini's generationConfig.thinkingConfig.thinkingLevel."""
 
 FORM: Path = ("response_format",)
-"""The field of an answer's form; without it, the form is described in words."""
+"""The field of an answer's form, in any protocol; without it, the form is described in words."""
 
-_FORM_NAMES = ("response_format", "text")
-"""Names of that field, the second in Responses."""
+_FORM_NAMES = frozenset({"response_format", "format", "outputConfig", "responseJsonSchema"})
 
 _REFUSES_FORM = re.compile(
-    r"(?:response.?format|text\.format)\b.{0,80}\b(?:unavailable|unsupported|not support|must be|enabled only"
-    r"|cannot be combined|not (?:be )?(?:available|allowed))"
-    r"|(?:not support|unsupported).{0,80}\b(?:response.?format|json schema)\b|must contain the word 'json'"
-    r"|json mode cannot|grammar constraints with tools|response mime type\b.{0,80}\bunsupported",
+    r"response.?format\b.{0,80}\b(?:unavailable|unsupported|not support|must be|enabled only|cannot be combined"
+    r"|not (?:be )?(?:available|allowed))"
+    r"|(?:n[o']t support|unsupported|unknown name).{0,80}"
+    r"\b(?:response.?format|output.?(?:config|format)|json.?schema|structured output)"
+    r"|(?:(?:output|text).?(?:config|format)(?!\.\w+\.s)|json mode|structured outputs?)\b.{0,80}"
+    r"(?:unsupported|not (?:support|enabled|available)|extra inputs)"
+    r"|must contain the word 'json'|json mode cannot|grammar constraints with tools"
+    r"|response mime type\b.{0,80}\bunsupported",
     re.IGNORECASE,
 )
-"""Matches what DeepSeek says of `json_schema` (https://github.com/BerriAI/litellm/pull/31466, 2026-06), Groq, Gemini
+"""Matches what DeepSeek (https://github.com/BerriAI/litellm/pull/31466, 2026-06), Claude on Vertex AI
+(https://github.com/OpenHands/software-agent-sdk/issues/1630, 2026-01), Bedrock and Gemma say of a schema, Groq, Gemini
 and llama.cpp of a form next to tools (https://github.com/vercel/ai/pull/16540, 2026-07), and OpenAI and Bailian of
 messages without the word (https://github.com/agno-agi/agno/pull/5317, 2025-11), but not what is said of a bad
 schema."""
+
+CACHE: Path = ("cache_control",)
+"""The marks of what the provider may cache, in any protocol."""
+
+_CACHE_WORDS = re.compile(r"cache_?control|cache_?point", re.IGNORECASE)
+"""Matches the name of the marks, which some models of Bedrock, and some gateways, refuse
+(https://github.com/earendil-works/pi/issues/2053, 2026-03)."""
+
+SYSTEM: Path = ("system",)
+"""The instructions, which some models accept only as a part of the user's message."""
+
+_REFUSES_SYSTEM = re.compile(
+    r"developer instruction is not enabled|system (?:role|messages?|prompts?|instructions?) (?:is |are )?not supported"
+    r"|n[o']t support (?:the )?(?:system (?:role|messages?|prompts?|instructions?)|'system')",
+    re.IGNORECASE,
+)
+"""Matches what Google (https://github.com/0xPlaygrounds/rig/issues/788, 2025-09), Bedrock, OpenAI and the templates of
+Gemma and Mistral say."""
 
 _TOOL_CHOICE: Path = ("tool_choice",)
 
@@ -103,9 +125,10 @@ compatible API (https://github.com/crmne/ruby_llm/issues/591, 2026-02), Cloudfla
 """
 
 _SAYS_UNSUPPORTED = re.compile(
-    r"unsupported|(?:not?|n't) (?:be )?support|not (?:permitted|allowed|compatible|available|enabled)|unrecognized"
-    r"|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default|only \S{1,20} is allowed"
-    r"|may only be|cannot (?:specify )?both|cannot be disabled|only works|restricted to|invalid tool_choice",
+    r"unsupported|(?:not?|n't) (?:be )?support|not (?:be )?(?:permitted|allowed|compatible|available|enabled)"
+    r"|unrecognized|unknown|unexpected|deprecated|extra[_ ](?:inputs|forbidden)|only the default"
+    r"|only \S{1,20} is allowed|may only be|cannot (?:specify )?both|cannot be disabled|only works|restricted to"
+    r"|invalid tool_choice",
     re.IGNORECASE,
 )
 _NO_ENDPOINT = "No endpoints found"
@@ -137,14 +160,20 @@ class RefusedFields:
         shared = [] if self._shared is None else self._shared.list_fields(provider, entry)
         return sorted({*shared, *(".".join(path) for path, _ in remembered)})
 
-    def choose_entry(self, provider: Provider, entry: Model) -> Model:
-        """Return the entry, without the ability to keep to schemas if the model has refused the field of the form."""
-        if self._shared is not None:
-            entry = self._shared.choose_entry(provider, entry)
-        if not self._by_model or FORM not in {path for path, _ in self._by_model.get((provider.key, entry.name), {})}:
-            return entry
-        abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
-        return entry.model_copy(update={"capabilities": abilities})
+    def has(self, provider: Provider, entry: Model, path: Path) -> bool:
+        """Return whether the model has refused a field with any value."""
+        own = any(path == refused for refused, _ in self._by_model.get((provider.key, entry.name), ()))
+        return own or (self._shared is not None and self._shared.has(provider, entry, path))
+
+    def choose_settings(self, provider: Provider, entry: Model) -> tuple[Provider, Model]:
+        """Return the settings, without cache marks or the ability to keep to schemas if the model has refused these."""
+        known = provider, entry
+        if self.has(*known, FORM):
+            abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
+            entry = entry.model_copy(update={"capabilities": abilities})
+        if self.has(*known, CACHE):
+            provider = provider.model_copy(update={"prompt_cache": False})
+        return provider, entry
 
     def leave_out(self, provider: Provider, entry: Model, body: dict[str, Any]) -> None:
         """Remove from `body` the fields that were refused before, and add those that were missing."""
@@ -201,6 +230,8 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
         if name == MESSAGES:
             found |= {(MESSAGES, field): "" for field in _OF_CALLS if list_lacking(body, field)}
         inner: dict[Path, Any] = find_optional_fields(value, depth - 1) if isinstance(value, dict) and depth > 1 else {}
+        if FORM in inner:
+            found[FORM] = inner.pop(FORM)
         is_optional = inner and all((key,) in inner for key in value)
         if is_optional or _normalise(name) in _OPTIONAL or name in _OTHER_NAMES:
             found[(name,)] = value
@@ -210,21 +241,26 @@ def find_optional_fields(body: Mapping[str, Any], depth: int = _DEPTH_MAX) -> di
 
 def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Path | None:
     """Return the optional field that the error names: by `param`, or in a message that calls it refused."""
+    if not isinstance(error, InvalidRequest):
+        return None
+    if SYSTEM in optional and _REFUSES_SYSTEM.search(error.message):
+        return SYSTEM  # templates fail with status 500
     has_no_endpoint = _NO_ENDPOINT in error.message
-    is_named = error.metadata.get("httpStatus") in STATUSES or has_no_endpoint
-    if not isinstance(error, InvalidRequest) or not is_named:
+    if error.metadata.get("httpStatus") not in STATUSES and not has_no_endpoint:
         return None
     if FORM in optional and _REFUSES_FORM.search(error.message):
         return FORM
     for field, (said, _) in _OF_CALLS.items():
         if (MESSAGES, field) in optional and said.search(error.message):
             return MESSAGES, field
+    if CACHE in optional and _CACHE_WORDS.search(error.message) and _SAYS_UNSUPPORTED.search(error.message):
+        return CACHE
     words = [_normalise(word) for word in _WORD.findall(error.message)]
     allowed = _ALLOWED_VALUES.search(error.message)
     param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
     named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
-    for path in (path for path in optional if path != FORM and path[0] != MESSAGES):
+    for path in (path for path in optional if path not in (FORM, CACHE, SYSTEM) and path[0] != MESSAGES):
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path

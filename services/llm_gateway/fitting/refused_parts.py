@@ -1,19 +1,20 @@
-"""Parts of a conversation that a provider refuses: the request is repeated without them, and the log keeps them.
-
-They are in every later request of the chat, too, so a refusal would end it.
-"""
+"""Parts of a conversation that a provider refuses: without a repair, it would refuse each later request of the chat."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest
-from headrace.v1.llm_pb2 import ChatRequest
-from services.llm_gateway.fitting.turns import is_media
+from headrace.v1.llm_pb2 import ChatRequest, ContentPart, Message
 
-_STATE = re.compile(
-    r"signature|encrypted content|compaction blob|blocks .{0,80}cannot be modified"
-    r"|required (?:following|preceding|'reasoning') item"
+STATE: Final = "state"
+
+_STATE_WORDS = re.compile(
+    r"signature|encrypted content|blocks .{0,80}cannot be modified|required (?:following|preceding|'reasoning') item"
     r"|item (?:found )?with id '?\w|input\[\d{1,6}\]\.(?:id|status|phase|summary|encrypted_content)\b"
     r"|continuation identities|without a corresponding \w{1,40}_tool_result",
     re.IGNORECASE,
@@ -22,44 +23,70 @@ _STATE = re.compile(
 https://github.com/github/copilot-cli/issues/3594 (2026-05); identities, of Azure:
 https://github.com/NousResearch/hermes-agent/pull/106718 (2026-09)."""
 
-_MEDIA = {
-    "image": re.compile(r"image|picture|vision|\bpng\b|\bjpe?g\b", re.IGNORECASE),
-    "audio": re.compile(r"audio", re.IGNORECASE),
-    "file": re.compile(r"\bfile|\bpdf\b|document", re.IGNORECASE),
+_MEDIA_WORDS = {
+    "image": re.compile(r"\b(?:image|picture|vision|download|urls?\b|png\b|jpe?g\b)", re.IGNORECASE),
+    "audio": re.compile(r"\b(?:audio|sound)", re.IGNORECASE),
+    "file": re.compile(r"\b(?:pdf|document|file)s?\b", re.IGNORECASE),
 }
-_ANY_MEDIA = re.compile(
+"""What errors say of a damaged, protected or too long file, an address that is gone, and media that a model lacks
+(https://github.com/anthropics/claude-code/issues/6231, 2025-08, and issues/46127, 2026-04)."""
+
+_ANY_MEDIA_WORDS = re.compile(
     r"multi-?modal|must be a string|should be '(?:input )?text'|type for 'input'|content part", re.IGNORECASE
 )
 """Matches refusals that name no kind, of servers that take only texts, or only texts as results of tools
 (https://github.com/ggml-org/llama.cpp/issues/23380, https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2248,
 2026)."""
 
-_INSTRUCTIONS = re.compile(
-    r"system role (?:is )?not supported|does not support 'system'|developer instruction is not enabled", re.IGNORECASE
-)
-"""Matches what templates without instructions and Gemma's servers say
-(https://github.com/QuantumNous/new-api/issues/989, 2025-04)."""
+WORDS_MAX = 200
+"""Maximum characters of an error that a remark repeats."""
+
+log = structlog.get_logger()
 
 
-def leave_out_refused(given: ChatRequest, error: HeadraceError) -> ChatRequest | None:
-    """Return the request without the parts that the provider's error refuses; None if it has none of them.
-
-    A remark replaces pictures, sounds and files. Instructions become a message of the user.
-    """
+def find_refused_parts(messages: Iterable[Message], error: HeadraceError) -> Collection[str]:
+    """Return the kinds of parts that the provider's error names, STATE or media, of those that the messages have."""
     if not isinstance(error, InvalidRequest) or "httpStatus" not in error.metadata:
-        return None
-    said = error.message.partition(": ")[2]  # without the names of provider and model
+        return ()
+    words = _get_words(error)
+    named = {kind for kind, pattern in _MEDIA_WORDS.items() if pattern.search(words)}
+    if not named and _ANY_MEDIA_WORDS.search(words):
+        named = {*_MEDIA_WORDS}
+    if _STATE_WORDS.search(words):
+        named.add(STATE)
+    return named & {
+        kind
+        for message in messages
+        for kind in (STATE if message.provider_state else "", *(_get_kind(part) for part in message.content))
+    }
+
+
+def leave_out_parts(given: ChatRequest, kinds: Collection[str], error: HeadraceError) -> ChatRequest:
+    """Return the request without the providers' state, or with a remark in place of each part of these kinds."""
     request = ChatRequest()
     request.CopyFrom(given)
-    kinds = {kind for kind, words in _MEDIA.items() if words.search(said)}
-    kinds = kinds or (_MEDIA.keys() if _ANY_MEDIA.search(said) else set[str]())
-    is_state, are_instructions = _STATE.search(said) is not None, _INSTRUCTIONS.search(said) is not None
+    words = _get_words(error)[:WORDS_MAX]
     for message in request.messages:
-        if is_state:
+        if STATE in kinds:
             message.ClearField("provider_state")
-        if are_instructions and message.role == "system":
-            message.role = "user"
         for part in message.content:
-            if is_media(part) and (kind := part.WhichOneof("part")) in kinds:
-                part.text = f"[{kind} not shown: the model's provider refuses it]"
-    return None if request == given else request
+            if (kind := _get_kind(part)) in kinds:
+                part.text = f"[{_get_name(part) or kind}, not shown: {words}]"
+    log.warning("refused parts left out", provider=given.provider_key, model=given.model, kinds=sorted(kinds))
+    return request
+
+
+def _get_words(error: HeadraceError) -> str:
+    """Return the provider's own words, after its name and the model's."""
+    return error.message.partition(": ")[2]
+
+
+def _get_kind(part: ContentPart) -> str:
+    return part.WhichOneof("part") or ""
+
+
+def _get_name(part: ContentPart) -> str:
+    if part.WhichOneof("part") == "file":
+        return part.file.name
+    url = part.image.url or part.audio.url
+    return "" if url.startswith("data:") else url

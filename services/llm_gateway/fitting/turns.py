@@ -57,6 +57,17 @@ def join_system_text(messages: Iterable[llm_pb2.Message]) -> str:
     )
 
 
+def move_instructions(request: llm_pb2.ChatRequest) -> None:
+    """Move the instructions to the beginning of the first user's message, for models without a system message."""
+    text = join_system_text(request.messages)
+    turns = [message for message in request.messages if message.role != "system"]
+    at = next((at for at, message in enumerate(turns) if message.role == "user"), None)
+    if text and at is not None:
+        turns[at] = _join_texts(_replace_content(turns[at], [llm_pb2.ContentPart(text=text), *turns[at].content]))
+        del request.messages[:]
+        request.messages.extend(turns)
+
+
 def is_media(part: llm_pb2.ContentPart) -> bool:
     return part.WhichOneof("part") in ("image", "audio", "file")
 

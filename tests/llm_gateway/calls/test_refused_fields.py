@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from headrace.v1 import common_pb2, llm_pb2
 from tests.support.llm_gateway.answering import HELLO as HELLO_STREAM
-from tests.support.llm_gateway.answering import http_answer
-from tests.support.llm_gateway.conversation import SCHEMA, TOOL, USER, answers, asks, call
+from tests.support.llm_gateway.answering import HELLOS, http_answer
+from tests.support.llm_gateway.conversation import SCHEMA, SYSTEM, TOOL, USER, answers, asks, call
 from tests.support.llm_gateway.gateway import Asking, Gateway
 
 HELLO: dict[str, Any] = {"steps": [{"content": ["hello"]}]}
@@ -140,6 +140,14 @@ async def list_left_out(gateway: Gateway) -> list[str]:
             {},
         ),
         (
+            "tool_choice",
+            {
+                "type": "invalid_request_error",
+                "message": "Thinking may not be enabled when tool_choice forces tool use.",
+            },
+            {"protocol": "anthropic"},
+        ),
+        (
             "output_config",
             {"type": "invalid_request_error", "message": "output_config: Extra inputs are not permitted"},
             {"protocol": "anthropic", "reasoning": "adaptive"},
@@ -163,31 +171,95 @@ async def test_a_field_that_is_refused_is_left_out_at_once_and_from_then_on(
     assert error["message"][:40] in line["said"]
 
 
+CLOSED = '{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}'
+
+
+@pytest.mark.parametrize(
+    ("protocol", "field", "said"),
+    [
+        ("openai", "response_format", "This response_format type is unavailable now"),
+        ("openai", "response_format", "'response_format.type' must be 'json_schema' or 'text'"),
+        ("openai", "response_format", "Model sim-1 does not support parameters: response_format"),
+        (
+            "openai",
+            "response_format",
+            "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
+        ),
+        (
+            "openai",
+            "response_format",
+            "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+        ),
+        ("openai", "response_format", "json mode cannot be combined with tool/function calling"),
+        ("openai", "response_format", "'response_format` json_object cannot be combined with tool/function calling"),
+        ("openai", "response_format", "Cannot use custom grammar constraints with tools."),
+        ("openai", "response_format", "Function calling with a response mime type: 'application/json' is unsupported"),
+        ("openai", "response_format", "Unsupported JSON schema fields: {'minItems', 'items'}"),
+        ("anthropic", "output_config.format", "output_config: Extra inputs are not permitted"),
+        ("anthropic", "output_config.format", "output_config.format: Extra inputs are not permitted"),
+        ("bedrock", "outputConfig", "This model doesn't support the outputConfig.textFormat field. Remove it."),
+        ("gemini", "generationConfig.responseJsonSchema", "JSON mode is not enabled for models/gemma-3-27b-it"),
+        ("gemini", "generationConfig.responseJsonSchema", 'Unknown name "responseJsonSchema": Cannot find field.'),
+        ("openai_responses", "text.format", "Invalid parameter: 'text.format' of type 'json_schema' is not supported"),
+    ],
+)
+async def test_a_form_that_is_refused_is_described_in_words_from_then_on(
+    asking: Asking, protocol: str, field: str, said: str
+) -> None:
+    """DeepSeek's only field of forms has no schema: https://github.com/microsoft/autogen/issues/6727,
+    https://github.com/llm-exe/llm-exe/issues/662 (2026-07); Claude on Vertex AI has no field:
+    https://github.com/OpenHands/software-agent-sdk/issues/1630 (2026-01)."""
+    script = [refuse(field, openai_error(said)), HELLO]
+    async with asking(script, protocol=protocol, models=[{"name": "sim-1"}]) as gateway:
+        for _ in range(2):
+            assert (await gateway.hear(output_format=common_pb2.OutputFormat(schema=CLOSED))).content == ["hello"]
+        assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
+        assert orjson.dumps(CLOSED).decode()[1:-1] in orjson.dumps(gateway.sim.requests[-1].body).decode()
+        assert await list_left_out(gateway) == ["response_format"]
+
+
+@pytest.mark.parametrize("protocol", ["anthropic", "bedrock"])
 @pytest.mark.parametrize(
     "said",
     [
-        "This response_format type is unavailable now",
-        "'response_format.type' must be 'json_schema' or 'text'",
-        "Model sim-1 does not support parameters: response_format",
-        "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
-        "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
-        "json mode cannot be combined with tool/function calling",
-        "'response_format` json_object cannot be combined with tool/function calling",
-        "Cannot use custom grammar constraints with tools.",
-        "Function calling with a response mime type: 'application/json' is unsupported",
-        "Unsupported JSON schema fields: {'minItems', 'items'}",
+        "Malformed input request: #/messages/6/content/0: extraneous key [cachePoint] is not permitted",
+        "messages.0.content.0.cache_control: Extra inputs are not permitted",
     ],
 )
-async def test_a_form_that_is_refused_is_described_in_words_from_then_on(asking: Asking, said: str) -> None:
-    """DeepSeek's only field of forms has no schema: https://github.com/microsoft/autogen/issues/6727,
-    https://github.com/llm-exe/llm-exe/issues/662 (2026-07)."""
-    script = [refuse("response_format", openai_error(said)), HELLO]
-    async with asking(script, models=[{"name": "sim-1"}]) as gateway:
+async def test_a_model_that_refuses_cache_marks_has_none_from_then_on(asking: Asking, protocol: str, said: str) -> None:
+    """https://github.com/earendil-works/pi/issues/2053, 2026-03."""
+    refusal = http_answer(400, orjson.dumps({"message": said}), Content_Type="application/json")
+    models = [{"name": "anthropic.claude-x"}]
+    async with asking(
+        answers=[refusal, HELLOS[protocol]], protocol=protocol, promptCache=True, models=models
+    ) as gateway:
         for _ in range(2):
-            assert (await gateway.hear(output_format=common_pb2.OutputFormat(schema=SCHEMA))).content == ["hello"]
-        assert [request.status for request in gateway.sim.requests] == [400, 200, 200]
-        assert SCHEMA in gateway.sim.requests[-1].body["messages"][0]["content"]
-        assert await list_left_out(gateway) == ["response_format"]
+            assert (await gateway.hear(model="anthropic.claude-x")).content == ["hello"]
+        assert [b"ephemeral" in sent or b"cachePoint" in sent for sent in gateway.heads] == [True, False, False]
+        assert await list_left_out(gateway) == ["cache_control"]
+
+
+@pytest.mark.parametrize("protocol", ["openai", "gemini", "bedrock"])
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
+        (400, "This model doesn't support system messages. Try again without a system message."),
+        (400, "Unsupported value: 'messages[0].role' does not support 'system' with this model."),
+        (500, "Jinja Exception: System role not supported"),
+    ],
+)
+async def test_instructions_that_a_model_refuses_are_the_users_from_then_on(
+    asking: Asking, protocol: str, status: int, said: str
+) -> None:
+    """https://github.com/0xPlaygrounds/rig/issues/788 (2025-09), https://github.com/microsoft/vscode/issues/258088
+    (2025-07)."""
+    refusal = http_answer(status, orjson.dumps({"message": said}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLOS[protocol]], protocol=protocol) as gateway:
+        for _ in range(2):
+            assert (await gateway.hear(SYSTEM, USER)).content == ["hello"]
+        assert [rb'"be brief\n\nhello"' in sent for sent in gateway.heads] == [False, True, True]
+        assert await list_left_out(gateway) == ["system"]
 
 
 async def test_a_schema_that_is_refused_is_the_callers(asking: Asking) -> None:

@@ -448,7 +448,7 @@ async def test_each_vendors_words_for_such_a_state_are_known(asking: Asking, sta
 
 PICTURE = llm_pb2.ContentPart(image=llm_pb2.ImagePart(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png"))
 DOCUMENT = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"%PDF", mime_type="application/pdf", name="a.pdf"))
-NO_IMAGE, NO_FILE = (f"[{kind} not shown: the model's provider refuses it]" for kind in ("image", "file"))
+NO_IMAGE, NO_FILE = "[image, not shown: ", "[a.pdf, not shown: "
 
 
 @pytest.mark.parametrize(
@@ -486,20 +486,43 @@ async def test_a_picture_or_file_that_a_provider_refuses_does_not_end_the_chat(
     assert [note in sent[-1] for note in (NO_IMAGE, NO_FILE)] == [note in shown for note in (NO_IMAGE, NO_FILE)]
 
 
+FILE = llm_pb2.ContentPart(file=llm_pb2.FilePart(data=b"pdf", mime_type="application/pdf", name="a.pdf"))
+FAR = llm_pb2.ContentPart(image=llm_pb2.ImagePart(url="https://example.org/x.png?token=1"))
+
+
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("part", "said", "remark"),
     [
-        (400, "System role not supported"),
-        (500, "Jinja Exception: System role not supported"),
-        (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
-        (400, "Unsupported value: 'messages[0].role' does not support 'system' with this model."),
+        (IMAGE, "Could not process image", "[image, not shown: Could not process image]"),
+        (IMAGE, "messages[1]: unknown variant `image_url`, expected `text`", "[image, not shown: messages[1]: unknown"),
+        (IMAGE, "This model does not support vision.", "[image, not shown: This model"),
+        (FAR, "Unable to download the file. Please verify the URL and try again.", "[https://example.org/x.png?token="),
+        (FAR, "messages.0.content.1.image.source.base64.data: URL sources are not supported", "not shown: messages.0."),
+        (
+            FILE,
+            "messages.0.content.1.pdf.source.base64.data: A maximum of 100 PDF pages may be provided.",
+            "[a.pdf, not",
+        ),
+        (FILE, "The PDF specified is password protected.", "[a.pdf, not shown: The PDF"),
+        (FILE, "The document has no pages.", "[a.pdf, not shown: The document has no pages.]"),
     ],
 )
-async def test_instructions_that_a_model_refuses_are_the_users_words(asking: Asking, status: int, said: str) -> None:
-    """https://github.com/huggingface/chat-ui/issues/1386 (2024-08)."""
-    refusal = http_answer(status, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
-    async with asking(answers=[refusal, HELLO]) as gateway:
-        assert (await gateway.hear(SYSTEM, USER)).content == ["hello"]
+async def test_a_file_that_its_provider_refuses_does_not_end_the_chat(
+    asking: Asking, part: llm_pb2.ContentPart, said: str, remark: str
+) -> None:
+    """It would be in each later request, too: https://github.com/anthropics/claude-code/issues/46127 (2026-04) and
+    issues/6231 (2025-08), https://github.com/BerriAI/litellm/issues/18430 (2025-12)."""
+    user = text_message("user", "what is it?")
+    user.content.append(part)
+    refusal = http_answer(400, orjson.dumps({"error": {"message": said}}), Content_Type="application/json")
+    async with asking(answers=[refusal, HELLO], models=[{"name": "sim-1"}]) as gateway:
+        assert (await gateway.hear(user)).content == ["hello"]
+        assert len(gateway.heads) == 2
+        assert remark.encode() in gateway.heads[1]
+    async with asking(answers=[refusal, HELLO], models=[{"name": "image-1"}]) as gateway:
+        assert (await gateway.hear(model="image-1")).reason == "INVALID_REQUEST", "there is no such part"
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_claude_and_gemini_have_a_users_turn_first_and_last(asking: Asking, protocol: str) -> None:
     """A greeting at the beginning, and a model's turn at the end, are refused in each request:

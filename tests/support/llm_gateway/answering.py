@@ -1,6 +1,7 @@
 """Scripted bytes on a real socket, for what the simulator does not do."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,23 @@ HELLO = http_answer(
     200, b'data: {"choices":[{"delta":{"content":"hello"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 )
 
+HELLOS = {
+    "openai": HELLO,
+    "anthropic": http_answer(
+        200,
+        b'data: {"type":"content_block_delta","index":0,"delta":{"text":"hello"}}\n\ndata: {"type":"message_stop"}\n\n',
+    ),
+    "gemini": http_answer(
+        200, b'data: {"candidates":[{"content":{"parts":[{"text":"hello"}]},"finishReason":"STOP"}]}\n\n'
+    ),
+    "bedrock": http_answer(
+        200,
+        b'{"output":{"message":{"content":[{"text":"hello"}]}},"stopReason":"end_turn"}',
+        Content_Type="application/json",
+    ),
+}
+"""The same answer in each protocol."""
+
 
 @dataclass(slots=True)
 class Answering:
@@ -25,7 +43,7 @@ class Answering:
 
     base_url: str = ""
     asked: list[bytes] = field(default_factory=list[bytes])
-    """The head of each request."""
+    """The head and body of each request."""
 
 
 @asynccontextmanager
@@ -34,7 +52,9 @@ async def answering(*answers: bytes) -> AsyncGenerator[Answering]:
     provider = Answering()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        provider.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        provider.asked.append(head + await reader.readexactly(int(length[1]) if length else 0))
         writer.write(answers[min(len(provider.asked), len(answers)) - 1])
         await writer.drain()
         await reader.read()
