@@ -23,6 +23,8 @@ from headrace.errors import (
 from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
 from services.llm_gateway.calls.refused_fields import (
     CACHE,
+    FORM,
+    SCHEMA,
     SYSTEM,
     Path,
     RefusedFields,
@@ -171,10 +173,12 @@ class Attempt:
             endpoint = target.endpoint
             if self._refused.has(target.provider, target.entry, SYSTEM):
                 move_instructions(self._request)
-            provider, entry = self._refused.choose_settings(target.provider, target.entry)
+            schema = self._request.output_format.schema
+            provider, entry = self._refused.choose_settings(target.provider, target.entry, schema)
             fields = self._protocol.build_body(self._request, provider, entry)
             self._refused.leave_out(provider, entry, fields)
             optional = find_optional_fields(fields) | {SYSTEM: ""} | ({CACHE: ""} if provider.prompt_cache else {})
+            optional |= {SCHEMA: schema} if FORM in optional else {}
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
             del fields  # the texts of all messages
             cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)

@@ -80,6 +80,18 @@ and llama.cpp of a form next to tools (https://github.com/vercel/ai/pull/16540, 
 messages without the word (https://github.com/agno-agi/agno/pull/5317, 2025-11), but not what is said of a bad
 schema."""
 
+SCHEMA: Path = ("response_format", "schema")
+"""The schema of a form; without it, this form alone is described in words."""
+
+_TOO_COMPLEX = re.compile(
+    r"too many (?:states|optional|union)|schema (?:is )?too (?:complex|large|deep)|grammar (?:is )?too large"
+    r"|grammar compilation|contains an invalid argument",
+    re.IGNORECASE,
+)
+"""Matches what Gemini and Claude say of schemas that they cannot enforce; Gemini may give no reason
+(https://github.com/googleapis/python-genai/issues/660, 2025-04; https://github.com/googleapis/python-aiplatform/issues/4301,
+2024-12)."""
+
 CACHE: Path = ("cache_control",)
 """The marks of what the provider may cache, in any protocol."""
 
@@ -160,15 +172,17 @@ class RefusedFields:
         shared = [] if self._shared is None else self._shared.list_fields(provider, entry)
         return sorted({*shared, *(".".join(path) for path, _ in remembered)})
 
-    def has(self, provider: Provider, entry: Model, path: Path) -> bool:
-        """Return whether the model has refused a field with any value."""
-        own = any(path == refused for refused, _ in self._by_model.get((provider.key, entry.name), ()))
-        return own or (self._shared is not None and self._shared.has(provider, entry, path))
+    def has(self, provider: Provider, entry: Model, path: Path, value: Any = None) -> bool:
+        """Return whether the model has refused a field, with this or any value."""
+        known = self._by_model.get((provider.key, entry.name), ())
+        own = any(path == refused and (value is None or orjson.dumps(value) == given) for refused, given in known)
+        return own or (self._shared is not None and self._shared.has(provider, entry, path, value))
 
-    def choose_settings(self, provider: Provider, entry: Model) -> tuple[Provider, Model]:
-        """Return the settings, without cache marks or the ability to keep to schemas if the model has refused these."""
+    def choose_settings(self, provider: Provider, entry: Model, schema: str) -> tuple[Provider, Model]:
+        """Return the settings, without cache marks or the ability to keep to this schema if the model has refused
+        these."""
         known = provider, entry
-        if self.has(*known, FORM):
+        if self.has(*known, FORM) or self.has(*known, SCHEMA, schema):
             abilities = tuple(name for name in entry.capabilities or ("tools",) if name != "json_schema")
             entry = entry.model_copy(update={"capabilities": abilities})
         if self.has(*known, CACHE):
@@ -250,6 +264,8 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
         return None
     if FORM in optional and _REFUSES_FORM.search(error.message):
         return FORM
+    if SCHEMA in optional and _TOO_COMPLEX.search(error.message):
+        return SCHEMA
     for field, (said, _) in _OF_CALLS.items():
         if (MESSAGES, field) in optional and said.search(error.message):
             return MESSAGES, field
@@ -260,7 +276,7 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
     named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
-    for path in (path for path in optional if path not in (FORM, CACHE, SYSTEM) and path[0] != MESSAGES):
+    for path in (path for path in optional if path not in (FORM, SCHEMA, CACHE, SYSTEM) and path[0] != MESSAGES):
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path

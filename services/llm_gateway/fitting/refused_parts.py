@@ -16,7 +16,8 @@ STATE: Final = "state"
 _STATE_WORDS = re.compile(
     r"signature|encrypted content|blocks .{0,80}cannot be modified|required (?:following|preceding|'reasoning') item"
     r"|item (?:found )?with id '?\w|input\[\d{1,6}\]\.(?:id|status|phase|summary|encrypted_content)\b"
-    r"|continuation identities|without a corresponding \w{1,40}_tool_result",
+    r"|continuation identities|without a corresponding \w{1,40}_tool_result|reasoningcontent\b"
+    r"|content\.\d{1,4}\.thinking\b",
     re.IGNORECASE,
 )
 """Matches what is said of states that the provider made, for example under another key. Item ids:

@@ -218,6 +218,26 @@ async def test_a_form_that_is_refused_is_described_in_words_from_then_on(
         assert await list_left_out(gateway) == ["response_format"]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "field", "said"),
+    [
+        ("gemini", "generationConfig.responseJsonSchema", "The schema produces a constraint that has too many states"),
+        ("gemini", "generationConfig.responseJsonSchema", "Request contains an invalid argument."),
+        ("anthropic", "output_config.format", "Schema is too complex for compilation."),
+    ],
+)
+async def test_only_a_schema_that_is_too_complex_is_described_in_words(
+    asking: Asking, protocol: str, field: str, said: str
+) -> None:
+    """https://github.com/googleapis/python-genai/issues/660 (2025-04), https://github.com/cline/cline/issues/7897
+    (2025-12)."""
+    other = CLOSED.replace('"a"', '"b"')
+    async with asking([refuse(field, openai_error(said)), HELLO], protocol=protocol, models=[{"name": "sim-1"}]) as sim:
+        for schema in (CLOSED, CLOSED, other):
+            assert (await sim.hear(output_format=common_pb2.OutputFormat(schema=schema))).content == ["hello"]
+        assert [request.status for request in sim.sim.requests] == [400, 200, 200, 400, 200]
+
+
 @pytest.mark.parametrize("protocol", ["anthropic", "bedrock"])
 @pytest.mark.parametrize(
     "said",

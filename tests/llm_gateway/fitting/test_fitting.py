@@ -434,6 +434,9 @@ async def test_a_state_that_its_provider_refuses_does_not_end_the_chat(asking: A
         (400, "Duplicate item found with id rs_1. Remove duplicate items from your input and try again."),
         (400, "Conflicting authenticated continuation identities."),
         (400, "Could not decode the compaction blob. Ensure it is unmodified from the compact response."),
+        # https://github.com/danny-avila/LibreChat/pull/13888 (2026-06)
+        (400, "Value at 'messages.3.member.content.0.member.reasoningContent.reasoningText.text' must not be null"),
+        (400, "messages.1.content.0.thinking: each thinking block must contain thinking"),
         (400, "web_search tool use with id srvtoolu_1 was found without a corresponding web_search_tool_result block"),
     ],
 )
