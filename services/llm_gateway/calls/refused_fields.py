@@ -67,7 +67,7 @@ _REFUSES_FORM = re.compile(
     r"response.?format\b.{0,80}\b(?:unavailable|unsupported|not support|must be|enabled only|cannot be combined"
     r"|not (?:be )?(?:available|allowed))"
     r"|(?:n[o']t support|unsupported|unknown name).{0,80}"
-    r"\b(?:response.?format|output.?(?:config|format)|json.?schema|structured output)"
+    r"(?:response.?format|output.?(?:config|format)|json.?schema|structured output)"
     r"|(?:(?:output|text).?(?:config|format)(?!\.\w+\.s)|json mode|structured outputs?)\b.{0,80}"
     r"(?:unsupported|not (?:support|enabled|available)|extra inputs)"
     r"|must contain the word 'json'|json mode cannot|grammar constraints with tools"
@@ -126,7 +126,7 @@ _OF_CALLS: Mapping[str, tuple[re.Pattern[str], Any]] = {
         {"google": {"thought_signature": NO_SIGNATURE}},
     ),
     "content": (
-        re.compile(r"content\b.{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.I),
+        re.compile(r"\bcontent\b(?!\.).{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.I),
         "",
     ),
 }

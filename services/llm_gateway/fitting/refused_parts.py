@@ -14,7 +14,8 @@ from headrace.v1.llm_pb2 import ChatRequest, ContentPart, Message
 STATE: Final = "state"
 
 _STATE_WORDS = re.compile(
-    r"signature|encrypted content|blocks .{0,80}cannot be modified|required (?:following|preceding|'reasoning') item"
+    r"signature|encrypted content|compaction blob|blocks .{0,80}cannot be modified"
+    r"|required (?:following|preceding|'reasoning') item"
     r"|item (?:found )?with id '?\w|input\[\d{1,6}\]\.(?:id|status|phase|summary|encrypted_content)\b"
     r"|continuation identities|without a corresponding \w{1,40}_tool_result|reasoningcontent\b"
     r"|content\.\d{1,4}\.thinking\b",
