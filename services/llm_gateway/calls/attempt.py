@@ -33,7 +33,7 @@ from services.llm_gateway.calls.refused_fields import (
 )
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request, list_refused_pictures
-from services.llm_gateway.fitting.refused_parts import find_refused_parts
+from services.llm_gateway.fitting.refused_parts import leave_out_refused
 from services.llm_gateway.fitting.turns import move_instructions
 from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
@@ -213,7 +213,7 @@ class Attempt:
         except HeadraceError as given:
             if (path := find_refused_field(optional, given)) is not None:
                 self._refused.add(target.provider, target.entry, path, optional[path], given.message)
-            is_mended = path is not None or bool(find_refused_parts(self._request.messages, given))
+            is_mended = path is not None or leave_out_refused(self._request, given) is not None
             error = given if is_mended else self._take_for_full_window(given)
             self._record_failure(error)
             if self.has_begun:

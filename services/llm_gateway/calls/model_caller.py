@@ -14,7 +14,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
-from services.llm_gateway.fitting.refused_parts import find_refused_parts, leave_out_parts
+from services.llm_gateway.fitting.refused_parts import leave_out_refused
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -70,8 +70,8 @@ class ModelCaller:
                     sent += attempt.sent
                     wait_s = 0.0
                     if len(refused) == known:
-                        if kinds := find_refused_parts(request.messages, error):
-                            request = leave_out_parts(request, kinds, error)
+                        if (shorter := leave_out_refused(request, error)) is not None:
+                            request = shorter
                         else:
                             wait_s = plan.plan_retry(error)
                     release_frames(error)

@@ -126,7 +126,9 @@ _OF_CALLS: Mapping[str, tuple[re.Pattern[str], Any]] = {
         {"google": {"thought_signature": NO_SIGNATURE}},
     ),
     "content": (
-        re.compile(r"\bcontent\b(?!\.).{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.I),
+        re.compile(
+            r"\bcontent\b(?!\.).{0,40}\b(?:null|field required|(?:valid|be a) string)|content type: <nil>", re.I
+        ),
         "",
     ),
 }

@@ -232,11 +232,14 @@ def _add_hash(fitted: str, name: str) -> str:
 
 def fit_call_id(call_id: str, provider: Provider) -> str:
     if provider.call_ids == "nine_characters":
-        return call_id if _NINE_CHARACTERS.fullmatch(call_id) else _make_nine_characters(call_id)
+        return make_nine_characters(call_id)
     return call_id if _PORTABLE.fullmatch(call_id) else f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:32]}"
 
 
-def _make_nine_characters(call_id: str) -> str:
+def make_nine_characters(call_id: str) -> str:
+    """Return an id in Mistral's form, always the same for the same id."""
+    if _NINE_CHARACTERS.fullmatch(call_id):
+        return call_id
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest())
     characters: list[str] = []
     for _ in range(_LENGTH):

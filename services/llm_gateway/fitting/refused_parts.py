@@ -1,19 +1,19 @@
-"""Parts of a conversation that a provider refuses: without a repair, it would refuse each later request of the chat."""
+"""Parts of a conversation that a provider refuses: the request is repeated without them, or in the form that the error
+names, and the log keeps the original. Without a repair, each later request of the chat would be refused, too.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from typing import Final
 
 import structlog
 
 from headrace.errors import HeadraceError, InvalidRequest
-from headrace.v1.llm_pb2 import ChatRequest, ContentPart, Message
+from headrace.v1.llm_pb2 import ChatRequest, ContentPart
+from services.llm_gateway.fitting.fitted_request import make_nine_characters
+from services.llm_gateway.fitting.turns import fit_turns
 
-STATE: Final = "state"
-
-_STATE_WORDS = re.compile(
+_STATE = re.compile(
     r"signature|encrypted content|compaction blob|blocks .{0,80}cannot be modified"
     r"|required (?:following|preceding|'reasoning') item"
     r"|item (?:found )?with id '?\w|input\[\d{1,6}\]\.(?:id|status|phase|summary|encrypted_content)\b"
@@ -25,7 +25,7 @@ _STATE_WORDS = re.compile(
 https://github.com/github/copilot-cli/issues/3594 (2026-05); identities, of Azure:
 https://github.com/NousResearch/hermes-agent/pull/106718 (2026-09)."""
 
-_MEDIA_WORDS = {
+_MEDIA = {
     "image": re.compile(r"\b(?:image|picture|vision|download|urls?\b|png\b|jpe?g\b)", re.IGNORECASE),
     "audio": re.compile(r"\b(?:audio|sound)", re.IGNORECASE),
     "file": re.compile(r"\b(?:pdf|document|file)s?\b", re.IGNORECASE),
@@ -33,12 +33,19 @@ _MEDIA_WORDS = {
 """What errors say of a damaged, protected or too long file, an address that is gone, and media that a model lacks
 (https://github.com/anthropics/claude-code/issues/6231, 2025-08, and issues/46127, 2026-04)."""
 
-_ANY_MEDIA_WORDS = re.compile(
+_ANY_MEDIA = re.compile(
     r"multi-?modal|must be a string|should be '(?:input )?text'|type for 'input'|content part", re.IGNORECASE
 )
 """Matches refusals that name no kind, of servers that take only texts, or only texts as results of tools
 (https://github.com/ggml-org/llama.cpp/issues/23380, https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2248,
 2026)."""
+
+_ORDER = re.compile(
+    r"unexpected role '?\w|roles must alternate|should alternate with|expected (?:the )?last role", re.IGNORECASE
+)
+_CALL_IDS = re.compile(r"tool call id was .{0,80}length of 9", re.IGNORECASE)
+"""Match what Mistral's models say on any server, of turns such as a user's after a result
+(https://github.com/NousResearch/hermes-agent/issues/20154, 2026-05), and of another model's calls."""
 
 WORDS_MAX = 200
 """Maximum characters of an error that a remark repeats."""
@@ -46,45 +53,38 @@ WORDS_MAX = 200
 log = structlog.get_logger()
 
 
-def find_refused_parts(messages: Iterable[Message], error: HeadraceError) -> Collection[str]:
-    """Return the kinds of parts that the provider's error names, STATE or media, of those that the messages have."""
+def leave_out_refused(given: ChatRequest, error: HeadraceError) -> ChatRequest | None:
+    """Return the request without the parts that the provider's error refuses; None if it has none of them.
+
+    A remark replaces pictures, sounds and files. A refused order of turns becomes a strict one, and refused ids of calls
+    get Mistral's form.
+    """
     if not isinstance(error, InvalidRequest) or "httpStatus" not in error.metadata:
-        return ()
-    words = _get_words(error)
-    named = {kind for kind, pattern in _MEDIA_WORDS.items() if pattern.search(words)}
-    if not named and _ANY_MEDIA_WORDS.search(words):
-        named = {*_MEDIA_WORDS}
-    if _STATE_WORDS.search(words):
-        named.add(STATE)
-    return named & {
-        kind
-        for message in messages
-        for kind in (STATE if message.provider_state else "", *(_get_kind(part) for part in message.content))
-    }
-
-
-def leave_out_parts(given: ChatRequest, kinds: Collection[str], error: HeadraceError) -> ChatRequest:
-    """Return the request without the providers' state, or with a remark in place of each part of these kinds."""
+        return None
+    words = error.message.partition(": ")[2]  # without the names of provider and model
+    kinds = {kind for kind, pattern in _MEDIA.items() if pattern.search(words)}
+    if not kinds and _ANY_MEDIA.search(words):
+        kinds = {*_MEDIA}
     request = ChatRequest()
     request.CopyFrom(given)
-    words = _get_words(error)[:WORDS_MAX]
+    if _ORDER.search(words):
+        del request.messages[:]
+        request.messages.extend(fit_turns(given.messages, is_strict=True, results_hold_media=False))
+    is_state, are_ids = _STATE.search(words) is not None, _CALL_IDS.search(words) is not None
     for message in request.messages:
-        if STATE in kinds:
+        if is_state:
             message.ClearField("provider_state")
+        if are_ids and message.tool_call_id:
+            message.tool_call_id = make_nine_characters(message.tool_call_id)
+        for call in message.tool_calls if are_ids else ():
+            call.id = make_nine_characters(call.id)
         for part in message.content:
-            if (kind := _get_kind(part)) in kinds:
-                part.text = f"[{_get_name(part) or kind}, not shown: {words}]"
-    log.warning("refused parts left out", provider=given.provider_key, model=given.model, kinds=sorted(kinds))
+            if (kind := part.WhichOneof("part") or "") in kinds:
+                part.text = f"[{_get_name(part) or kind}, not shown: {words[:WORDS_MAX]}]"
+    if request == given:
+        return None
+    log.warning("refused parts left out", provider=given.provider_key, model=given.model, said=words)
     return request
-
-
-def _get_words(error: HeadraceError) -> str:
-    """Return the provider's own words, after its name and the model's."""
-    return error.message.partition(": ")[2]
-
-
-def _get_kind(part: ContentPart) -> str:
-    return part.WhichOneof("part") or ""
 
 
 def _get_name(part: ContentPart) -> str:

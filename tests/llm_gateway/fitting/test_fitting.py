@@ -551,3 +551,30 @@ async def test_nova_has_only_its_keywords_at_the_root_of_a_schema(asking: Asking
     sent = offered["toolSpec"]["inputSchema"]["json"]
     narrow = an_object(a=A | {"type": "object"}) | {"required": ["a"]}
     assert sent == (narrow if "nova" in model else root | an_object(a={"$ref": "#/$defs/A"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "sent"),
+    [
+        (400, "Unexpected role 'user' after role 'tool'", ["user", "assistant", "tool", "assistant", "user"]),
+        (500, "Conversation roles must alternate user/assistant", ["user", "assistant", "tool", "assistant", "user"]),
+        (
+            400,
+            "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",
+            ["user", "assistant", "tool", "user"],
+        ),
+    ],
+)
+async def test_turns_and_ids_that_mistrals_models_refuse_on_any_server_get_their_form(
+    asking: Asking, status: int, said: str, sent: list[str]
+) -> None:
+    """A cancelled tool would end the chat: https://github.com/mistralai/mistral-vibe/issues/578, 2026-04."""
+    refusal = [{"steps": [{"status": status, "body": {"error": {"message": said}}}]}]
+    async with asking(refusal) as gateway:
+        await gateway.hear(USER, asks(call("call_1")), answers("call_1"), USER)
+        assert len(gateway.sim.requests) == 2
+        first, second = (request.body["messages"] for request in gateway.sim.requests)
+    assert [message["role"] for message in second] == sent
+    ids = [message[1]["tool_calls"][0]["id"] for message in (first, second)]
+    assert ids[1] == second[2]["tool_call_id"]
+    assert (len(ids[1]) == 9) == ("length of 9" in said)
