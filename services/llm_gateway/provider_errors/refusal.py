@@ -64,6 +64,10 @@ _EXHAUSTED = re.compile(r"\br(?:emaining)?=0\b.{0,40}?\b(?:t|reset)=(\d{1,9})")
 """An exhausted limit in the header RateLimit, as in `"api";r=0;t=55` of Hugging Face
 (https://github.com/huggingface/huggingface_hub/issues/3553, 2025-11)."""
 
+_CALLERS = re.compile(r"\b(?:invalid|unsupported|empty|image|failed_to_download)_")
+"""Matches codes of errors in a stream that name the caller's mistake, such as `invalid_image_format`
+(https://developers.openai.com/api/reference/resources/responses, "ResponseError", 2026-11)."""
+
 _TAG = re.compile(r"<[^<>]*>")
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
@@ -307,7 +311,7 @@ def _choose_class(refusal: Refusal, by_words: type[HeadraceError] | None) -> typ
         case 408 | 409 | 424 | 499:
             return ProviderUnavailable
         case status:
-            is_callers_fault = 400 <= status < 500 or "invalid_request" in refusal.type_and_code
+            is_callers_fault = 400 <= status < 500 or _CALLERS.search(refusal.type_and_code) is not None
             return InvalidRequest if is_callers_fault else ProviderUnavailable
 
 
