@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+import structlog
+
 from headrace.errors import HeadraceError, UnpairedMessages
 from headrace.v1 import llm_pb2
 from headrace.v1.llm_pb2 import ChatRequest
@@ -27,6 +29,8 @@ from services.llm_gateway.telemetry.metrics import OPEN_STREAMS
 from services.runtime.auth.identity import current_tenant
 from services.runtime.ending import release_frames
 from services.runtime.rpc.push_stream import MessageSink
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class ModelCaller:
                     wait_s = 0.0
                     if len(refused) == known:
                         if (shorter := leave_out_refused(request, error)) is not None:
+                            log.warning("refused parts left out", model=request.model, said=error.message)
                             request = shorter
                         else:
                             wait_s = plan.plan_retry(error)

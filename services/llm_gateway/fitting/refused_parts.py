@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import re
 
-import structlog
-
 from headrace.errors import HeadraceError, InvalidRequest
 from headrace.v1.llm_pb2 import ChatRequest, ContentPart
 from services.llm_gateway.fitting.fitted_request import make_nine_characters
@@ -50,14 +48,12 @@ _CALL_IDS = re.compile(r"tool call id was .{0,80}length of 9", re.IGNORECASE)
 WORDS_MAX = 200
 """Maximum characters of an error that a remark repeats."""
 
-log = structlog.get_logger()
-
 
 def leave_out_refused(given: ChatRequest, error: HeadraceError) -> ChatRequest | None:
     """Return the request without the parts that the provider's error refuses; None if it has none of them.
 
-    A remark replaces pictures, sounds and files. A refused order of turns becomes a strict one, and refused ids of calls
-    get Mistral's form.
+    A remark replaces pictures, sounds and files. A refused order of turns becomes a strict one, and refused ids of
+    calls get Mistral's form.
     """
     if not isinstance(error, InvalidRequest) or "httpStatus" not in error.metadata:
         return None
@@ -69,7 +65,9 @@ def leave_out_refused(given: ChatRequest, error: HeadraceError) -> ChatRequest |
     request.CopyFrom(given)
     if _ORDER.search(words):
         del request.messages[:]
-        request.messages.extend(fit_turns(given.messages, is_strict=True, results_hold_media=False))
+        request.messages.extend(
+            fit_turns(given.messages, is_strict=True, results_hold_media=False, has_users_ends=False)
+        )
     is_state, are_ids = _STATE.search(words) is not None, _CALL_IDS.search(words) is not None
     for message in request.messages:
         if is_state:
@@ -81,10 +79,7 @@ def leave_out_refused(given: ChatRequest, error: HeadraceError) -> ChatRequest |
         for part in message.content:
             if (kind := part.WhichOneof("part") or "") in kinds:
                 part.text = f"[{_get_name(part) or kind}, not shown: {words[:WORDS_MAX]}]"
-    if request == given:
-        return None
-    log.warning("refused parts left out", provider=given.provider_key, model=given.model, said=words)
-    return request
+    return None if request == given else request
 
 
 def _get_name(part: ContentPart) -> str:

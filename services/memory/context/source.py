@@ -61,10 +61,6 @@ HIDDEN_STAGES_LATER = HIDDEN_STAGES | STAGES_BEFORE_ANSWER
 """Stages hidden from later runs, which see only a planned run's query and final answer."""
 
 
-_FILTERED = b'"CONTENT_FILTERED"'
-"""The code of a run's error, in its JSON."""
-
-
 @dataclass(frozen=True, slots=True)
 class ContextSource:
     run_id: str
@@ -122,8 +118,6 @@ class ContextSource:
     def _pair_lines(
         self, lines: Sequence[Line], scope: ContextScope, untold: frozenset[str], reasoning: Reasoning = "none"
     ) -> list[MessageGroup]:
-        if lines is not self.lines and _was_filtered(lines):
-            return []
         is_others = self.has_speakers and find_speaker(lines) != find_speaker(self.lines)
         groups = _pair_lines(lines, scope, untold, reasoning, is_others)
         if self.has_speakers:
@@ -176,13 +170,6 @@ def select_whole(runs: Mapping[str, Sequence[Line]], run_id: str, context_id: st
     is_shared = scope.is_main and has_speakers([*before, own])
     instructions += [NOTE] if is_shared else []
     return ContextSource(run_id, scope, own, before, compactions, instructions=instructions, has_speakers=is_shared)
-
-
-def _was_filtered(lines: Sequence[Line]) -> bool:
-    """Return whether the provider's filter refused a run's query: it would refuse later requests that contain it, too
-    (https://github.com/Oaklight/argo-proxy/issues/91, 2026-03)."""
-    is_refused = any(isinstance(line, Run) and _FILTERED in bytes(line.error) for line in lines)
-    return is_refused and not any(isinstance(line, Step) for line in lines)
 
 
 def _holds(lines: Sequence[Line], position: Position) -> bool:
