@@ -58,7 +58,8 @@ class Config:
     """Hosts, host:port and networks outside the public web that fetch_web may reach, separated by commas."""
 
     search_url: str = ""
-    """Address of a SearXNG, or of Bing's .../v7.0/search; empty: web_search and deep_search are unavailable."""
+    """Address of a SearXNG, which must allow `json` (search.formats in its settings.yml), or of Bing's .../v7.0/search;
+    empty: web_search and deep_search are unavailable."""
 
     search_key: str = setting("", secret=True)
     """The search endpoint's key, if it needs one."""

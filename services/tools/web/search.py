@@ -12,6 +12,8 @@ from services.tools.web.fetcher import ACCEPT_ENCODING, load_http_client, read_b
 
 NOT_CONFIGURED = "no search endpoint is configured (HEADRACE_TOOLS_SEARCH_URL)"
 
+FORBIDDEN_HINT = "; SearXNG needs `json` among search.formats in its settings.yml"
+
 SEARCH_S = 15.0
 HITS_MAX = 20
 SNIPPET_CHARS_MAX = 1000
@@ -32,6 +34,8 @@ class _SearxngAnswer(msgspec.Struct, frozen=True):
     """https://docs.searxng.org/dev/search_api.html (2026-05); results of some engines have no address or title."""
 
     results: list[dict[str, Any]] = []
+    unresponsive_engines: list[list[Any]] = []
+    """Names of engines that did not answer, each with the reason."""
 
 
 class _BingPages(msgspec.Struct, frozen=True):
@@ -60,7 +64,12 @@ class Search:
                 results = msgspec.json.decode(body, type=_BingAnswer).webPages.value
                 hits = _read_hits(results, "name", "snippet")
             else:
-                hits = _read_hits(msgspec.json.decode(body, type=_SearxngAnswer).results, "title", "content")
+                answer = msgspec.json.decode(body, type=_SearxngAnswer)
+                hits = _read_hits(answer.results, "title", "content")
+                if failed := not hits and ", ".join(
+                    f"{one[0]} ({one[-1]})" for one in answer.unresponsive_engines if one
+                ):
+                    raise ToolFailed(f"nothing was found; search engines did not answer: {failed}")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ToolFailed("the search endpoint's answer is not in a known form") from error
         return hits[:count]
@@ -87,7 +96,8 @@ class Search:
                 session.get(url, headers=headers, allow_redirects=False) as response,
             ):
                 if response.status != 200:
-                    raise ToolFailed(f"the search endpoint answered with status {response.status}")
+                    hint = FORBIDDEN_HINT if response.status == 403 else ""
+                    raise ToolFailed(f"the search endpoint answered with status {response.status}{hint}")
                 pieces = response.content.iter_chunked(PIECE_BYTES)
                 return await read_body(pieces, response.headers.get("Content-Encoding", ""))
         except TimeoutError as error:

@@ -68,6 +68,21 @@ async def test_as_many_results_as_asked_for_and_only_addresses_of_the_web(serve:
         assert len(sources(await searched(serve, url, count=2))) == 2
 
 
+async def test_engines_that_do_not_answer_are_named_where_nothing_is_found(serve: Serve) -> None:
+    """Or the model takes the web to have nothing."""
+    failed = [["brave", "Suspended: too many requests"], ["google", "Suspended: CAPTCHA"]]
+    async with endpoint({"results": [], "unresponsive_engines": failed}) as (url, _):
+        nothing = await searched(serve, url)
+    async with endpoint(SEARXNG | {"unresponsive_engines": failed}) as (url, _):
+        some = await searched(serve, url)
+    assert (nothing[-1].result.ok, nothing[-1].result.result) == (
+        False,
+        "nothing was found; search engines did not answer: brave (Suspended: too many requests), google (Suspended: "
+        "CAPTCHA)",
+    )
+    assert some[-1].result.result == "[1] A\nhttps://a.example/\nabout a"
+
+
 async def test_a_result_without_a_title_has_its_address(serve: Serve) -> None:
     async with endpoint({"results": [{"url": "https://a.example/", "title": None, "content": 7}]}) as (url, _):
         seen = await searched(serve, url)
@@ -88,7 +103,8 @@ async def test_nothing_found_is_a_result(serve: Serve) -> None:
         ([], 200, "known form"),
         (b"\xff", 200, "known form"),
         (b" " * 6_000_000, 200, "larger than 5 MiB"),
-        ({}, 403, "status 403"),
+        ({}, 403, "status 403; SearXNG needs `json` among search.formats in its settings.yml"),
+        ({}, 429, "status 429"),
         ({}, 302, "status 302"),
     ],
 )
