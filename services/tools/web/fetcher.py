@@ -45,6 +45,9 @@ HEADERS = {
 
 SIZE_BYTES_MAX = 5 * 1024 * 1024
 
+PDF_SIZE_BYTES_MAX = 25 * 1024 * 1024
+"""Maximum size of a PDF file, most of which are pictures; its text is bounded elsewhere."""
+
 GZIP, GZIP_BEGIN = 31, b"\x1f\x8b"
 
 ENCODINGS = {"": None, "identity": None, "gzip": GZIP, "x-gzip": GZIP, "deflate": 15}
@@ -107,10 +110,12 @@ class Fetcher:
                     return str(target.url.join(keep_encoding(_decode_location(location))))
                 except ValueError as error:
                     raise ToolFailed("the answer redirects to something that is no URL") from error
-            body = await read_body(
-                response.content.iter_chunked(PIECE_BYTES), response.headers.get("Content-Encoding", "")
-            )
             media_type = response.content_type.lower() if "Content-Type" in response.headers else ""
+            body = await read_body(
+                response.content.iter_chunked(PIECE_BYTES),
+                response.headers.get("Content-Encoding", ""),
+                PDF_SIZE_BYTES_MAX if media_type.endswith("pdf") else SIZE_BYTES_MAX,
+            )
             return FetchedResponse(str(target.url), response.status, media_type, response.charset, body)
 
 
@@ -144,17 +149,17 @@ def fetch_errors(fetch_s: float) -> Generator[None]:
         raise ToolFailed(f"the fetch failed: {type(error).__name__}") from error
 
 
-async def read_body(pieces: AsyncIterator[bytes], encoding: str) -> bytes:
-    """Read and decompress a body. Raises ToolFailed if it exceeds SIZE_BYTES_MAX or cannot be decompressed."""
+async def read_body(pieces: AsyncIterator[bytes], encoding: str, size_bytes_max: int = SIZE_BYTES_MAX) -> bytes:
+    """Read and decompress a body. Raises ToolFailed if it exceeds `size_bytes_max` or cannot be decompressed."""
     names = [name.strip() for name in encoding.lower().split(",")]
     packed = [name for name in names if ENCODINGS.get(name) or name in OTHER_ENCODINGS]
     if len(packed) > 1 or OTHER_ENCODINGS.intersection(packed):
         raise ToolFailed(f"the answer is packed as {encoding!r}, which was not asked for")
     unpacker, body = _Unpacker(ENCODINGS[packed[0]] if packed else None), bytearray()
     async for piece in pieces:
-        body += unpacker.feed(piece, SIZE_BYTES_MAX + 1 - len(body))
-        if len(body) > SIZE_BYTES_MAX:
-            raise ToolFailed(f"the answer is larger than {SIZE_BYTES_MAX // (1024 * 1024)} MiB")
+        body += unpacker.feed(piece, size_bytes_max + 1 - len(body))
+        if len(body) > size_bytes_max:
+            raise ToolFailed(f"the answer is larger than {size_bytes_max // (1024 * 1024)} MiB")
     if not unpacker.is_complete:
         raise ToolFailed("the answer's compressed data ends too early")
     return bytes(body)

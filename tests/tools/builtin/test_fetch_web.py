@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from headrace.streams import reading
 from services.runtime.auth.identity import Identity, acting_as
 from services.tools.documents.file_types import render_file
 from services.tools.errors import ToolFailed
-from services.tools.web.fetcher import FetchedResponse
+from services.tools.web.fetcher import SIZE_BYTES_MAX, FetchedResponse
 from services.tools.web.web import EXTRACTS_MAX, Extractor, read_page
 from tests.support.tools.calls import deltas_of, request, sources
 from tests.support.tools.processes import nothing_running
@@ -253,6 +254,18 @@ def make_pdf(*pages: str, broken: int = -1) -> bytes:
     copy = io.BytesIO()
     writer.write(copy)
     return copy.getvalue()
+
+
+async def test_a_pdf_may_be_larger_than_a_page(serve: Serve) -> None:
+    """As papers with pictures are."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(make_pdf("a paper")))
+    writer.add_attachment("figure", random.Random(1).randbytes(SIZE_BYTES_MAX))
+    pdf = io.BytesIO()
+    writer.write(pdf)
+    result, _ = await fetched(serve, pdf.getvalue(), "application/pdf")
+    assert (result.ok, "a paper" in result.result) == (True, True), result.result
+    result, _ = await fetched(serve, pdf.getvalue(), "text/plain")
+    assert (result.ok, result.result) == (False, "the answer is larger than 5 MiB")
 
 
 @pytest.mark.parametrize(
