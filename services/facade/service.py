@@ -25,7 +25,7 @@ from services.facade.middleware.cors import Cors
 from services.facade.middleware.credentials import CredentialCheck
 from services.facade.middleware.open_requests import OpenRequests
 from services.facade.middleware.page_guard import PageGuard
-from services.facade.middleware.request_lifecycle import add_headers, handle_request
+from services.facade.middleware.request_lifecycle import add_headers, handle_request, redirect_slashes
 from services.facade.openai_api import routes as openai_api
 from services.facade.openai_api.errors import convert_failures
 from services.facade.openapi.document import serve_document
@@ -159,7 +159,7 @@ def _build_application(
     application = web.Application(middlewares=middlewares, client_max_size=EDGE_MESSAGE_BYTES_MAX)
     sessions = add_sign_in(application.router, config.sign_in, config.process.auth, authenticator.refused)
     application.middlewares.append(CredentialCheck(authenticator, sessions).check_credentials)
-    application.middlewares.append(unauthenticated.note_admitted)
+    application.middlewares.extend([unauthenticated.note_admitted, redirect_slashes])
     application.on_response_prepare.append(add_headers)
     if config.origins:
         application.on_response_prepare.append(cors.add_headers)

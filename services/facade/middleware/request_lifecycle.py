@@ -42,6 +42,10 @@ _STARTED_RESPONSE, _ID = web.RequestKey("begun", web.StreamResponse), web.Reques
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+_REDIRECT = web.normalize_path_middleware(
+    append_slash=False, remove_slash=True, redirect_class=web.HTTPPermanentRedirect
+)
+
 log = structlog.get_logger()
 
 
@@ -70,6 +74,14 @@ async def handle_request(request: web.Request, handler: Handler) -> web.StreamRe
                 peer=request.remote,
             )
     return answer
+
+
+@web.middleware
+async def redirect_slashes(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Redirect `/v1//models` and `/v1/models/`, which programs make of a base address and a path."""
+    if request.path.lstrip("/").startswith("v1/"):
+        return await _REDIRECT(request, handler)
+    return await handler(request)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -120,8 +120,7 @@ def wrap_http_error(error: web.HTTPException) -> web.Response:
         return build_failure(error.status, broken.reason, broken.message, details=broken.metadata)
     cls = HTTP_ERRORS.get(error.status, InvalidRequest)
     answer = build_failure(error.status, cls.reason, get_phrase(error.status).lower())
-    if allow := error.headers.get("Allow"):
-        answer.headers["Allow"] = allow
+    answer.headers.update({name: error.headers[name] for name in ("Allow", "Location") if name in error.headers})
     return answer
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from yarl import URL
 
 from headrace.errors import ChatBusy, InvalidRequest, NotFound, Overloaded, RateLimited
 from headrace.v1 import agent_pb2, common_pb2
@@ -44,6 +45,26 @@ async def test_agents_are_models(tmp_path: Path) -> None:
         with pytest.raises(openai.NotFoundError) as caught:
             await api.models.retrieve("nobody")
     assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize("path", ["/v1//models", "/v1/models/", "//v1//models//", "/v1/models/?a=%2F"])
+async def test_slashes_too_many_lead_to_the_route(tmp_path: Path, path: str) -> None:
+    async with client(tmp_path, Script()) as (_, facade):
+        address = URL(f"{facade.url}{path}", encoded=True)
+        async with facade.http.get(address, allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"].partition("?")[0]) == (308, "/v1/models")
+        async with facade.http.get("/v1//evil.example/", allow_redirects=False) as response:
+            assert response.status == 404
+
+
+async def test_a_post_keeps_its_body_when_it_is_redirected(tmp_path: Path) -> None:
+    async with client(tmp_path, Script(query=answering())) as (_, facade):
+        async with facade.http.post(
+            "/v1//chat/completions/", json={"model": "helper", "messages": ANSWERED[-1:]}
+        ) as answer:
+            assert (await answer.json())["choices"][0]["message"]["role"] == "assistant"
+        (query,) = facade.script.requests
+    assert query.message
 
 
 async def test_a_stream_has_text_and_reasoning_and_none_of_the_agents_own_calls(tmp_path: Path) -> None:
