@@ -16,7 +16,7 @@ pytestmark = needs_go
 
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "annotations": {"contact": "agents@example.com"},
     "labels": {"team": "agents", "app.kubernetes.io/part-of": "platform"},
     "pods": {"labels": {"team": "runs"}},
@@ -125,6 +125,17 @@ def test_every_pod_has_the_labels_and_annotations_of_pods_and_the_single_one_has
     assert more["volumes"][0] in single["volumes"]
     policies = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "NetworkPolicy"}
     assert more["egress"][0] in policies["headrace"]["egress"]
+
+
+def test_the_single_pod_is_served_under_the_names_by_which_its_clients_come_in() -> None:
+    ways = {"ingress": EVERYTHING["ingress"], "httpRoute": EVERYTHING["httpRoute"] | {"hosts": ["agents.example"]}}
+    closed = {name: way | {"enabled": False} for name, way in ways.items()}
+    names = ["headrace", "headrace.space", "headrace.space.svc", "headrace.space.svc.cluster.local"]
+    for values, more in ((ways, ["headrace.example", "agents.example"]), (closed, []), ({}, [])):
+        items = render(json.dumps(SINGLE | values), "headrace", "space")
+        (pod,) = (item["spec"]["template"]["spec"] for item in items if item["kind"] == "StatefulSet")
+        env = {setting["name"]: setting["value"] for setting in pod["containers"][0]["env"]}
+        assert env["HEADRACE_FACADE_HOSTS"].split(",") == names + more
 
 
 def list_paths(values: Any) -> list[tuple[str, ...]]:
