@@ -69,7 +69,8 @@ class Config:
     facts are found only by their words."""
 
     chat_retention_days: int | None = None
-    """Days after its last line that a chat is deleted, unless `retention_file` sets a period; empty: never."""
+    """Days, 1 or more, after its last line that a chat is deleted, unless `retention_file` sets a period; empty:
+    never."""
 
     retention_file: Path | None = None
     """A YAML file with retention periods of chats by tenant and agent; empty: `chat_retention_days` applies to all."""
@@ -83,7 +84,7 @@ class Config:
     before it knew of the erasure. Increase it if statements may take longer than 10 s."""
 
     audit_retention_days: int | None = 365
-    """Minimum days that lines of the audit log are kept; empty: forever."""
+    """Minimum days, 1 or more, that lines of the audit log are kept; empty: forever."""
 
     audit_tenant: str = "default"
     """Tenant with the audit records that belong to no tenant: refused sign-ins and configuration."""
@@ -140,6 +141,10 @@ class Config:
             raise ValueError(
                 f"HEADRACE_MEMORY_SUMMARY_TIMEOUT_S: expected more than 0, at most {SUMMARY_TIMEOUT_S_MAX:g}"
             )
+        # Many programs take 0 for "for ever"; here it would delete everything.
+        if self.chat_retention_days == 0 or self.audit_retention_days == 0:
+            name = "CHAT" if self.chat_retention_days == 0 else "AUDIT"
+            raise ValueError(f"HEADRACE_MEMORY_{name}_RETENTION_DAYS: 0: expected 1 or more; empty keeps them for ever")
         if self.erase_receipt_after_s < 0:
             raise ValueError("HEADRACE_MEMORY_ERASE_RECEIPT_AFTER_S: expected 0 or more")
         if self.message_history_max is not None and self.message_history_max < MESSAGES_MIN:

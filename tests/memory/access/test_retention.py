@@ -113,6 +113,17 @@ async def test_an_audit_log_that_cannot_be_tidied_keeps_no_chat(tmp_path: Path) 
     assert [entry["what"] for entry in logs if entry["event"] == "not tidied"] == ["audit log"]
 
 
+def test_nothing_is_kept_for_no_days() -> None:
+    """Elsewhere 0 means for ever, and here it deleted every chat at the next start:
+    https://github.com/home-assistant/core/issues/138702 (2025-02)."""
+    with pytest.raises(
+        ValueError, match="MEMORY_CHAT_RETENTION_DAYS: 0: expected 1 or more; empty keeps them for ever"
+    ):
+        Config(chat_retention_days=0)
+    with pytest.raises(ValueError, match="MEMORY_AUDIT_RETENTION_DAYS: 0"):
+        Config(audit_retention_days=0)
+
+
 def test_a_service_does_not_start_with_a_bad_file(tmp_path: Path) -> None:
     path = tmp_path / "retention.yaml"
     path.write_text("chatDays: 0")

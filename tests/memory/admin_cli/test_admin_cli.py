@@ -10,7 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
+from services.runtime.clock import CLOCK
 from tests.support.memory.admin_cli import load_next_context, tool
+from tests.support.memory.clocks import Later
 from tests.support.memory.engines import Serve, logs_in
 from tests.support.memory.log_editing import edit_log
 from tests.support.memory.messages import PICTURE, content, user
@@ -107,13 +109,15 @@ async def test_a_folder_that_a_service_owns_is_left_alone(serve: Serve, folder: 
 
 
 async def test_the_service_prunes_every_day_when_it_is_told_to(tmp_path: Path, serve: Serve, folder: Path) -> None:
+    clock = CLOCK.set(Later(-2))
     async with serve() as memory:
         chat_id = await say(memory, "old", "1")
+    CLOCK.reset(clock)
     env = {
         "PATH": os.environ["PATH"],
         "HEADRACE_MEMORY_CHAT_DIR": str(folder),
         "HEADRACE_MEMORY_LISTEN": "127.0.0.1:0",
-        "HEADRACE_MEMORY_CHAT_RETENTION_DAYS": "0",
+        "HEADRACE_MEMORY_CHAT_RETENTION_DAYS": "1",
     }
     async with asyncio.timeout(300):
         process = await asyncio.create_subprocess_exec(
