@@ -161,9 +161,14 @@ class Repetition:
         """Return a description of the repetition beyond the limit, and a warning for one at the limit; empty if there
         is none."""
         calls, text, times_max = _read_calls(answer), answer.text, self._times_max
-        in_a_row = 1 + self._count(lambda turn: turn.calls == calls)
+
+        def is_news(turn: _Turn) -> bool:
+            """Return whether the same calls had another result then: the model may wait for a job to end."""
+            return turn.calls == calls and turn.results != self._turns[-1].results
+
+        in_a_row = 1 + self._count(lambda turn: turn.calls == calls and not is_news(turn))
         patterns = [
-            (in_a_row, times_max, f"the same call with the same arguments came {times_max} times in a row"),
+            (in_a_row, times_max, f"the same call with the same arguments and result came {times_max} times in a row"),
             (
                 self._count_in_turn(calls),
                 2 * self._pairs_max,
@@ -171,7 +176,7 @@ class Repetition:
             ),
         ]
         if len(text) >= TEXT_CHARS_MIN:
-            times = 1 + self._count(lambda turn: turn.text == text)
+            times = 1 + self._count(lambda turn: turn.text == text and not is_news(turn))
             patterns.append((times, times_max, f"the same words came {times_max} times in a row"))
         warning = ""
         for length, length_max, what in patterns:

@@ -112,7 +112,12 @@ STUCK: dict[str, tuple[list[list[Step]], dict[str, Any], int, str]] = {
     "two calls in turn": ([look(n) for n in (1, 2, 1, 2, 1)], {}, 4, "the same two calls came 2 times in turn"),
     "one error, whatever the arguments": ([look(n) for n in range(4)], {}, 4, "the same error came 3 times in a row"),
     "the same words": ([look(n, WORDS) for n in range(4)], {}, 3, "the same words came 3 times in a row"),
-    "as often as the agent says": ([look(1)] * 6, {"maxRepeats": 5}, 5, "the same arguments came 5 times in a row"),
+    "as often as the agent says": (
+        [look(1)] * 6,
+        {"maxRepeats": 5},
+        5,
+        "the same arguments and result came 5 times in a row",
+    ),
 }
 """The turns with calls, what the budget says besides, how many calls run, and what the notice says."""
 
@@ -133,13 +138,18 @@ async def test_a_model_that_goes_round_in_circles_is_warned_and_asked_for_its_an
     assert (code, notice in message) == ("MODEL_STUCK", True), message
 
 
-async def test_two_calls_in_turn_that_bring_something_new_may_go_on(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    "turns", [[look(1), look(2)] * 5, [look(1)] * 10, [look(1, WORDS)] * 10], ids=["two in turn", "one", "with words"]
+)
+async def test_calls_that_bring_something_new_may_go_on(serve: Serve, turns: list[list[Step]]) -> None:
+    """https://github.com/macanderson/stella/issues/359 (2026-07), https://github.com/QwenLM/qwen-code/pull/9492
+    (2026-08)."""
     number = count()
 
     async def poll(request: tools_pb2.ExecuteRequest) -> AsyncGenerator[tools_pb2.ToolDelta]:
         yield tools_pb2.ToolDelta(result=tools_pb2.ToolOutcome(ok=True, result=f"{next(number)} % done"))
 
-    async with serve(*[look(1), look(2)] * 5, ANSWER, **MANY_STEPS) as suite:
+    async with serve(*turns, ANSWER, **MANY_STEPS) as suite:
         suite.tools.execute = poll
         events = await suite.ask()
     assert not any(list_warned(events))

@@ -154,9 +154,9 @@ class Budget(Part):
     for REACT and 15 for PLAN_EXECUTE."""
 
     max_repeats: Annotated[int, Field(ge=2, le=100)] = 3
-    """Times in a row that a model may make the same call, get the same error or write the same 80 or more characters;
-    two alternating calls with unchanged results may repeat one time less. At the limit the model is warned; one more
-    repetition ends its work with finishReason stuck."""
+    """Times in a row that a model may make the same call with the same result, get the same error or write the same 80
+    or more characters; two alternating calls with unchanged results may repeat one time less. At the limit the model is
+    warned; one more repetition ends its work with finishReason stuck."""
 
     timeout_ms: Positive | None = None
     """Time of the run in milliseconds, excluding waits in the chat's queue and for people. Left out, 120,000, and
