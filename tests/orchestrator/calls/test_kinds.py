@@ -232,6 +232,28 @@ async def test_arguments_with_json_as_a_text_or_null_are_read_as_meant(
     assert only(events, "tool.end")["toolParams"] == only(history, "tool.snapshot")["toolParams"] == meant
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Look",
+        " look\n",
+        "functions.look",
+        "default_api:look",
+        "look<|channel|>commentary",
+        "functions.look:0",
+        "look()",
+    ],
+)
+async def test_a_name_with_parts_of_the_models_format_is_the_tools(serve: Serve, name: str) -> None:
+    """https://github.com/ggml-org/llama.cpp/pull/15158 (2025-08)."""
+    async with serve(call_tool(name), call_tool(f"no {name}"), ANSWER) as suite:
+        events = await suite.ask()
+        called = [call.name for message in suite.llm.requests[-1].messages for call in message.tool_calls]
+    assert called == ["look", f"no {name}"]
+    assert [event["toolName"] for event in events if event["type"] == "tool.start"] == called
+    assert [ok for _, ok in results(events)] == [True, False]
+
+
 async def test_what_a_tool_of_ours_does_not_know_is_left_out(serve: Serve) -> None:
     """Models know such tools with other fields: https://github.com/anomalyco/opencode/issues/1354 (2025-07)."""
     todos = [{"content": "a", "activeForm": "Doing a", "status": "pending", "id": 1}]

@@ -295,7 +295,8 @@ class Answer:
             if not earlier.ended and earlier.pieces and earlier.is_whole:
                 self._end_call(earlier)
         call_id = ids.unique_tool_id(self._names.run_id, fragment.id, self._names.tool_ids)
-        call = begin(self._names.run_id, call_id, fragment.name, self._tools.find(fragment.name))
+        tool = self._tools.find(fragment.name)
+        call = begin(self._names.run_id, call_id, fragment.name if tool is None else tool.name, tool)
         event = self._publish(start_event(call, self._names.run_id))
         call.first_seq, call.started_at = event.seq, event.timestamp
         self._by_index[fragment.index] = call

@@ -11,6 +11,9 @@ import msgspec
 from headrace.v1 import llm_pb2, tools_pb2
 from services.orchestrator.run.answers.call import Call, fit_arguments
 
+PREFIXES = ("functions.", "functions:", "default_api.", "default_api:")
+"""Namespaces that models know from their training, which servers leave in the names of calls."""
+
 
 class Toolbox:
     def __init__(self, tools: Iterable[tools_pb2.Tool] = (), results: Mapping[str, str] | None = None) -> None:
@@ -37,7 +40,15 @@ class Toolbox:
         ]
 
     def find(self, name: str) -> tools_pb2.Tool | None:
-        return self._tools.get(name.casefold())
+        """Return the tool of this name, which may have other parts of a model's own format around it."""
+        folded = name.casefold()
+        if (tool := self._tools.get(folded)) is not None:
+            return tool
+        bare = folded.partition("<|")[0].strip("() \t\n")
+        for prefix in PREFIXES:
+            bare = bare.removeprefix(prefix)
+        start, _, number = bare.rpartition(":")
+        return self._tools.get(start if number.isdecimal() else bare)
 
     def note(self, name: str, result: str) -> None:
         self.results[name.casefold()] = result
