@@ -109,6 +109,7 @@ async def _listen(
         "access_log": None,  # `handle_request` logs each request
         "auto_decompress": False,  # compressed bodies are refused: a small one may hide gigabytes
         "keepalive_timeout": config.idle_s,
+        "max_field_size": 16380,  # browsers send a host the cookies of all its ports
     }
 
     def connection() -> Connection:

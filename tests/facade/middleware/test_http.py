@@ -114,6 +114,14 @@ async def test_what_is_no_http_is_refused_in_the_envelope(tmp_path: Path) -> Non
     assert orjson.loads(body)["error"]["code"] == "INVALID_REQUEST"
 
 
+async def test_a_browser_may_send_the_cookies_of_other_programs_too(tmp_path: Path) -> None:
+    cookies = "; ".join(f"session-{n}={'x' * 1000}" for n in range(15))
+    async with configured(tmp_path) as url, aiohttp.ClientSession(url) as http:
+        for path, length, status in (("/", len(cookies), 200), ("/api/agents", 16380, 200), ("/", 17000, 400)):
+            async with http.get(path, headers={"Cookie": cookies.ljust(length, "x")}) as response:
+                assert response.status == status
+
+
 @pytest.mark.parametrize(
     "page",
     [
