@@ -16,7 +16,7 @@ from services.llm_gateway.calls.attempt import Attempt
 from services.llm_gateway.calls.refused_fields import RefusedFields
 from services.llm_gateway.calls.retry_plan import RetryPlan, Target, find_unless_unusable
 from services.llm_gateway.fitting.pictures import PictureFitter
-from services.llm_gateway.fitting.refused_parts import leave_out_refused
+from services.llm_gateway.fitting.refused_parts import RefusedStates, leave_out_refused
 from services.llm_gateway.http.pool import Pool
 from services.llm_gateway.limits.breaker import Breakers
 from services.llm_gateway.limits.quota import Accounts
@@ -42,6 +42,7 @@ class ModelCaller:
     pool: Pool
     interaction_log: InteractionLog
     refused_fields: RefusedFields = field(default_factory=RefusedFields)
+    refused_states: RefusedStates = field(default_factory=RefusedStates)
     pictures: PictureFitter = field(default_factory=PictureFitter)
     cloud_credentials: CloudCredentials = field(default_factory=CloudCredentials)
 
@@ -55,8 +56,9 @@ class ModelCaller:
         """
         check_pairs(request.messages)
         due_s = float("inf") if remaining_s is None else asyncio.get_running_loop().time() + remaining_s
+        request = self.refused_states.leave_out(request)
         plan = RetryPlan(self._iterate_targets(request), due_s, tenant=current_tenant())
-        sent, refused = 0, RefusedFields(self.refused_fields)
+        given, sent, refused = request, 0, RefusedFields(self.refused_fields)
         OPEN_STREAMS.count += 1
         try:
             while True:
@@ -66,6 +68,7 @@ class ModelCaller:
                     with attempt.tracing():
                         await attempt.run_attempt(due_s)
                     refused.share()
+                    self.refused_states.add_dropped(given, request)
                     return sent + attempt.sent
                 except HeadraceError as error:
                     if attempt.has_begun:

@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError, InvalidRequest
 from headrace.v1.llm_pb2 import ChatRequest, ContentPart
 from services.llm_gateway.fitting.fitted_request import make_nine_characters
 from services.llm_gateway.fitting.turns import fit_turns
+from services.runtime.newest import NewestDict
 
 _STATE = re.compile(
     r"signature|encrypted content|compaction blob|blocks .{0,80}cannot be modified"
@@ -47,6 +48,35 @@ _CALL_IDS = re.compile(r"tool call id was .{0,80}length of 9", re.IGNORECASE)
 
 WORDS_MAX = 200
 """Maximum characters of an error that a remark repeats."""
+
+STATES_MAX = 4_096
+"""Maximum remembered states; the oldest is dropped first, which costs one more request."""
+
+
+class RefusedStates:
+    """Hashes of the providers' states that a provider has refused, which later requests omit from the start."""
+
+    def __init__(self) -> None:
+        self._hashes: NewestDict[int, None] = NewestDict(STATES_MAX)
+
+    def add_dropped(self, given: ChatRequest, accepted: ChatRequest) -> None:
+        """Add the states that the accepted request lacks."""
+        if given is not accepted:
+            kept = {message.provider_state for message in accepted.messages}
+            for message in given.messages:
+                if message.provider_state not in kept:
+                    self._hashes[hash(message.provider_state)] = None
+
+    def leave_out(self, given: ChatRequest) -> ChatRequest:
+        """Return the request without these states; the same object if it has none."""
+        if not any(hash(message.provider_state) in self._hashes for message in given.messages):
+            return given
+        request = ChatRequest()
+        request.CopyFrom(given)
+        for message in request.messages:
+            if hash(message.provider_state) in self._hashes:
+                message.ClearField("provider_state")
+        return request
 
 
 def leave_out_refused(given: ChatRequest, error: HeadraceError) -> ChatRequest | None:
