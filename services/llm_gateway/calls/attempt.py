@@ -14,6 +14,7 @@ from headrace.errors import (
     HeadraceError,
     InvalidRequest,
     Overloaded,
+    ProviderAuthentication,
     ProviderUnavailable,
     QueueFull,
     QuotaExceeded,
@@ -211,6 +212,8 @@ class Attempt:
                 self._sink.send_delta(LlmDelta(finish=finish))
                 await self._stream.read_end()
         except HeadraceError as given:
+            if isinstance(given, ProviderAuthentication):
+                self._models.cloud_credentials.forget()
             if (path := find_refused_field(optional, given)) is not None:
                 self._refused.add(target.provider, target.entry, path, optional[path], given.message)
             is_mended = path is not None or leave_out_refused(self._request, given) is not None

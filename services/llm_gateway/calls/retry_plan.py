@@ -113,7 +113,7 @@ class RetryPlan:
         """Return the wait in seconds before the next attempt, or raise a final `error`."""
         self._failure = error
         # Statuses differ: Gemini refuses an unknown key with 400, a leaked one with 403.
-        is_key_refused = isinstance(error, ProviderAuthentication)
+        is_key_refused = isinstance(error, ProviderAuthentication) and "httpStatus" in error.metadata
         is_empty = is_key_refused and error.metadata.get(ACCOUNT) == EMPTY
         if is_key_refused and self._key_index + 1 < len(self._target.keys):
             self._key_index += 1

@@ -57,13 +57,14 @@ class Credentials:
         return "Credentials(***)"
 
     def find_keys(self, provider: Provider) -> tuple[str, ...]:
-        """Return the keys in order; one empty key if none is needed.
+        """Return the keys in order; an empty key if none is needed, and two with a cloud's credentials: if it refuses
+        them, the second attempt has those that are valid now.
 
         Raises:
             ProviderAuthentication: No key is set.
         """
         if not provider.api_keys:
-            return ("",)
+            return ("",) if provider.credentials == "keys" else ("", "")
         if keys := tuple(key for name in provider.api_keys if (key := read_secret(name, self._env))):
             return keys
         places = ", ".join(provider.api_keys)
@@ -166,6 +167,11 @@ class CloudCredentials:
             raise _make_error(provider, f"no answer within {TIMEOUT_S:.0f} s") from None
         except ImportError as error:
             raise _make_error(provider, f"{error.name} is not installed: pip install 'headrace[cloud]'") from None
+
+    def forget(self) -> None:
+        """Ask the chains again at the next request: a file with temporary keys may have been replaced, or a person has
+        signed in again (https://github.com/aws/aws-sdk/issues/531, 2022-10)."""
+        self._aws = self._google = None
 
     def _sign(self, provider: Provider, url: str, body: bytes) -> CloudHeaders:
         # Imported only here: most providers do not need it.

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.aws import empty_chain
+from tests.support.llm_gateway.answering import HELLOS, http_answer
 from tests.support.llm_gateway.gateway import Asking
 
 pytestmark = pytest.mark.real_time
@@ -59,6 +60,22 @@ async def test_a_request_to_aws_is_signed(asking: Asking, monkeypatch: pytest.Mo
     path = f"/v1/model/{MODEL.replace(':', '%3A').replace('/', '%2F')}/converse-stream"
     assert request.headers["authorization"].endswith(f"Signature={sign(request, path, orjson.dumps(request.body))}")
     assert request.headers["x-amz-security-token"] == "session-token-1"
+
+
+async def test_credentials_that_were_replaced_are_found_again(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Programs that sign in replace temporary keys in the file each hour: https://github.com/aws/aws-sdk/issues/531
+    (2022-10), https://github.com/boto/boto3/issues/4119 (2024-05)."""
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    expired = http_answer(403, b'{"message":"The security token included in the request is expired"}')
+    hello = HELLOS["bedrock"]
+    async with asking(answers=[hello, expired, hello], **AWS, region="us-east-1") as gateway:
+        for key in ("OLD", "NEW"):
+            file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+            assert (await gateway.hear(model=MODEL)).content == ["hello"]
+    assert [b"Credential=NEW/" in head for head in gateway.heads] == [False, False, True]
 
 
 @pytest.mark.parametrize(
