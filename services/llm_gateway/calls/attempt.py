@@ -25,8 +25,11 @@ from headrace.v1.llm_pb2 import ChatRequest, LlmDelta, LlmStarted
 from services.llm_gateway.calls.refused_fields import (
     CACHE,
     FORM,
+    REPAIRABLE,
     SCHEMA,
+    STREAM,
     SYSTEM,
+    TEXT_WITH_CALLS,
     Path,
     RefusedFields,
     find_optional_fields,
@@ -35,7 +38,7 @@ from services.llm_gateway.calls.refused_fields import (
 from services.llm_gateway.calls.retry_plan import PlannedAttempt
 from services.llm_gateway.fitting.fitted_request import fit_request, list_refused_pictures
 from services.llm_gateway.fitting.refused_parts import leave_out_refused
-from services.llm_gateway.fitting.turns import move_instructions
+from services.llm_gateway.fitting.turns import move_instructions, separate_texts
 from services.llm_gateway.http.client import ProviderRequest, ProviderStream, opening_stream
 from services.llm_gateway.protocols.common.answer_reader import AnswerSource
 from services.llm_gateway.protocols.common.request_rules import merge_extra_body
@@ -58,6 +61,9 @@ MEDIA_TOKENS = {"image": 1_000, "audio": 1_000, "file": 10_000}
 """About a megapixel at OpenAI, Anthropic and Qwen (2026-05), two minutes of sound, five pages."""
 
 OUTPUT_TOKENS = 1_000
+
+REPAIRS = {SYSTEM: move_instructions, TEXT_WITH_CALLS: separate_texts}
+"""Changes of a request for models that have refused this."""
 
 _MODEL_FAULTS = (ProviderUnavailable, Overloaded, StreamStalled, BadFrame)
 """Errors that count against the model in its breaker; a 4xx shows that it works."""
@@ -171,24 +177,25 @@ class Attempt:
         optional: dict[Path, Any] = {}  # fields of the body that the model may refuse
         try:
             await self._models.pictures.fit(self._request, list_refused_pictures(target.provider, target.model))
-            endpoint = target.endpoint
-            if self._refused.has(target.provider, target.entry, SYSTEM):
-                move_instructions(self._request)
+            endpoint, url = target.endpoint, target.endpoint.url
+            for path, fit in REPAIRS.items():
+                if self._refused.has(target.provider, target.entry, path):
+                    fit(self._request)
+            if self._refused.has(target.provider, target.entry, STREAM):
+                url = url.replace("/converse-stream", "/converse")
             schema = self._request.output_format.schema
             provider, entry = self._refused.choose_settings(target.provider, target.entry, schema)
             fields = self._protocol.build_body(self._request, provider, entry)
             self._refused.leave_out(provider, entry, fields)
-            optional = find_optional_fields(fields) | {SYSTEM: ""} | ({CACHE: ""} if provider.prompt_cache else {})
-            optional |= {SCHEMA: schema} if FORM in optional else {}
+            optional = find_optional_fields(fields) | dict.fromkeys(REPAIRABLE, "")
+            optional |= ({CACHE: ""} if provider.prompt_cache else {}) | ({SCHEMA: schema} if FORM in optional else {})
             body = orjson.dumps(merge_extra_body(fields, provider, entry))
             del fields  # the texts of all messages
-            cloud = await self._models.cloud_credentials.make_headers(target.provider, endpoint.url, body)
+            cloud = await self._models.cloud_credentials.make_headers(target.provider, url, body)
             own = self._protocol.build_headers(target.provider, self._planned.key)
             headers = {**own, **endpoint.headers, **cloud.headers}
             secrets = (*self._secrets, *cloud.secrets)
-            request = ProviderRequest(
-                target.provider, target.model, endpoint.url, headers, body, secrets, endpoint.route
-            )
+            request = ProviderRequest(target.provider, target.model, url, headers, body, secrets, endpoint.route)
             del body  # the request releases it when the provider answers
             self._sink.send_delta(
                 LlmDelta(started=LlmStarted(provider=call.provider, model=call.model, attempt=call.attempt))

@@ -102,13 +102,28 @@ _CACHE_WORDS = re.compile(r"cache_?control|cache_?point", re.IGNORECASE)
 SYSTEM: Path = ("system",)
 """The instructions, which some models accept only as a part of the user's message."""
 
-_REFUSES_SYSTEM = re.compile(
-    r"developer instruction is not enabled|system (?:role|messages?|prompts?|instructions?) (?:is |are )?not supported"
-    r"|n[o']t support (?:the )?(?:system (?:role|messages?|prompts?|instructions?)|'system')",
-    re.IGNORECASE,
-)
-"""Matches what Google (https://github.com/0xPlaygrounds/rig/issues/788, 2025-09), Bedrock, OpenAI and the templates of
-Gemma and Mistral say."""
+STREAM: Path = ("stream",)
+"""The answer's form as a stream, which some models of Bedrock lack with tools
+(https://github.com/earendil-works/pi/issues/3739, 2026-04)."""
+
+TEXT_WITH_CALLS: Path = ("text_with_calls",)
+"""Texts in the same turn as calls and results, which some models of Bedrock refuse
+(https://github.com/quarkiverse/quarkus-langchain4j/issues/1983, 2025-11)."""
+
+REPAIRABLE = {
+    # Google (https://github.com/0xPlaygrounds/rig/issues/788, 2025-09), Bedrock, OpenAI, templates of Gemma and Mistral
+    SYSTEM: re.compile(
+        r"developer instruction is not enabled"
+        r"|system (?:role|messages?|prompts?|instructions?) (?:is |are )?not supported"
+        r"|n[o']t support (?:the )?(?:system (?:role|messages?|prompts?|instructions?)|'system')",
+        re.IGNORECASE,
+    ),
+    STREAM: re.compile(r"tool use in streaming mode", re.IGNORECASE),
+    TEXT_WITH_CALLS: re.compile(
+        r"blocks and tool (?:use|result) blocks cannot be provided in the same turn", re.IGNORECASE
+    ),
+}
+"""What vendors say of parts that every request may have, and that can have another form."""
 
 _TOOL_CHOICE: Path = ("tool_choice",)
 
@@ -259,8 +274,9 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     """Return the optional field that the error names: by `param`, or in a message that calls it refused."""
     if not isinstance(error, InvalidRequest):
         return None
-    if SYSTEM in optional and _REFUSES_SYSTEM.search(error.message):
-        return SYSTEM  # templates fail with status 500
+    for path, pattern in REPAIRABLE.items():
+        if path in optional and pattern.search(error.message):
+            return path  # templates fail with status 500
     has_no_endpoint = _NO_ENDPOINT in error.message
     if error.metadata.get("httpStatus") not in STATUSES and not has_no_endpoint:
         return None
@@ -278,7 +294,7 @@ def find_refused_field(optional: Mapping[Path, Any], error: HeadraceError) -> Pa
     param = error.metadata.get("param", "") or (allowed[1] if allowed else "")
     named = [_normalise(word) for word in _WORD.findall(param)]
     by_name: dict[str, Path] = {}
-    for path in (path for path in optional if path not in (FORM, SCHEMA, CACHE, SYSTEM) and path[0] != MESSAGES):
+    for path in (path for path in optional if path not in (FORM, SCHEMA, CACHE, *REPAIRABLE) and path[0] != MESSAGES):
         other = _OTHER_NAMES.get(path[-1])
         if other is None or _normalise(other) in words or "extraforbidden" in words:
             by_name[_normalise(path[-1])] = path

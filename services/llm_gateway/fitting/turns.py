@@ -68,6 +68,14 @@ def move_instructions(request: llm_pb2.ChatRequest) -> None:
         request.messages.extend(turns)
 
 
+def separate_texts(request: llm_pb2.ChatRequest) -> None:
+    """Leave out the texts of turns with calls, and insert a model's turn between results and the user's message."""
+    turns = [_replace_content(turn, []) if turn.tool_calls else turn for turn in request.messages]
+    turns = [*_add_missing_turns(turns, is_strict=True)]
+    del request.messages[:]
+    request.messages.extend(turns)
+
+
 def is_media(part: llm_pb2.ContentPart) -> bool:
     return part.WhichOneof("part") in ("image", "audio", "file")
 

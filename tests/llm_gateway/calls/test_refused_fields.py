@@ -218,6 +218,33 @@ async def test_a_form_that_is_refused_is_described_in_words_from_then_on(
         assert await list_left_out(gateway) == ["response_format"]
 
 
+async def test_a_model_of_bedrock_without_streams_and_texts_beside_calls_has_a_chat_with_tools(asking: Asking) -> None:
+    """Llama and Mistral: https://github.com/n8n-io/n8n/issues/14206 (2025-03),
+    https://github.com/quarkiverse/quarkus-langchain4j/issues/1983 (2025-11)."""
+    refusals = [
+        http_answer(400, orjson.dumps({"message": said}), Content_Type="application/json")
+        for said in (
+            "This model doesn't support tool use in streaming mode.",
+            "messages.1.content: Conversation blocks and tool use blocks cannot be provided in the same turn.",
+        )
+    ]
+    chat = [USER, asks(call("a"), text="I look."), answers("a"), USER]
+    async with asking(answers=[*refusals, HELLOS["bedrock"]], protocol="bedrock") as gateway:
+        for _ in range(2):
+            assert (await gateway.hear(*chat, tools=[TOOL])).content == ["hello"]
+        paths = [head.partition(b" HTTP")[0].rpartition(b"/")[2] for head in gateway.heads]
+        assert paths == [b"converse-stream", b"converse", b"converse", b"converse"]
+        messages = orjson.loads(gateway.heads[-1].partition(b"\r\n\r\n")[2])["messages"]
+    kinds = [(turn["role"], *(kind for block in turn["content"] for kind in block)) for turn in messages]
+    assert kinds == [
+        ("user", "text"),
+        ("assistant", "toolUse"),
+        ("user", "toolResult"),
+        ("assistant", "text"),
+        ("user", "text"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("protocol", "field", "said"),
     [
