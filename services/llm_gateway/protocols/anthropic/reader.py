@@ -7,6 +7,7 @@ lengths and positions are stored (https://platform.claude.com/docs/en/build-with
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -70,7 +71,7 @@ class Event(msgspec.Struct, gc=False):
     """A Block in raw form."""
 
     message: Message | None = None
-    content: list[msgspec.Raw] | None = None
+    content: msgspec.Raw = msgspec.Raw()
     """The blocks of an answer that arrived whole instead of as a stream."""
 
     stop_reason: str | None = None
@@ -134,12 +135,13 @@ class AnthropicReader(AnswerReader):
             self._begin_block(index, bytes(payload.content_block))
         elif payload.message is not None and payload.message.usage is not None:
             self._merge_usage(payload.message.usage)
-        for at, raw in enumerate(payload.content or ()):
-            self._begin_block(at, bytes(raw))
-            self._blocks.end_block(at)
-        if payload.stop_reason:
-            self._stop_reason = payload.stop_reason
-            self.has_finish = True
+        elif payload.type == "message":
+            with suppress(*UNREADABLE):
+                for at, raw in enumerate(msgspec.json.decode(payload.content, type=list[msgspec.Raw])):
+                    self._begin_block(at, bytes(raw))
+                    self._blocks.end_block(at)
+                self._stop_reason = payload.stop_reason
+                self.has_finish = payload.stop_reason is not None
         if payload.usage is not None:
             self._merge_usage(payload.usage)
             self._is_output_known = self._is_output_known or payload.usage.output_tokens is not None
